@@ -1,0 +1,189 @@
+"""emberge: the merge engine for embedding models.
+
+Plugins and scripts import from here. Importing this module loads no torch; names that need it are loaded
+when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from emberge.contracts.backbone import Backbone, Embedded, Encoder, TokenisedText
+from emberge.contracts.dataset import (
+    TASK_KINDS,
+    Dataset,
+    DatasetInfo,
+    Domain,
+    Example,
+    Reader,
+    TaskKind,
+)
+from emberge.contracts.evaluator import Evaluator, TaskInfo, TaskScore, Units
+from emberge.contracts.loss import Embeddings, Loss, TokenLoss
+from emberge.contracts.merge import (
+    Block,
+    Measures,
+    MergeStrategy,
+    MergeTransform,
+    Options,
+    Stage,
+    Stats,
+    chain,
+    merge_blocks,
+)
+from emberge.contracts.option import PerDataset, component
+from emberge.contracts.sampler import Batch, Negatives, Part, Pool, Rows, Sampler
+from emberge.contracts.schedule import Filtered, PerModel, PerTensor
+from emberge.contracts.step import (
+    Artifact,
+    DataRef,
+    FileRef,
+    Machine,
+    Model,
+    ModelRef,
+    Preflight,
+    Reference,
+    Rehearsal,
+    Step,
+    StepRef,
+    Workspace,
+)
+from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
+from emberge.errors import (
+    CheckpointError,
+    DataError,
+    EmbergeError,
+    PluginError,
+    Problem,
+    RecipeError,
+    RequirementError,
+)
+from emberge.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from emberge.data.datasets import load_catalogue, load_datasets
+    from emberge.merging.checkpoint import Checkpoint, TensorSpec
+    from emberge.merging.merge import MergeInput, merge_checkpoints
+    from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
+    from emberge.plugins import Plugins, load_plugins
+    from emberge.recipes.grammar import load_recipe, parse_recipe
+    from emberge.recipes.preflight import check_recipe
+    from emberge.recipes.run import run_recipe
+    from emberge.training.encode import TextEmbedder
+    from emberge.training.fit import FitOptions, fit
+
+_LAZY = {
+    "Checkpoint": "emberge.merging.checkpoint",
+    "TensorSpec": "emberge.merging.checkpoint",
+    "MergeInput": "emberge.merging.merge",
+    "merge_checkpoints": "emberge.merging.merge",
+    "CopyJob": "emberge.merging.stream",
+    "MergeJob": "emberge.merging.stream",
+    "TensorJob": "emberge.merging.stream",
+    "stream": "emberge.merging.stream",
+    "Plugins": "emberge.plugins",
+    "load_plugins": "emberge.plugins",
+    "TextEmbedder": "emberge.training.encode",
+    "FitOptions": "emberge.training.fit",
+    "fit": "emberge.training.fit",
+    "load_catalogue": "emberge.data.datasets",
+    "load_datasets": "emberge.data.datasets",
+    "load_recipe": "emberge.recipes.grammar",
+    "parse_recipe": "emberge.recipes.grammar",
+    "check_recipe": "emberge.recipes.preflight",
+    "run_recipe": "emberge.recipes.run",
+}
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "TASK_KINDS",
+    "Artifact",
+    "Backbone",
+    "Batch",
+    "Block",
+    "Catalogue",
+    "Checkpoint",
+    "CheckpointError",
+    "Columns",
+    "CopyJob",
+    "DataEntry",
+    "DataError",
+    "DataRef",
+    "Dataset",
+    "DatasetInfo",
+    "Domain",
+    "Embedded",
+    "Embeddings",
+    "EmbergeError",
+    "Encoder",
+    "EvalSet",
+    "Evaluator",
+    "Example",
+    "FileRef",
+    "Filtered",
+    "FitOptions",
+    "Loss",
+    "Machine",
+    "Measures",
+    "MergeInput",
+    "MergeJob",
+    "MergeStrategy",
+    "MergeTransform",
+    "Model",
+    "ModelRef",
+    "Negatives",
+    "Options",
+    "Part",
+    "PerDataset",
+    "PerModel",
+    "PerTensor",
+    "PluginError",
+    "Plugins",
+    "Pool",
+    "Preflight",
+    "Problem",
+    "Reader",
+    "RecipeError",
+    "Reference",
+    "Rehearsal",
+    "RequirementError",
+    "Rows",
+    "Sampler",
+    "Stage",
+    "Stats",
+    "Step",
+    "StepRef",
+    "TaskInfo",
+    "TaskKind",
+    "TaskScore",
+    "TensorJob",
+    "TensorSpec",
+    "TextEmbedder",
+    "TokenLoss",
+    "TokenisedText",
+    "Units",
+    "Workspace",
+    "__version__",
+    "chain",
+    "check_recipe",
+    "component",
+    "fit",
+    "hookimpl",
+    "load_catalogue",
+    "load_datasets",
+    "load_plugins",
+    "load_recipe",
+    "merge_blocks",
+    "merge_checkpoints",
+    "parse_recipe",
+    "run_recipe",
+    "stream",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'emberge' has no attribute '{name}'")
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,0 +1,89 @@
+"""Backbones: how a checkpoint becomes an encoder, and what an encoder can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+__all__ = ["Backbone", "Embedded", "Encoder", "TokenisedText"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenisedText:
+    """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt."""
+
+    ids: Sequence[int]
+    prompt_length: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embedded:
+    """What a forward pass gives: embeddings [n, d], those of asked layers, and the model's own loss term."""
+
+    embeddings: Tensor
+    layers: Mapping[float, Tensor] = field(default_factory=dict)
+    auxiliary: Tensor | None = None
+
+
+class Encoder(Protocol):
+    """The thing that embeds. Only the training runner's `encode` calls it."""
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """All weights: what is optimised, moved and saved."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Size of an embedding."""
+        ...
+
+    @property
+    def tokenizer_fingerprint(self) -> str:
+        """A hash of everything that turns text into ids, for token caches."""
+        ...
+
+    def tokenise(
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+    ) -> list[TokenisedText]:
+        """Ids of each text with the prompt before it, cut to `max_length` (default: the model's own)."""
+        ...
+
+    def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
+        """One padded batch on the CPU, with the masks the model needs."""
+        ...
+
+    def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
+        """Embed one batch that lies on the module's device."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write a SentenceTransformers folder that loads without remote code."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbone:
+    """How a checkpoint becomes an encoder: attention, pooling, prompts, adapters."""
+
+    def check(self, checkpoint: Path) -> list[str]:
+        """What is wrong with using this backbone on that checkpoint, from configs alone."""
+        return []
+
+    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
+        """The encoder. `dtype` is "float32", "bfloat16" or "float16".
+
+        Raises:
+            CheckpointError: when weights are missing or left over.
+        """
+        raise NotImplementedError
+
+    def options(self) -> Mapping[str, Any]:
+        """The options as plain values, for a model card."""
+        return {}

@@ -1,0 +1,90 @@
+"""Data: examples, the kinds of task they teach, datasets of them, and readers of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+__all__ = ["TASK_KINDS", "Dataset", "DatasetInfo", "Domain", "Example", "Reader", "TaskKind"]
+
+TaskKind = Literal[
+    "retrieval", "reranking", "classification", "clustering", "sts", "pair_classification"
+]
+TASK_KINDS: tuple[TaskKind, ...] = (
+    "retrieval",
+    "reranking",
+    "classification",
+    "clustering",
+    "sts",
+    "pair_classification",
+)
+Domain = Literal["in", "out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One row: an anchor, what belongs to it, what does not, and gold or teacher scores in 0 to 1."""
+
+    anchor: str
+    positives: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+    positive_scores: tuple[float, ...] | None = None
+    negative_scores: tuple[float, ...] | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """What a sampler may know of a dataset: no text, only names, kinds and the number of rows."""
+
+    name: str
+    task: TaskKind
+    size: int
+    weight: float = 1.0
+
+
+class Dataset(Protocol):
+    """A named, indexable set of examples of one task kind."""
+
+    @property
+    def info(self) -> DatasetInfo:
+        """Name, task kind and size."""
+        ...
+
+    @property
+    def prompt(self) -> str:
+        """Text put before the anchor, and before positives and negatives too if `symmetric`."""
+        ...
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both sides are the same kind of text."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of content and reading options: what resume compares."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: int) -> Example: ...
+
+
+class Reader:
+    """Reads one kind of file row by row.
+
+    `suffixes` are the endings it answers for, longest first when several fit.
+    """
+
+    suffixes: tuple[str, ...] = ()
+
+    def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yield (line or row number from 1, the row as a mapping of columns).
+
+        Raises:
+            DataError: naming file and line, for what is not a row.
+        """
+        raise NotImplementedError

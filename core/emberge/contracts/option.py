@@ -1,0 +1,42 @@
+"""How a component's field says what stands behind it in a recipe, beyond its type."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+__all__ = ["PerDataset", "component"]
+
+T = TypeVar("T")
+
+
+def component(name: str) -> Any:
+    """Name the component that is a field's default: `backbone: Backbone = component("text_encoder")`.
+
+    The recipe's grammar builds it, so that no plugin imports another. In Python give it yourself.
+    """
+    return field(default=None, metadata={"component": name})
+
+
+def default_component(option: dataclasses.Field[Any]) -> str | None:
+    """The name that `component` put behind a field."""
+    return option.metadata.get("component")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerDataset(Generic[T]):
+    """An option that may differ: `{default: …, by_task: {sts: …}, by_dataset: {stsb: …}}`; the nearer wins.
+
+    In a recipe a bare value is the default.
+    """
+
+    default: T | None = None
+    by_task: dict[str, T] = field(default_factory=dict)
+    by_dataset: dict[str, T] = field(default_factory=dict)
+
+    def of(self, dataset: str, task: str) -> T | None:
+        """The value for a dataset of a task kind, None when nothing covers it."""
+        if dataset in self.by_dataset:
+            return self.by_dataset[dataset]
+        return self.by_task.get(task, self.default)

@@ -1,0 +1,136 @@
+"""Numbers that vary: over depth, over tensors by name, over models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Filtered", "PerModel", "PerTensor"]
+
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """A value for the tensors whose name contains `filter`; `None` or `*` is all."""
+
+    value: float | tuple[float, ...]
+    filter: str | None = None
+
+    def matches(self, name: str) -> bool:
+        """Whether this entry speaks of the tensor."""
+        return self.filter in (None, "*") or str(self.filter) in name
+
+
+class PerTensor:
+    """A number, a list over depth, or a list of `{filter, value}`; the first filter that fits wins.
+
+    A list is interpolated over the layers: for layer l of L, x = (m - 1) · l / (L - 1); tensors outside
+    the layers use x = 0 (methods' convention of the field).
+
+    Raises:
+        ValueError: for values outside `within`, an empty list, or a value of another form.
+    """
+
+    __slots__ = ("entries", "within")
+
+    def __init__(
+        self,
+        value: Number | Sequence[Any] = 0.0,
+        *,
+        within: tuple[float, float] | None = None,
+    ) -> None:
+        self.within = within
+        self.entries = _entries(value)
+        for entry in self.entries:
+            numbers = entry.value if isinstance(entry.value, tuple) else (entry.value,)
+            for number in numbers:
+                if within and not within[0] <= number <= within[1]:
+                    raise ValueError(f"{number:g} lies outside {within[0]:g} to {within[1]:g}")
+
+    def at(self, name: str, depth: float, default: float | None = None) -> float:
+        """The number for tensor `name` at relative `depth`, 0 (first layer) to 1 (last).
+
+        Raises:
+            ValueError: when no filter fits and there is no default.
+        """
+        for entry in self.entries:
+            if entry.matches(name):
+                return _interpolate(entry.value, depth)
+        if default is None:
+            raise ValueError(f"no filter fits the tensor '{name}'; end the list with a plain value")
+        return default
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The filters named, so that one which matches nothing can be reported."""
+        return tuple(e.filter for e in self.entries if e.filter not in (None, "*"))
+
+    def plain(self) -> Any:
+        """The value as it would stand in YAML."""
+        entries = [_plain(e) for e in self.entries]
+        return entries[0]["value"] if len(entries) == 1 and "filter" not in entries[0] else entries
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.entries == other.entries  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __repr__(self) -> str:
+        return f"{self.plain()}"
+
+
+class PerModel(PerTensor):
+    """As PerTensor, and a model of the merge may set its own: `options: {trim: {density: 0.7}}`."""
+
+    __slots__ = ()
+
+
+def _entries(value: Any) -> tuple[Filtered, ...]:
+    if isinstance(value, PerTensor):
+        return value.entries
+    if _is_number(value):
+        return (Filtered(float(value)),)
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise ValueError(
+            f"needs a number, a list of numbers or a list of {{filter, value}}, not {value!r}"
+        )
+    if all(isinstance(v, Mapping | Filtered) for v in value):
+        return tuple(v if isinstance(v, Filtered) else _filtered(v) for v in value)
+    return (Filtered(_numbers(value)),)
+
+
+def _filtered(entry: Mapping[str, Any]) -> Filtered:
+    unknown = set(entry) - {"filter", "value"}
+    if unknown or "value" not in entry:
+        raise ValueError(f"an entry has 'value' and maybe 'filter', not {dict(entry)!r}")
+    value = entry["value"]
+    return Filtered(float(value) if _is_number(value) else _numbers(value), entry.get("filter"))
+
+
+def _numbers(value: Any) -> tuple[float, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise ValueError(f"needs numbers, not {value!r}")
+    if not all(_is_number(v) for v in value):
+        raise ValueError(f"needs numbers, not {list(value)!r}")
+    return tuple(float(v) for v in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _interpolate(value: float | tuple[float, ...], depth: float) -> float:
+    if not isinstance(value, tuple):
+        return value
+    x = (len(value) - 1) * depth
+    low = min(int(x), len(value) - 1)
+    high = min(low + 1, len(value) - 1)
+    return value[low] + (x - low) * (value[high] - value[low])
+
+
+def _plain(entry: Filtered) -> dict[str, Any]:
+    value = list(entry.value) if isinstance(entry.value, tuple) else entry.value
+    return {"value": value} if entry.filter is None else {"filter": entry.filter, "value": value}

@@ -1,0 +1,272 @@
+"""Steps: directories in, one directory out; what they are given and what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+if TYPE_CHECKING:
+    from emberge.contracts.dataset import Reader
+    from emberge.errors import Problem
+
+__all__ = [
+    "Artifact",
+    "ArtifactKind",
+    "DataRef",
+    "FileRef",
+    "Machine",
+    "Model",
+    "ModelRef",
+    "Preflight",
+    "Reference",
+    "Rehearsal",
+    "Step",
+    "StepRef",
+    "Workspace",
+]
+
+ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Something a recipe names: an earlier step's output (`$id`, `$id.part`) or something outside.
+
+    A step reference's `text` names one concrete instance after `foreach` is expanded
+    (`$members.ratio=0.2`); `folder` is what relative paths in `text` are relative to.
+    """
+
+    text: str
+    folder: Path = field(default=Path(), compare=False)
+    accepts: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def step(self) -> str | None:
+        """The step's id without a part, or None for something outside the recipe."""
+        if not self.text.startswith("$"):
+            return None
+        name = self.text[1:]
+        return name.removesuffix(".checkpoints")
+
+    @property
+    def part(self) -> str | None:
+        """`checkpoints` for the kept states of a training."""
+        return "checkpoints" if self.step and self.text.endswith(".checkpoints") else None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef(Reference):
+    """A model: `./folder`, `owner/name@revision`, `pkg:module`, `$step`, any of them `+adapter`."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("model",)
+
+
+@dataclass(frozen=True, slots=True)
+class DataRef(Reference):
+    """A data file or catalogue, or a step that makes data."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("data",)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef(Reference):
+    """A file, or a step that makes one."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("statistics", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class StepRef(Reference):
+    """Any earlier step."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("model", "data", "scores", "report", "statistics", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What a step leaves, written as `artifact.json` in its folder by the runner.
+
+    `size` is the number of training examples behind a model (for `weights: size`). `parents` names the
+    models it came from. `details` is free JSON that reports and cards read. Paths are relative.
+    """
+
+    kind: ArtifactKind
+    size: int | None = None
+    parents: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that lies on disk: what a ModelRef resolves to.
+
+    `name` is how a person calls it in tables (the step's id, the hub id, the folder's name);
+    `fingerprint` hashes its content.
+    """
+
+    name: str
+    folder: Path
+    fingerprint: str
+    artifact: Artifact | None = None
+    adapter: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Limits under which a step rehearses: everything happens, on very little."""
+
+    steps: int = 2
+    rows: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the machine offers; it decides the speed and never the bytes."""
+
+    devices: tuple[str, ...] = ("cpu",)
+    workers: int = 1
+    memory: int | None = None
+
+
+class Preflight(Protocol):
+    """What a step may ask while a recipe is checked: headers and configs, never weights."""
+
+    @property
+    def deep(self) -> bool:
+        """False when no network may be used."""
+        ...
+
+    @property
+    def readers(self) -> Sequence[Reader]:
+        """All installed readers of data files."""
+        ...
+
+    def where(self, option: str = "") -> str:
+        """`file:line` of one of the step's options."""
+        ...
+
+    def model(self, reference: ModelRef) -> Path | None:
+        """A folder with at least configs and tokenizer files; None for a model that is yet to be made or
+        cannot be seen (which the context has then noted itself).
+        """
+        ...
+
+    def data(self, reference: DataRef) -> Path | None:
+        """The file or folder; None when a step is yet to make it."""
+        ...
+
+    def problem(self, message: str, option: str = "") -> Problem:
+        """An error at an option of this step."""
+        ...
+
+    def warning(self, message: str, option: str = "") -> Problem:
+        """A warning at an option of this step."""
+        ...
+
+    def note(self, title: str, lines: Sequence[str]) -> None:
+        """Something that `check` shows beside the problems: a plan, a first example."""
+        ...
+
+
+class Workspace(Protocol):
+    """Where a step runs and whom it tells."""
+
+    @property
+    def id(self) -> str:
+        """The step's id."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """The output folder to fill; published by one rename when `run` returns."""
+        ...
+
+    @property
+    def work(self) -> Path:
+        """A folder that survives a kill and goes away when the step is done: saved states live here."""
+        ...
+
+    @property
+    def store(self) -> Path:
+        """A content-addressed cache that all steps of an OUT share (tokens, scores)."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The recipe's seed."""
+        ...
+
+    @property
+    def machine(self) -> Machine:
+        """Devices, workers, memory."""
+        ...
+
+    @property
+    def rehearsal(self) -> Rehearsal | None:
+        """Limits, when this is a rehearsal."""
+        ...
+
+    @property
+    def readers(self) -> Sequence[Reader]:
+        """All installed readers of data files."""
+        ...
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Recipe hash, seed, versions: what an output's header should carry."""
+        ...
+
+    def model(self, reference: ModelRef) -> Model:
+        """The one model that a reference leads to, downloaded if need be."""
+        ...
+
+    def models(self, reference: ModelRef) -> Sequence[Model]:
+        """All models that a reference leads to (`$run.checkpoints` may be many)."""
+        ...
+
+    def data(self, reference: DataRef) -> Path:
+        """The file or folder that a data reference leads to."""
+        ...
+
+    def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
+        """An earlier step's folder and artifact."""
+        ...
+
+    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        """Say how far the step is; cheap to call often, forwarded at most five times a second."""
+        ...
+
+    def metric(self, name: str, value: float, at: int | None = None) -> None:
+        """Log a number, such as a loss at an optimizer step."""
+        ...
+
+    def warn(self, message: str) -> None:
+        """Tell the user now, and keep it with the artifact."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Directories in, one directory out. Fields are its YAML options."""
+
+    produces: ClassVar[ArtifactKind] = "file"
+    revision: ClassVar[int] = 1
+    """Raised by the author when the bytes of the result change, and only then."""
+
+    def expand(self) -> Mapping[str, Step]:
+        """Into independent steps (all pairs, a grid) by name; default: itself alone."""
+        return {"": self}
+
+    def check(self, context: Preflight) -> Iterable[Problem]:
+        """Faults that configs, headers and data heads can show."""
+        return ()
+
+    def run(self, workspace: Workspace) -> Artifact:
+        """Do the work, writing only under `workspace.folder` and `workspace.work`."""
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Data files become datasets: catalogues, columns, rows that are checked before anything trains."""

@@ -1,0 +1,66 @@
+"""What a recipe says of its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emberge.contracts.dataset import Domain, TaskKind
+from emberge.contracts.step import DataRef
+
+__all__ = ["Catalogue", "Columns", "DataEntry", "EvalSet"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which columns of a file hold what; by default the usual names are recognised."""
+
+    anchor: str | None = None
+    positive: str | None = None
+    negative: str | None = None
+    score: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataEntry:
+    """One entry of `data`: a file, a catalogue (its training sets, or those in `only`), a hub dataset."""
+
+    path: DataRef | None = None
+    hub: str | None = None
+    name: str | None = None
+    subset: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    columns: Columns = field(default_factory=Columns)
+    task: TaskKind | None = None
+    prompt: str | None = None
+    symmetric: bool | None = None
+    weight: float = 1.0
+    limit: int | None = None
+    score_range: tuple[float, float] | None = None
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSet:
+    """One evaluation set of a catalogue, in its folder."""
+
+    name: str
+    folder: Path
+    task: TaskKind
+    language: str = "en"
+    symmetric: bool = True
+    domain: Domain | None = None
+    metric: str | None = None
+    prompt: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """A `datasets.yaml`: training entries and evaluation sets."""
+
+    path: Path
+    train: tuple[DataEntry, ...] = ()
+    eval: tuple[EvalSet, ...] = ()

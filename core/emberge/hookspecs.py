@@ -1,0 +1,136 @@
+"""Everything a plugin can hook into.
+
+An implementation is a function in the plugin's module marked `@hookimpl`; it takes only the arguments it
+wants, by name. `register_*` hooks return names and types; the others announce what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pluggy
+
+if TYPE_CHECKING:
+    from emberge.contracts.backbone import Backbone
+    from emberge.contracts.dataset import Reader
+    from emberge.contracts.evaluator import Evaluator
+    from emberge.contracts.loss import Loss, TokenLoss
+    from emberge.contracts.merge import ChainSpec, MergeStrategy, MergeTransform
+    from emberge.contracts.sampler import Sampler
+    from emberge.contracts.step import Artifact, Step
+
+hookspec = pluggy.HookspecMarker("emberge")
+hookimpl = pluggy.HookimplMarker("emberge")
+
+
+# ── components ──────────────────────────────────────────────────────────────────────────────────
+
+
+@hookspec
+def register_samplers() -> Mapping[str, type[Sampler]]:
+    """Add samplers: what chooses training examples and groups them into batches."""
+
+
+@hookspec
+def register_losses() -> Mapping[str, type[Loss] | type[TokenLoss]]:
+    """Add losses: pure functions of embeddings or of hidden states."""
+
+
+@hookspec
+def register_backbones() -> Mapping[str, type[Backbone]]:
+    """Add backbones: ways to make an encoder of a checkpoint."""
+
+
+@hookspec
+def register_merge_transforms() -> Mapping[str, type[MergeTransform]]:
+    """Add merge transforms: links that take N models to M."""
+
+
+@hookspec
+def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
+    """Add merge strategies: links that take N models to one, or names for whole chains."""
+
+
+@hookspec
+def register_steps() -> Mapping[str, type[Step]]:
+    """Add kinds of step: directories in, one directory out."""
+
+
+@hookspec
+def register_evaluators() -> Mapping[str, type[Evaluator]]:
+    """Add evaluators: what gives models scores on tasks."""
+
+
+@hookspec
+def register_readers() -> Mapping[str, type[Reader]]:
+    """Add readers: what turns a kind of data file into rows."""
+
+
+# ── finding things ──────────────────────────────────────────────────────────────────────────────
+
+
+@hookspec(firstresult=True)
+def locate_model(
+    reference: str, revision: str | None, files: Literal["all", "metadata"]
+) -> Path | None:
+    """Find a model that is no local folder (`owner/name`, `pkg:module`, your own scheme).
+
+    Returns a folder, or None for a reference that is not yours. With `files="metadata"` only configs and
+    tokenizer files are needed. Raise `CheckpointError` for a reference that is yours and cannot be found,
+    `ConnectionError` when it could not be looked for.
+    """
+
+
+@hookspec(firstresult=True)
+def read_recipe(text: str) -> str | None:
+    """Turn a recipe of another tool into the YAML of ours, or return None if it is not yours."""
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@hookspec
+def run_started(out: Path, recipe: Path | None, steps: list[str]) -> None:
+    """A run begins; `steps` are the ids in the order in which they will run."""
+
+
+@hookspec
+def step_started(step: str, kind: str) -> None:
+    """A step begins or goes on."""
+
+
+@hookspec
+def step_progressed(step: str, done: float, total: float, unit: str, note: str) -> None:
+    """A step got further; told at most five times a second."""
+
+
+@hookspec
+def step_skipped(step: str, folder: Path) -> None:
+    """A step was finished already and was not run."""
+
+
+@hookspec
+def step_failed(step: str, error: BaseException) -> None:
+    """A step ended with an error."""
+
+
+@hookspec
+def step_finished(step: str, folder: Path, artifact: Artifact, seconds: float) -> None:
+    """A step's result stands at `folder`."""
+
+
+@hookspec
+def step_warned(step: str, message: str) -> None:
+    """A step has something to say that the user should see."""
+
+
+@hookspec
+def metric_logged(step: str, name: str, value: float, at: int | None) -> None:
+    """A number was logged, such as a loss `at` an optimizer step."""
+
+
+@hookspec
+def run_finished(out: Path, error: BaseException | None, details: Mapping[str, Any]) -> None:
+    """A run ended, well or with an error."""

@@ -1,0 +1,1 @@
+"""The tensor-streaming runner: jobs in, a checkpoint out."""

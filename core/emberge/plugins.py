@@ -1,0 +1,293 @@
+"""Find plugins, collect what they add, refuse clashes, block, and tell them what happens.
+
+pluggy's own entry-point loader skips a second plugin of one name in silence and lets one failing import
+stop the rest, so entry points are loaded here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from importlib.metadata import Distribution, EntryPoint, distributions
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from emberge import hookspecs
+from emberge.contracts.backbone import Backbone
+from emberge.contracts.dataset import Reader
+from emberge.contracts.evaluator import Evaluator
+from emberge.contracts.loss import Loss, TokenLoss
+from emberge.contracts.merge import ChainSpec, MergeStrategy, MergeTransform
+from emberge.contracts.sampler import Sampler
+from emberge.contracts.step import Step
+from emberge.errors import PluginError, suggest
+
+__all__ = ["KINDS", "Component", "Plugins", "load_plugins"]
+
+GROUP = "emberge"
+BLOCK = "EMBERGE_BLOCK"
+
+# Kind of component: (the hook that registers it, the contracts it may follow).
+KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "step": ("register_steps", (Step,)),
+    "sampler": ("register_samplers", (Sampler,)),
+    "loss": ("register_losses", (Loss, TokenLoss)),
+    "backbone": ("register_backbones", (Backbone,)),
+    "merge transform": ("register_merge_transforms", (MergeTransform,)),
+    "merge strategy": ("register_merge_strategies", (MergeStrategy, ChainSpec)),
+    "evaluator": ("register_evaluators", (Evaluator,)),
+    "reader": ("register_readers", (Reader,)),
+}
+# Kinds that share one set of names in recipes: any link of a merge.
+_SHARED = {"merge transform": "merge stage", "merge strategy": "merge stage"}
+
+
+@dataclass(frozen=True)
+class Component:
+    """One thing that a plugin adds."""
+
+    kind: str
+    name: str
+    plugin: str
+    distribution: str
+    version: str
+    type: Any
+    """A dataclass type, or a ChainSpec."""
+
+    @property
+    def full_name(self) -> str:
+        """`plugin:name`, which always works in a recipe."""
+        return f"{self.plugin}:{self.name}"
+
+    @property
+    def doc(self) -> str:
+        """Its documentation, dedented."""
+        text = self.type.doc if isinstance(self.type, ChainSpec) else self.type.__doc__
+        return inspect.cleandoc(text or "")
+
+    @property
+    def summary(self) -> str:
+        """First line of the documentation."""
+        return self.doc.partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a plugin comes from."""
+
+    name: str
+    distribution: str
+    version: str
+
+
+class Plugins:
+    """All plugins of a process: their components by kind and name, and the hooks to call them by."""
+
+    def __init__(self) -> None:
+        self.manager = pluggy.PluginManager(GROUP)
+        self.manager.add_hookspecs(hookspecs)
+        self.components: list[Component] = []
+        self.blocked: tuple[str, ...] = ()
+        self._dropped: set[int] = set()
+
+    @property
+    def hook(self) -> Any:
+        """Hooks that give a value: `plugins.hook.locate_model(...)`."""
+        return self.manager.hook
+
+    def register(
+        self, module: object, name: str, distribution: str = "", version: str = ""
+    ) -> None:
+        """Add a plugin object under a name.
+
+        Raises:
+            PluginError: for a name taken, a misspelt hook, or a component that breaks its contract.
+        """
+        source = _Source(name, distribution, version)
+        if self.manager.has_plugin(name):
+            raise PluginError(
+                f"two plugins are named '{name}' (the second from {distribution or 'a file'}); "
+                f"rename one, or block both with {BLOCK}={name}"
+            )
+        try:
+            self.manager.register(module, name)
+            self.manager.check_pending()
+        except pluggy.PluginValidationError as error:
+            raise PluginError(_misspelt(source, error)) from error
+        for kind, (hook, contracts) in KINDS.items():
+            self.components += self._collect(module, source, kind, hook, contracts)
+
+    def _collect(
+        self, module: object, source: _Source, kind: str, hook: str, contracts: tuple[type, ...]
+    ) -> Iterator[Component]:
+        function = getattr(module, hook, None)
+        if function is None or not hasattr(function, "emberge_impl"):
+            return
+        added = function()
+        if not isinstance(added, Mapping):
+            raise PluginError(
+                f"{hook} of plugin '{source.name}' must return a mapping of names to types"
+            )
+        for name, type_ in added.items():
+            _hold_to_contract(source, kind, name, type_, contracts)
+            yield Component(kind, name, source.name, source.distribution, source.version, type_)
+
+    def of(self, *kinds: str) -> dict[str, list[Component]]:
+        """Components of the kinds by bare name; more than one under a name is a clash."""
+        found: dict[str, list[Component]] = {}
+        for component in self.components:
+            if component.kind in kinds:
+                found.setdefault(component.name, []).append(component)
+        return found
+
+    def find(self, name: str, *kinds: str) -> Component:
+        """The component called `name` or `plugin:name`.
+
+        Raises:
+            PluginError: when there is none (with a suggestion) or more than one.
+        """
+        word = _SHARED.get(kinds[0], kinds[0])
+        found = self.of(*kinds)
+        plugin, colon, bare = name.rpartition(":")
+        matches = [
+            c for c in found.get(bare if colon else name, []) if not colon or c.plugin == plugin
+        ]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            plugins = " and ".join(f"'{c.plugin}'" for c in matches)
+            names = " or ".join(c.full_name for c in matches)
+            article = f"{word} '{name}' comes from {plugins}"
+            raise PluginError(f"{article.replace(' and ', ' and from ', 1)}; write {names}")
+        known = [*found, *(c.full_name for cs in found.values() for c in cs)]
+        hint = suggest(name, known) or (f"; known: {', '.join(sorted(found))}" if found else "")
+        raise PluginError(f"there is no {word} '{name}'{hint}")
+
+    def component_of(self, type_: Any) -> Component:
+        """The component whose type this is.
+
+        Raises:
+            PluginError: when no plugin added it.
+        """
+        for component in self.components:
+            if component.type is type_:
+                return component
+        raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
+
+    def announce(self, event: str, **details: Any) -> None:
+        """Tell every listener; one that fails is warned about once and dropped, and ends no run."""
+        for implementation in reversed(getattr(self.hook, event).get_hookimpls()):
+            if id(implementation.plugin) in self._dropped:
+                continue
+            wanted = {name: details[name] for name in implementation.argnames if name in details}
+            try:
+                implementation.function(**wanted)
+            except Exception as error:
+                self._dropped.add(id(implementation.plugin))
+                name = implementation.plugin_name
+                warnings.warn(
+                    f"plugin '{name}' failed at {event} ({error!r}) and will hear no more events",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+
+def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = None) -> Plugins:
+    """Load every installed plugin that is not blocked, and bare files given by path.
+
+    `block` defaults to the names in the environment variable EMBERGE_BLOCK, separated by commas; `*`
+    blocks all.
+
+    Raises:
+        PluginError: naming the plugin, its distribution, and how to block it.
+    """
+    plugins = Plugins()
+    words = os.environ.get(BLOCK, "").split(",") if block is None else block
+    plugins.blocked = tuple(word.strip() for word in words if word.strip())
+    for distribution, entry in _entry_points():
+        if entry.name in plugins.blocked or "*" in plugins.blocked:
+            continue
+        name, version = distribution.metadata["Name"], distribution.version
+        plugins.register(_load(entry, name, version), entry.name, name, version)
+    for file in files:
+        plugins.register(_load_file(Path(file)), Path(file).stem, f"file {Path(file).name}")
+    return plugins
+
+
+def _entry_points() -> list[tuple[Distribution, EntryPoint]]:
+    found: dict[tuple[str, str, str], tuple[Distribution, EntryPoint]] = {}
+    for distribution in distributions():
+        for entry in distribution.entry_points:
+            if entry.group == GROUP:
+                key = (distribution.metadata["Name"], entry.name, entry.value)
+                found.setdefault(key, (distribution, entry))
+    return [found[key] for key in sorted(found)]
+
+
+def _load(entry: EntryPoint, name: str, version: str) -> ModuleType:
+    try:
+        module = entry.load()
+    except Exception as error:
+        raise PluginError(
+            f"plugin '{entry.name}' of {name} {version} cannot be imported: {error!r}; "
+            f"update or uninstall {name}, or leave it out with {BLOCK}={entry.name}"
+        ) from error
+    assert isinstance(module, ModuleType)
+    return module
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise PluginError(f"{path}: there is no such plugin file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
+    return module
+
+
+def _misspelt(source: _Source, error: pluggy.PluginValidationError) -> str:
+    known = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
+    text = str(error).replace("\n", " ")
+    for name in [
+        n for n in dir(error.plugin) if hasattr(getattr(error.plugin, n, None), "emberge_impl")
+    ]:
+        if name not in known:
+            return f"plugin '{source.name}' has an unknown hook '{name}'{suggest(name, known)}"
+    return f"plugin '{source.name}' does not fit its hooks: {text}"
+
+
+def _hold_to_contract(
+    source: _Source, kind: str, name: str, type_: Any, contracts: tuple[type, ...]
+) -> None:
+    label = f"{kind} '{name}' of plugin '{source.name}'"
+    if not name.isidentifier():
+        raise PluginError(f"{label}: a name is letters, digits and underscores")
+    if isinstance(type_, ChainSpec):
+        if ChainSpec not in contracts:
+            raise PluginError(f"{label}: only a merge strategy may be a chain")
+        return
+    classes = tuple(c for c in contracts if c is not ChainSpec)
+    if not (isinstance(type_, type) and issubclass(type_, classes)):
+        wanted = " or ".join(c.__name__ for c in classes)
+        raise PluginError(f"{label} must be a subclass of {wanted}")
+    frozen = is_dataclass(type_) and type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    if kind != "reader" and (not frozen or "__dataclass_fields__" not in vars(type_)):
+        raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")
+    if not (vars(type_).get("__doc__") or "").strip() or type_.__doc__.startswith(
+        f"{type_.__name__}("
+    ):
+        raise PluginError(f"{label} needs a docstring: `emberge show` is made of it")

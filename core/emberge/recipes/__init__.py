@@ -1,0 +1,1 @@
+"""The front of the house: recipes are read, checked, rehearsed and run."""

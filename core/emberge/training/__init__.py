@@ -1,0 +1,1 @@
+"""The GPU-aware training runner, and the one place that calls a model."""

@@ -1,0 +1,14 @@
+"""BOOM: bagging-based model merging (arXiv:2602.05787)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import Sampler, hookimpl
+
+
+@hookimpl
+def register_samplers() -> Mapping[str, type[Sampler]]:
+    from emberge_boom.bagging import Bagging
+
+    return {"bagging": Bagging}

@@ -1,0 +1,81 @@
+"""What everyone expects: samplers, losses, backbones, merge stages, steps, readers, progress, cards.
+
+Nothing that is imported here imports torch, so that finding the plugin costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import (
+    Backbone,
+    Loss,
+    MergeStrategy,
+    MergeTransform,
+    Reader,
+    Sampler,
+    Step,
+    hookimpl,
+)
+from emberge.contracts.merge import ChainSpec
+
+
+@hookimpl
+def register_samplers() -> Mapping[str, type[Sampler]]:
+    from emberge_standard.samplers.batch_shuffle import BatchShuffle
+
+    return {"batch_shuffle": BatchShuffle}
+
+
+@hookimpl
+def register_losses() -> Mapping[str, type[Loss]]:
+    from emberge_standard.losses.cosent import CoSENT
+    from emberge_standard.losses.infonce import InfoNCE
+
+    return {"infonce": InfoNCE, "cosent": CoSENT}
+
+
+@hookimpl
+def register_backbones() -> Mapping[str, type[Backbone]]:
+    from emberge_standard.backbones.text_encoder import TextEncoder
+
+    return {"text_encoder": TextEncoder}
+
+
+@hookimpl
+def register_merge_transforms() -> Mapping[str, type[MergeTransform]]:
+    from emberge_standard.merging.trim import Trim
+
+    return {"trim": Trim}
+
+
+@hookimpl
+def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
+    from emberge_standard.merging import strategies
+
+    return strategies()
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_standard.steps.evaluate import Evaluate
+    from emberge_standard.steps.merge import Merge
+    from emberge_standard.steps.report import Report
+    from emberge_standard.steps.stdlib_corpus import StdlibCorpus
+    from emberge_standard.steps.train import Train
+
+    return {
+        "train": Train,
+        "merge": Merge,
+        "evaluate": Evaluate,
+        "report": Report,
+        "stdlib_corpus": StdlibCorpus,
+    }
+
+
+@hookimpl
+def register_readers() -> Mapping[str, type[Reader]]:
+    from emberge_standard.readers.json_lines import JsonLines
+    from emberge_standard.readers.parquet import Parquet
+
+    return {"json_lines": JsonLines, "parquet": Parquet}

@@ -1,0 +1,1 @@
+"""Backbones: one a file."""

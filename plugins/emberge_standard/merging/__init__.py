@@ -1,0 +1,1 @@
+"""Merge transforms and strategies: one a file."""

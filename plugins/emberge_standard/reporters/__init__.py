@@ -1,0 +1,1 @@
+"""Reporters: listeners that show or write what happened."""

@@ -1,0 +1,1 @@
+"""Steps: one a file."""

@@ -1,0 +1,41 @@
+"""Fixtures that every room's tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+from tests import tiny
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random BERT as a SentenceTransformers folder; do not write into it."""
+    return tiny.checkpoint(tmp_path_factory.mktemp("base") / "bert")
+
+
+@pytest.fixture(scope="session")
+def berts(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three noisy siblings of `bert`; do not write into them."""
+    root = tmp_path_factory.mktemp("siblings")
+    return [tiny.checkpoint(root / f"sibling{i}", seed=i, like=bert) for i in (1, 2, 3)]
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The real all-MiniLM-L6-v2; do not write into it."""
+    return tiny.minilm()
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real data sets beside the project, for benchmarks and reproductions."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("needs the data sets in ../shared/data beside the project")
+    return folder

