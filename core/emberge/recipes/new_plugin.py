@@ -1,0 +1,95 @@
+"""Write the start of a plugin: a repository of its own, made of the example that emberge ships.
+
+The example is the only template, so what a user gets is what is linted, type-checked and tested here.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shutil
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from emberge.errors import PluginError, RecipeError
+
+__all__ = ["write_plugin"]
+
+EXAMPLE = "acme"
+# What running the example's own tests may leave beside its files.
+_SKIPPED = {"build", "dist"}
+
+
+def write_plugin(name: str, folder: Path) -> Path:
+    """Write a plugin's repository into `folder / "emberge-<name>"` and return that path.
+
+    `name` is how recipes will call the plugin (`name:component`). The repository holds a package
+    `emberge_<name>` with one merge strategy and one loss, their tests, a README and a pyproject.
+
+    Raises:
+        RecipeError: for a name that cannot be a plugin's, or a repository that stands already.
+        PluginError: when this installation of emberge lacks the example.
+    """
+    _hold_to_rules(name)
+    target = Path(folder) / f"emberge-{name.replace('_', '-')}"
+    if target.exists() or target.is_symlink():
+        raise RecipeError(f"{target} stands already; choose another name or remove it first")
+    source = _example()
+    unfinished = target.with_name(f".{target.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        for file in _files(source):
+            copy = unfinished / _rename(str(file.relative_to(source)), name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(_rename(file.read_text("utf-8"), name), "utf-8")
+        unfinished.rename(target)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise RecipeError(f"{target} cannot be written: {error.strerror or error}") from error
+    return target
+
+
+def _hold_to_rules(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        proposal = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")
+        hint = f"; did you mean '{proposal}'?" if proposal and proposal != name else ""
+        raise RecipeError(
+            f"a plugin cannot be called '{name}': a name is small letters, digits and single "
+            f"underscores, a letter first{hint}"
+        )
+    if keyword.iskeyword(name):
+        raise RecipeError(f"a plugin cannot be called '{name}', which is a word of Python")
+    if name in _own_plugins():
+        raise RecipeError(f"'{name}' is a plugin of emberge itself; choose another name")
+
+
+def _own_plugins() -> set[str]:
+    try:
+        entries = distribution("emberge").entry_points
+    except PackageNotFoundError:
+        return set()
+    return {entry.name for entry in entries if entry.group == "emberge"}
+
+
+def _example() -> Path:
+    package = Path(__file__).parents[1]
+    for place in (package, package.parents[1]):  # the wheel, a checkout
+        folder = place / "examples" / "third_party_plugin"
+        if folder.is_dir():
+            return folder
+    raise PluginError(f"{package / 'examples'} is missing; install emberge again")
+
+
+def _files(source: Path) -> list[Path]:
+    found = []
+    for file in sorted(source.rglob("*")):
+        parts = file.relative_to(source).parts
+        hidden = any(part.startswith((".", "__pycache__")) or part in _SKIPPED for part in parts)
+        if file.is_file() and not hidden and not any(p.endswith(".egg-info") for p in parts):
+            found.append(file)
+    return found
+
+
+def _rename(text: str, name: str) -> str:
+    text = text.replace(f"emberge-{EXAMPLE}", f"emberge-{name.replace('_', '-')}")
+    return text.replace(EXAMPLE, name)
