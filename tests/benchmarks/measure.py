@@ -1,0 +1,75 @@
+"""Run a command and measure it: wall, CPU, and the most memory of its own that it ever held."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds, and bytes of anonymous (`RssAnon`) and total resident memory at their peaks."""
+
+    wall: float
+    cpu: float
+    anonymous: int
+    resident: int
+
+
+def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Cost:
+    """Run a command to its end and return its cost, children's CPU time included.
+
+    Raises:
+        RuntimeError: with the end of its output, when it fails.
+    """
+    start = time.perf_counter()
+    with open(f"/tmp/measure-{os.getpid()}.log", "w+b") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, **(environment or {})}
+        )
+        peak = {"RssAnon": 0, "VmHWM": 0}
+        done = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(process.pid, peak, done))
+        watcher.start()
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        done.set()
+        watcher.join()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            log.seek(0)
+            tail = log.read().decode(errors="replace")[-2000:]
+            raise RuntimeError(
+                f"{' '.join(command[:4])} … ended with {process.returncode}:\n{tail}"
+            )
+    return Cost(wall, usage.ru_utime + usage.ru_stime, peak["RssAnon"], peak["VmHWM"])
+
+
+def _watch(pid: int, peak: dict[str, int], done: threading.Event) -> None:
+    while not done.wait(0.02):
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        for line in lines:
+            name, _, value = line.partition(":")
+            if name in peak:
+                peak[name] = max(peak[name], int(value.split()[0]) * 1024)
+
+
+def warm(folders: Sequence[Path], gibibytes: int = 2) -> None:
+    """Read the inputs into the page cache and make the host back some memory, so that runs are alike."""
+    held = bytearray(gibibytes << 30)
+    for position in range(0, len(held), 4096):
+        held[position] = 1
+    del held
+    for folder in folders:
+        for file in sorted(folder.rglob("*.safetensors")):
+            with file.open("rb", buffering=0) as stream:
+                while stream.read(1 << 24):
+                    pass

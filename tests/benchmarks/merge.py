@@ -1,0 +1,305 @@
+"""Merging beside mergekit and sentence-transformers: wall, CPU, memory, and how far the results agree.
+
+    python -m tests.benchmarks.merge [--small] [--methods linear ties] [--repeat 3]
+
+builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--small` has 8 layers
+and a small vocabulary), runs the peers in turn, whole processes, and prints a table. Medians over
+`--repeat` interleaved rounds; memory is the peak of RssAnon.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.benchmarks.measure import Cost, run, warm
+
+PYTHON = sys.executable
+BIN = Path(PYTHON).parent
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as each tool calls it; `None` where a tool lacks it."""
+
+    models: int
+    base: bool
+    mergekit: dict[str, Any]
+    emberge: Any
+    weighted: bool = True
+    model_parameters: dict[str, Any] = field(default_factory=dict)
+
+
+METHODS = {
+    "linear": Method(4, False, {"merge_method": "linear"}, "linear"),
+    "slerp": Method(
+        2,
+        False,
+        {"merge_method": "slerp", "parameters": {"t": 0.5}},
+        {"slerp": {"linear_threshold": 0.9995}},
+        weighted=False,
+    ),
+    "nuslerp": Method(2, False, {"merge_method": "nuslerp"}, "nuslerp"),
+    "multislerp": Method(
+        4, False, {"merge_method": "multislerp"}, {"multi_slerp": {"mode": "projected"}}
+    ),
+    "karcher": Method(
+        4,
+        False,
+        {"merge_method": "karcher"},
+        {"karcher": {"max_iter": 10, "tol": 1e-5}},
+        weighted=False,
+    ),
+    "task_arithmetic": Method(4, True, {"merge_method": "task_arithmetic"}, "task_arithmetic"),
+    "model_stock": Method(
+        4, True, {"merge_method": "model_stock"}, {"model_stock": {"clamp": False}}, weighted=False
+    ),
+    "ties": Method(
+        4,
+        True,
+        {"merge_method": "ties", "parameters": {"normalize": True}},
+        {"ties": {"density": 0.5}},
+        model_parameters={"density": 0.5},
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--small", action="store_true", help="8 layers, a vocabulary of 8,192")
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument(
+        "--peers", nargs="*", default=["mergekit", "mergekit float32", "st", "emberge"]
+    )
+    parser.add_argument("--folder", type=Path, help="keep the checkpoints here")
+    arguments = parser.parse_args()
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="emberge-benchmark-"))
+    try:
+        checkpoints = build(
+            folder / ("small" if arguments.small else "full"), small=arguments.small
+        )
+        print(
+            f"{'method':<16}{'peer':<18}{'wall s':>8}{'CPU s':>8}{'anon MB':>9}{'ratio':>7}  agreement"
+        )
+        for name in arguments.methods:
+            compare(name, checkpoints, folder / "out", arguments.peers, arguments.repeat)
+    finally:
+        if arguments.folder is None:
+            shutil.rmtree(folder)
+
+
+def compare(name: str, checkpoints: list[Path], out: Path, peers: list[str], repeat: int) -> None:
+    """Run one method by every peer in turn, `repeat` times, and print its lines."""
+    costs: dict[str, list[Cost]] = {peer: [] for peer in peers}
+    method = METHODS[name]
+    used = checkpoints[: method.models + 1]
+    for _ in range(repeat):
+        for peer in peers:
+            target = out / peer.replace(" ", "-")
+            shutil.rmtree(target, ignore_errors=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            warm(used)
+            costs[peer].append(run(*command(peer, method, used, target)))
+    ours = median(costs["emberge"]) if "emberge" in costs else None
+    for peer in peers:
+        cost = median(costs[peer])
+        ratio = f"{cost.wall / ours.wall:7.1f}" if ours else " " * 7
+        agreement = (
+            "" if peer == "emberge" else agree(out / "emberge", out / peer.replace(" ", "-"))
+        )
+        print(
+            f"{name:<16}{peer:<18}{cost.wall:8.2f}{cost.cpu:8.2f}{cost.anonymous / 1e6:9.0f}{ratio}"
+            f"  {agreement}",
+            flush=True,
+        )
+
+
+def median(costs: list[Cost]) -> Cost:
+    """The cost whose wall time is the median."""
+    return sorted(costs, key=lambda cost: cost.wall)[(len(costs) - 1) // 2]
+
+
+def command(
+    peer: str, method: Method, checkpoints: list[Path], target: Path
+) -> tuple[list[str], dict[str, str]]:
+    """The command line of a peer, and its environment."""
+    base, *models = checkpoints
+    environment = {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
+    config = target.parent / f"{target.name}.yaml"
+    if peer == "emberge":
+        entries = [
+            {"model": str(m), "weight": 1.0 / len(models)} if method.weighted else str(m)
+            for m in models
+        ]
+        step: dict[str, Any] = {"models": entries, "strategy": method.emberge}
+        if method.base:
+            step["base"] = str(base)
+        config.write_text(yaml.safe_dump({"steps": {"merged": {"merge": step}}}))
+        return [
+            str(BIN / "emberge"),
+            "run",
+            str(config),
+            "--out",
+            str(target),
+            "--quiet",
+        ], environment
+    if peer == "st":
+        return [PYTHON, "-c", st_script(method, base, models, target)], environment
+    config.write_text(
+        yaml.safe_dump(mergekit_config(method, base, models, peer.endswith("float32")))
+    )
+    return [str(BIN / "mergekit-yaml"), str(config), str(target), "--quiet"], environment
+
+
+def mergekit_config(
+    method: Method, base: Path, models: list[Path], float32: bool
+) -> dict[str, Any]:
+    """mergekit's YAML for a method."""
+    weight = {"weight": 1.0 / len(models)} if method.weighted else {}
+    parameters = {**weight, **method.model_parameters}
+    config = {
+        "models": [
+            {"model": str(m), "parameters": parameters} if parameters else {"model": str(m)}
+            for m in models
+        ],
+        **method.mergekit,
+        **({"dtype": "float32", "out_dtype": "bfloat16"} if float32 else {"dtype": "bfloat16"}),
+    }
+    if method.base:
+        config["base_model"] = str(base)
+    if config["merge_method"] == "slerp":
+        config["base_model"] = str(models[0])
+    return config
+
+
+def st_script(method: Method, base: Path, models: list[Path], target: Path) -> str:
+    """sentence-transformers' own merge, its models loaded in bf16 and merged in float32."""
+    parameters: dict[str, Any] = dict(method.mergekit.get("parameters", {}))
+    if method.weighted:
+        parameters["weight"] = [1.0 / len(models)] * len(models)
+    parameters |= {k: [v] * len(models) for k, v in method.model_parameters.items()}
+    extra = f", base_model={str(base)!r}" if method.base else ""
+    return (
+        "from sentence_transformers import SentenceTransformer as S\n"
+        f"m = S.merge({[str(m) for m in models]!r}, {method.mergekit['merge_method']!r}{extra}, "
+        f"parameters={parameters!r}, dtype='float32', out_dtype='bfloat16', "
+        "model_kwargs={'dtype': 'bfloat16'})\n"
+        f"m.save_pretrained({str(target)!r})\n"
+    )
+
+
+def agree(ours: Path, theirs: Path) -> str:
+    """Share of values that differ, and the largest difference relative to the tensor's scale."""
+    from safetensors import safe_open
+
+    def index(folder: Path) -> dict[str, Path]:
+        found = {}
+        for file in sorted(folder.rglob("*.safetensors")):
+            if ".work" not in file.parts:
+                with safe_open(file, "pt") as opened:
+                    found |= {name.removeprefix("model."): (file, name) for name in opened.keys()}  # noqa: SIM118
+        return found
+
+    mine, other = index(ours), index(theirs)
+    differing = total = 0
+    worst = 0.0
+    for name, (file, key) in other.items():
+        if name not in mine:
+            continue
+        with safe_open(file, "pt") as b, safe_open(mine[name][0], "pt") as a:
+            x, y = a.get_tensor(mine[name][1]).float(), b.get_tensor(key).float()
+        differing += int((x != y).sum())
+        total += x.numel()
+        worst = max(worst, float((x - y).abs().max() / y.abs().max().clamp(min=1e-30)))
+    return f"{100 * differing / max(total, 1):.2f} % of values differ, at most {worst:.1e} of the tensor's largest"
+
+
+def build(folder: Path, *, small: bool, models: int = 4) -> list[Path]:
+    """The base and its siblings, bf16 in three shards; kept if they are there already."""
+    paths = [folder / name for name in ("base", *(f"model{i}" for i in range(1, models + 1)))]
+    if all((path / "config.json").is_file() for path in paths):
+        return paths
+    import torch
+    from transformers import Qwen3Config
+
+    from tests import tiny
+
+    config = Qwen3Config(
+        vocab_size=8192 if small else 151936,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=8 if small else 28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        tie_word_embeddings=True,
+        architectures=["Qwen3ForCausalLM"],
+        dtype="bfloat16",
+    )
+    for number, path in enumerate(paths):
+        path.mkdir(parents=True, exist_ok=True)
+        tiny.write_tokenizer(path)
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.Generator().manual_seed(number)
+        shards: list[dict[str, Any]] = [{}, {}, {}]
+        shapes = tensor_shapes(config)
+        for position, (name, shape) in enumerate(shapes.items()):
+            tensor = torch.randn(shape, generator=generator) * 0.02 + (
+                1.0 if len(shape) == 1 else 0.0
+            )
+            if number:
+                tensor += torch.randn(shape, generator=noise) * 0.002
+            shards[3 * position // len(shapes)][name] = tensor.bfloat16()
+        write_shards(path, shards)
+        config.save_pretrained(path)
+    return paths
+
+
+def tensor_shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a Qwen3ForCausalLM with tied embeddings."""
+    d, f, h = config.hidden_size, config.intermediate_size, config.head_dim
+    q, kv = config.num_attention_heads * h, config.num_key_value_heads * h
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, d)}
+    for layer in range(config.num_hidden_layers):
+        at = f"model.layers.{layer}."
+        shapes |= {
+            at + "self_attn.q_proj.weight": (q, d),
+            at + "self_attn.k_proj.weight": (kv, d),
+            at + "self_attn.v_proj.weight": (kv, d),
+            at + "self_attn.o_proj.weight": (d, q),
+            at + "self_attn.q_norm.weight": (h,),
+            at + "self_attn.k_norm.weight": (h,),
+            at + "mlp.gate_proj.weight": (f, d),
+            at + "mlp.up_proj.weight": (f, d),
+            at + "mlp.down_proj.weight": (d, f),
+            at + "input_layernorm.weight": (d,),
+            at + "post_attention_layernorm.weight": (d,),
+        }
+    return {**shapes, "model.norm.weight": (d,)}
+
+
+def write_shards(path: Path, shards: list[dict[str, Any]]) -> None:
+    """Write shards and their index."""
+    from safetensors.torch import save_file
+
+    where, size = {}, 0
+    for number, shard in enumerate(shards, 1):
+        name = f"model-{number:05}-of-{len(shards):05}.safetensors"
+        save_file(shard, path / name, {"format": "pt"})
+        where |= dict.fromkeys(shard, name)
+        size += sum(t.nbytes for t in shard.values())
+    index = {"metadata": {"total_size": size}, "weight_map": where}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+if __name__ == "__main__":
+    main()
