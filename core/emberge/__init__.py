@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from emberge.contracts.backbone import Backbone, Embedded, Encoder, TokenisedText
 from emberge.contracts.dataset import (
     TASK_KINDS,
+    BadRow,
     Dataset,
     DatasetInfo,
     Domain,
@@ -50,6 +51,14 @@ from emberge.contracts.step import (
     Workspace,
 )
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
+from emberge.data.eval_data import (
+    ClassificationData,
+    ClusteringData,
+    EvalData,
+    PairData,
+    RerankingData,
+    RetrievalData,
+)
 from emberge.errors import (
     CheckpointError,
     DataError,
@@ -62,7 +71,14 @@ from emberge.errors import (
 from emberge.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from emberge.data.datasets import load_catalogue, load_datasets
+    from emberge.data.datasets import (
+        CheckedData,
+        check_entries,
+        first_examples,
+        load_catalogue,
+        load_datasets,
+        load_eval_set,
+    )
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
     from emberge.merging.merge import MergeInput, merge_checkpoints
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
@@ -89,6 +105,10 @@ _LAZY = {
     "fit": "emberge.training.fit",
     "load_catalogue": "emberge.data.datasets",
     "load_datasets": "emberge.data.datasets",
+    "load_eval_set": "emberge.data.datasets",
+    "check_entries": "emberge.data.datasets",
+    "CheckedData": "emberge.data.datasets",
+    "first_examples": "emberge.data.datasets",
     "load_recipe": "emberge.recipes.grammar",
     "parse_recipe": "emberge.recipes.grammar",
     "check_recipe": "emberge.recipes.preflight",
@@ -101,11 +121,15 @@ __all__ = [
     "TASK_KINDS",
     "Artifact",
     "Backbone",
+    "BadRow",
     "Batch",
     "Block",
     "Catalogue",
+    "CheckedData",
     "Checkpoint",
     "CheckpointError",
+    "ClassificationData",
+    "ClusteringData",
     "Columns",
     "CopyJob",
     "DataEntry",
@@ -118,6 +142,7 @@ __all__ = [
     "Embeddings",
     "EmbergeError",
     "Encoder",
+    "EvalData",
     "EvalSet",
     "Evaluator",
     "Example",
@@ -135,6 +160,7 @@ __all__ = [
     "ModelRef",
     "Negatives",
     "Options",
+    "PairData",
     "Part",
     "PerDataset",
     "PerModel",
@@ -149,6 +175,8 @@ __all__ = [
     "Reference",
     "Rehearsal",
     "RequirementError",
+    "RerankingData",
+    "RetrievalData",
     "Rows",
     "Sampler",
     "Stage",
@@ -167,12 +195,15 @@ __all__ = [
     "Workspace",
     "__version__",
     "chain",
+    "check_entries",
     "check_recipe",
     "component",
+    "first_examples",
     "fit",
     "hookimpl",
     "load_catalogue",
     "load_datasets",
+    "load_eval_set",
     "load_plugins",
     "load_recipe",
     "merge_blocks",

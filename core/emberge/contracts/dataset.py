@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-__all__ = ["TASK_KINDS", "Dataset", "DatasetInfo", "Domain", "Example", "Reader", "TaskKind"]
+__all__ = [
+    "TASK_KINDS",
+    "BadRow",
+    "Dataset",
+    "DatasetInfo",
+    "Domain",
+    "Example",
+    "Reader",
+    "TaskKind",
+]
 
 TaskKind = Literal[
     "retrieval", "reranking", "classification", "clustering", "sts", "pair_classification"
@@ -73,6 +82,13 @@ class Dataset(Protocol):
     def __getitem__(self, row: int) -> Example: ...
 
 
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """What a reader gives in place of a row that it cannot read: what is wrong, and what to do."""
+
+    message: str
+
+
 class Reader:
     """Reads one kind of file row by row.
 
@@ -81,10 +97,13 @@ class Reader:
 
     suffixes: tuple[str, ...] = ()
 
-    def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """Yield (line or row number from 1, the row as a mapping of columns).
+    def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
+        """Yield (line or row number from 1, the row as a mapping of columns), never holding the file.
+
+        A row that cannot be read is given as a `BadRow`, so that the rows after it are looked at too and
+        every fault is reported at once.
 
         Raises:
-            DataError: naming file and line, for what is not a row.
+            DataError: naming the file, when it cannot be read at all.
         """
         raise NotImplementedError

@@ -263,6 +263,13 @@ class Step:
         """Into independent steps (all pairs, a grid) by name; default: itself alone."""
         return {"": self}
 
+    def identity(self) -> str:
+        """What outside the recipe and its inputs the result depends on, such as versions; default: nothing.
+
+        It is part of the step's fingerprint, so a change of it makes the step run again.
+        """
+        return ""
+
     def check(self, context: Preflight) -> Iterable[Problem]:
         """Faults that configs, headers and data heads can show."""
         return ()

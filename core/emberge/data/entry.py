@@ -13,7 +13,10 @@ __all__ = ["Catalogue", "Columns", "DataEntry", "EvalSet"]
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which columns of a file hold what; by default the usual names are recognised."""
+    """Which columns of a file hold what; by default the usual names are recognised.
+
+    Once one is named, `negative`, `score` and `label` are read only if they are named too.
+    """
 
     anchor: str | None = None
     positive: str | None = None
@@ -24,7 +27,12 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class DataEntry:
-    """One entry of `data`: a file, a catalogue (its training sets, or those in `only`), a hub dataset."""
+    """One entry of `data`: a file, a catalogue (its training sets, or those in `only`), a hub dataset.
+
+    `limit` keeps an even sample that depends on the dataset's name and on nothing else, so that a smaller
+    limit keeps a part of a larger one's rows. `score_range` is the lowest and the highest score the file
+    may hold; they become 0 and 1. Options beside a catalogue hold for each of its sets.
+    """
 
     path: DataRef | None = None
     hub: str | None = None
@@ -44,7 +52,11 @@ class DataEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSet:
-    """One evaluation set of a catalogue, in its folder."""
+    """One evaluation set of a catalogue, in its folder.
+
+    `prompt` is the text put before a query (before every text of a `symmetric` set); `score_range` the
+    lowest and highest gold score of an sts set; `where` is `file:line` of its entry.
+    """
 
     name: str
     folder: Path
@@ -54,6 +66,7 @@ class EvalSet:
     domain: Domain | None = None
     metric: str | None = None
     prompt: str = ""
+    score_range: tuple[float, float] | None = None
     where: str = ""
 
 

@@ -1,0 +1,67 @@
+"""Evaluation sets as read: plain texts, labels and judgements, no tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "ClassificationData",
+    "ClusteringData",
+    "EvalData",
+    "PairData",
+    "RerankingData",
+    "RetrievalData",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalData:
+    """Texts by id and judgements: `relevant[query][document]` is a grade, 0 for judged irrelevant.
+
+    `corpus` holds title and text joined by a space; `queries` only those with a judgement.
+    """
+
+    corpus: Mapping[str, str]
+    queries: Mapping[str, str]
+    relevant: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class PairData:
+    """Pairs of texts with gold scores in 0 to 1 (0 or 1 for pair classification), and their subsets."""
+
+    texts1: Sequence[str]
+    texts2: Sequence[str]
+    scores: Sequence[float]
+    subsets: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationData:
+    """Labelled texts to fit a classifier on frozen embeddings, and others to test it on."""
+
+    train_texts: Sequence[str]
+    train_labels: Sequence[str]
+    test_texts: Sequence[str]
+    test_labels: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringData:
+    """Texts and the cluster each belongs to."""
+
+    texts: Sequence[str]
+    labels: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RerankingData:
+    """For each query the texts that belong before the others, and the others."""
+
+    queries: Sequence[str]
+    positives: Sequence[Sequence[str]]
+    negatives: Sequence[Sequence[str]]
+
+
+EvalData = RetrievalData | PairData | ClassificationData | ClusteringData | RerankingData
