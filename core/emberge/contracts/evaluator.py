@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from emberge.contracts.dataset import Domain
@@ -13,30 +13,41 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluator", "TaskInfo", "TaskScore", "Units"]
 
+Statistic = Literal["mean", "spearman", "average_precision"]
+
 
 @dataclass(frozen=True, slots=True)
 class Units:
     """What a score was computed from, unit by unit, so that a paired bootstrap can resample it.
 
     `statistic` is "mean" (of `values`), "spearman" or "average_precision" (of `values` against `gold`);
-    `unit` is the word for one of them: query, pair, text.
+    `unit` is the word for one of them: query, pair, text. Units come in the same order for every model.
+    With `groups`, one label per unit, the statistic is taken inside each group and averaged over
+    groups (a task of several subsets).
     """
 
     unit: str
-    statistic: str
+    statistic: Statistic
     values: Sequence[float]
     gold: Sequence[float] | None = None
+    groups: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """One task: its name, kind of task, main metric, language and domain relative to the training."""
+    """One task: its name, kind of task, main metric, languages, and domain relative to the training.
+
+    `note` says what a reader of the score must know (a cut corpus). `fingerprint` hashes all that the
+    score depends on beside the model: data, options, versions; where it is empty, scores are not reused.
+    """
 
     name: str
     kind: str
     metric: str
     languages: tuple[str, ...] = ()
     domain: Domain | None = None
+    note: str = ""
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +62,26 @@ class TaskScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator:
-    """Scores models on tasks. Results are kept by the runner under the model's content hash."""
+    """Scores models on tasks.
+
+    The step that asks keeps each score under the model's content hash and the task's fingerprint, and
+    asks only for what it does not have.
+    """
 
     def tasks(self, workspace: Workspace) -> Sequence[TaskInfo]:
-        """What will be scored, in order."""
+        """What can be scored, in order, found without loading any model.
+
+        Raises:
+            DataError: for data that cannot be used.
+        """
         raise NotImplementedError
 
-    def check(self, context: Preflight) -> Iterator[Problem]:
+    def check(self, context: Preflight) -> Iterable[Problem]:
         """Faults that can be seen before a run."""
-        return iter(())
+        return ()
 
-    def evaluate(self, model: Model, workspace: Workspace) -> Iterator[TaskScore]:
-        """Scores of one model, task by task, reporting progress as it goes."""
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        """Scores of one model on some of its tasks, one by one, reporting progress as it goes."""
         raise NotImplementedError

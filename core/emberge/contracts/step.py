@@ -93,6 +93,10 @@ class Artifact:
 
     `size` is the number of training examples behind a model (for `weights: size`). `parents` names the
     models it came from. `details` is free JSON that reports and cards read. Paths are relative.
+
+    Two of its keys mean something to the runner: `unmet` lists requirements that do not hold (the result
+    is published, then the run ends with `RequirementError`); `table` names a Markdown file of the result
+    to show at the end.
     """
 
     kind: ArtifactKind
