@@ -1,0 +1,17 @@
+"""What this plugin adds, by the names that recipes use."""
+
+from collections.abc import Mapping
+
+from emberge import Loss, MergeStrategy, hookimpl
+from emberge_acme.keep_norm import KeepNorm
+from emberge_acme.uniformity import Uniformity
+
+
+@hookimpl
+def register_merge_strategies() -> Mapping[str, type[MergeStrategy]]:
+    return {"keep_norm": KeepNorm}
+
+
+@hookimpl
+def register_losses() -> Mapping[str, type[Loss]]:
+    return {"uniformity": Uniformity}

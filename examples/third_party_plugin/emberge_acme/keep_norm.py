@@ -1,0 +1,30 @@
+"""A merge strategy: a mean of models that does not shrink."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Block, Measures, MergeStrategy, PerTensor, Stats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepNorm(MergeStrategy):
+    """The weighted mean of the models, stretched to the weighted mean of their norms.
+
+    `strength` is how far it is stretched: 0 is the plain mean, 1 keeps the norm whole.
+    """
+
+    strength: PerTensor = PerTensor(1.0, within=(0, 1))
+    passes = 1
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        return {"gram": block.gram(block.tensors)}  # sums over blocks: a whole tensor's in the end
+
+    def merge(self, block: Block, stats: Stats) -> "Tensor":
+        gram, weights = stats[0]["gram"].cpu(), block.weights.cpu()
+        wanted = weights @ gram.diagonal().clamp(min=0).sqrt()
+        norm = (weights @ gram @ weights).clamp(min=0).sqrt()
+        stretch = float(wanted / norm) if norm > 1e-12 else 1.0
+        return block.combine(weights * stretch**block.options.strength)

@@ -1,0 +1,34 @@
+"""A loss: pairs together, everything else apart."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Embeddings, Loss
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniformity(Loss):
+    """Alignment and uniformity on the sphere (Wang and Isola, 2020, arXiv:2005.10242).
+
+    `spread` weighs uniformity against alignment, `sharpness` is the t of its Gaussian.
+    """
+
+    spread: float = 1.0
+    sharpness: float = 2.0
+
+    def __call__(self, embeddings: Embeddings, parameters: "Mapping[str, Tensor]") -> "Tensor":
+        from torch.nn.functional import normalize, pdist
+
+        anchor = normalize(embeddings.anchor, dim=-1)
+        positive = normalize(embeddings.positive, dim=-1)
+        valid = embeddings.valid[:, : positive.shape[1]]
+        loss = (anchor.unsqueeze(1) - positive).square().sum(-1)[valid].mean()
+        if len(anchor) > 1:
+            distances = pdist(anchor).square()
+            loss = loss + self.spread * distances.mul(-self.sharpness).exp().mean().log()
+        return loss
