@@ -1,0 +1,172 @@
+"""Paired bootstrap: how far a difference between models could be chance of the drawn test examples.
+
+One draw of the units of a task (with replacement) serves all models, so differences between models are
+paired (Efron and Tibshirani, 1993, chapter 16; for retrieval Sakai, 2006). Statistics that are no mean
+(rank correlation, average precision) are computed anew on each draw, from how often each unit was drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from emberge import Units
+from numpy.typing import NDArray
+
+__all__ = ["interval", "lower_bound", "resample", "statistic", "unitless_mean"]
+
+Array = NDArray[np.float64]
+_CELLS = 4_000_000  # draws × units held at once: about 32 MB an array
+
+
+def resample(
+    models: Sequence[Units], *, resamples: int, seed: int, name: str
+) -> NDArray[np.float64]:
+    """Statistics of one task on `resamples` draws of its units, the same draws for every model.
+
+    `name` (of the task) and `seed` fix the draws. Units are drawn inside their groups.
+
+    Returns: [models, resamples].
+    """
+    groups = _groups(models[0])
+    total = np.zeros((len(models), resamples))
+    rng = np.random.default_rng(_seed(seed, name))
+    for group in groups:
+        measures = [_Measure(units, group) for units in models]
+        start = 0
+        for counts in _draws(rng, group.size, resamples):
+            for row, measure in enumerate(measures):
+                total[row, start : start + len(counts)] += measure(counts)
+            start += len(counts)
+    return total / len(groups)
+
+
+def statistic(units: Units) -> float:
+    """The statistic on the units as they are: what `resample` scatters around."""
+    groups = _groups(units)
+    values = [_Measure(units, group)(np.ones((1, group.size)))[0] for group in groups]
+    return float(np.mean(values))
+
+
+def unitless_mean(scores: Array, *, resamples: int, seed: int, name: str) -> NDArray[np.float64]:
+    """Means over draws of whole tasks, for those that have no units. `scores` is [models, tasks].
+
+    Returns: [models, resamples].
+    """
+    rng = np.random.default_rng(_seed(seed, name))
+    tasks = scores.shape[1]
+    counts = np.concatenate(list(_draws(rng, tasks, resamples)))
+    means: NDArray[np.float64] = scores @ counts.T / tasks
+    return means
+
+
+def interval(samples: Array, confidence: float = 0.95) -> tuple[float, float]:
+    """The two-sided percentile interval of bootstrap samples [resamples]."""
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(samples, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def lower_bound(samples: Array, confidence: float = 0.95) -> float:
+    """The one-sided lower percentile bound: with this confidence the truth lies above it."""
+    return float(np.quantile(samples, 1 - confidence))
+
+
+def _seed(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}\0{name}".encode()).digest()[:8], "big")
+
+
+def _groups(units: Units) -> list[NDArray[np.intp]]:
+    if units.groups is None:
+        return [np.arange(len(units.values))]
+    labels = np.asarray(units.groups)
+    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+
+
+def _draws(rng: np.random.Generator, units: int, resamples: int) -> Iterator[Array]:
+    """How often each unit was drawn, [draws, units] at a time, `resamples` draws in all."""
+    step = max(1, _CELLS // units)
+    for start in range(0, resamples, step):
+        draws = min(step, resamples - start)
+        drawn = rng.integers(0, units, size=(draws, units))
+        drawn += np.arange(draws)[:, None] * units
+        yield (
+            np.bincount(drawn.ravel(), minlength=draws * units).reshape(draws, units).astype(float)
+        )
+
+
+class _Measure:
+    """One model's statistic on one group of units, given how often each unit was drawn."""
+
+    def __init__(self, units: Units, group: NDArray[np.intp]) -> None:
+        self.kind = units.statistic
+        self.values = np.asarray(units.values, dtype=np.float64)[group]
+        if self.kind == "mean":
+            return
+        if units.gold is None:
+            raise ValueError(f"units of statistic '{self.kind}' need gold values")
+        self.gold = np.asarray(units.gold, dtype=np.float64)[group]
+        if self.kind == "spearman":
+            self.ranks = (_Ranks(self.values), _Ranks(self.gold))
+        else:
+            self.order = np.argsort(-self.values, kind="stable")
+            self.last = _last_of_ties(self.values[self.order])
+            self.gold = self.gold[self.order]
+
+    def __call__(self, counts: Array) -> Array:
+        if self.kind == "mean":
+            mean: Array = counts @ self.values / counts.sum(1)
+            return mean
+        if self.kind == "spearman":
+            return _correlation(counts, *(ranks(counts) for ranks in self.ranks))
+        return self._average_precision(counts)
+
+    def _average_precision(self, counts: Array) -> Array:
+        """Σ (recall_k − recall_{k−1}) · precision_k over distinct values, highest first."""
+        ordered = counts[:, self.order]
+        drawn = np.cumsum(ordered, axis=1)[:, self.last]
+        hits = np.cumsum(ordered * self.gold, axis=1)[:, self.last]
+        precision = hits / np.maximum(drawn, 1)
+        gained = np.diff(hits, axis=1, prepend=0.0)
+        positives = hits[:, -1]
+        average: Array = (gained * precision).sum(1) / np.maximum(positives, 1)
+        return average
+
+
+class _Ranks:
+    """Average ranks of fixed values when each is drawn a number of times."""
+
+    def __init__(self, values: Array) -> None:
+        self.order = np.argsort(values, kind="stable")
+        ordered = values[self.order]
+        self.last = _last_of_ties(ordered)
+        self.tie = np.concatenate([[0], np.cumsum(np.diff(ordered) > 0)])
+        self.inverse = np.argsort(self.order, kind="stable")
+
+    def __call__(self, counts: Array) -> Array:
+        """Ranks from 0.5 up, [draws, units]; that of a unit not drawn has no meaning."""
+        upto = np.cumsum(counts[:, self.order], axis=1)[:, self.last]
+        before = np.concatenate([np.zeros((len(counts), 1)), upto[:, :-1]], axis=1)
+        middle = (upto + before) / 2
+        ranks: Array = middle[:, self.tie[self.inverse]]
+        return ranks
+
+
+def _last_of_ties(ordered: Array) -> NDArray[np.intp]:
+    """Positions of the last of each run of equal values."""
+    return np.append(np.flatnonzero(np.diff(ordered) != 0), len(ordered) - 1)
+
+
+def _correlation(counts: Array, x: Array, y: Array) -> Array:
+    """Pearson's correlation of x and y [draws, units], each unit counted; 0 where one is constant."""
+    total = counts.sum(1, keepdims=True)
+    x = x - (counts * x).sum(1, keepdims=True) / total
+    y = y - (counts * y).sum(1, keepdims=True) / total
+    weighted = counts * x
+    covariance = (weighted * y).sum(1)
+    spread = np.sqrt((weighted * x).sum(1) * (counts * y * y).sum(1))
+    correlation: Array = np.divide(
+        covariance, spread, out=np.zeros_like(covariance), where=spread > 0
+    )
+    return correlation
