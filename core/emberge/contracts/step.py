@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,9 @@ __all__ = [
     "Workspace",
 ]
 
+# Where an adapter begins: a plus sign before a folder, a hub id or `pkg:`.
+_ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
+
 ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"]
 
 
@@ -47,13 +51,23 @@ class Reference:
         """The step's id without a part, or None for something outside the recipe."""
         if not self.text.startswith("$"):
             return None
-        name = self.text[1:]
-        return name.removesuffix(".checkpoints")
+        return self.main[1:].removesuffix(".checkpoints")
 
     @property
     def part(self) -> str | None:
         """`checkpoints` for the kept states of a training."""
-        return "checkpoints" if self.step and self.text.endswith(".checkpoints") else None
+        return "checkpoints" if self.step and self.main.endswith(".checkpoints") else None
+
+    @property
+    def main(self) -> str:
+        """The text before an adapter."""
+        return _ADAPTER.split(self.text, maxsplit=1)[0]
+
+    @property
+    def adapter(self) -> str | None:
+        """The text after the plus sign of `model+adapter`."""
+        _, *adapter = _ADAPTER.split(self.text, maxsplit=1)
+        return adapter[0] if adapter else None
 
     def __str__(self) -> str:
         return self.text

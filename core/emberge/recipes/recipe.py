@@ -44,6 +44,8 @@ class Recipe:
     steps: tuple[RecipeStep, ...]
     path: Path | None = None
     text: str = ""
+    overrides: tuple[str, ...] = ()
+    """`--set` options that were laid over the text."""
 
 
 def references(value: Any) -> Iterator[Reference]:
