@@ -1,0 +1,159 @@
+"""How an OUT folder is laid out, and how a result gets its place there in one step.
+
+    OUT/<id>                      a relative link to the current result
+    OUT/<id>-<fingerprint>/       a result; finished when `artifact.json` stands in it
+    OUT/.work/<id>-<fingerprint>/ a step that is not finished; `output` in it becomes the result
+    OUT/.store/                   a cache that all steps share
+    OUT/.lock  OUT/.status.json  OUT/metrics.jsonl  OUT/run.log  OUT/recipe.yaml
+
+Nothing in it is an absolute path, so that OUT may be moved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.step import Artifact
+from emberge.errors import EmbergeError
+
+__all__ = ["ARTIFACT", "OutFolder", "read_artifact", "write_json"]
+
+ARTIFACT = "artifact.json"
+
+
+@dataclass(frozen=True)
+class OutFolder:
+    """The folder of a recipe's results."""
+
+    path: Path
+
+    def prepare(self) -> None:
+        """Make the folder.
+
+        Raises:
+            EmbergeError: when it cannot be made or is a file.
+        """
+        try:
+            self.work.mkdir(parents=True, exist_ok=True)
+            self.store.mkdir(exist_ok=True)
+        except OSError as error:
+            raise EmbergeError(
+                f"{self.path} cannot be written ({error.strerror}); choose another --out"
+            ) from error
+
+    @property
+    def work(self) -> Path:
+        """Where unfinished steps lie."""
+        return self.path / ".work"
+
+    @property
+    def store(self) -> Path:
+        """The cache that all steps share."""
+        return self.path / ".store"
+
+    @property
+    def lock(self) -> Path:
+        """The file that a run holds."""
+        return self.path / ".lock"
+
+    @property
+    def status(self) -> Path:
+        """What the steps of the last run came to."""
+        return self.path / ".status.json"
+
+    def link(self, step: str) -> Path:
+        """`OUT/<id>`, which leads to the step's current result."""
+        return self.path / folder_name(step)
+
+    def result(self, step: str, fingerprint: str) -> Path:
+        """Where the step's result stands when it is finished."""
+        return self.path / f"{folder_name(step)}-{fingerprint[:8]}"
+
+    def work_of(self, step: str, fingerprint: str) -> Path:
+        """Where the step works until then."""
+        return self.work / self.result(step, fingerprint).name
+
+    def publish(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
+        """Make a filled `output` the step's result: all on disk, then `artifact.json`, then one rename."""
+        work, result = self.work_of(step, fingerprint), self.result(step, fingerprint)
+        output = work / "output"
+        for file in sorted(output.rglob("*")):
+            _sync(file)
+        write_json(output / ARTIFACT, record)
+        _sync(output / ARTIFACT)
+        _sync(output)
+        if result.exists():  # its artifact.json was taken away by hand, to have it made again
+            os.rename(result, work / "replaced")
+        os.rename(output, result)
+        _sync(self.path)
+        self.finish(step, fingerprint)
+        return result
+
+    def finish(self, step: str, fingerprint: str) -> None:
+        """Let `OUT/<id>` lead to the result, and take the work folder away."""
+        result, link = self.result(step, fingerprint), self.link(step)
+        if link.exists() and not link.is_symlink():
+            raise EmbergeError(
+                f"{link} is in the way: a link to {result.name} belongs there; move it elsewhere"
+            )
+        if not link.is_symlink() or os.readlink(link) != result.name:
+            beside = self.path / f".{link.name}.link"
+            beside.unlink(missing_ok=True)
+            beside.symlink_to(result.name)
+            os.replace(beside, link)
+        shutil.rmtree(self.work_of(step, fingerprint), ignore_errors=True)
+
+
+def folder_name(step: str) -> str:
+    """A step's id as the name of a folder; ids that a file system may not take get a hash."""
+    safe = re.sub(r"[^\w.=+,@-]", "_", step).lstrip(".")[:100]
+    if safe == step:
+        return safe
+    return f"{safe}-{hashlib.sha256(step.encode()).hexdigest()[:6]}"
+
+
+def read_artifact(folder: Path) -> Artifact | None:
+    """What a finished step left; None when the folder is no finished result.
+
+    Raises:
+        EmbergeError: for an artifact.json that cannot be understood.
+    """
+    try:
+        record = json.loads((folder / ARTIFACT).read_text(encoding="utf-8"))
+        names = [f.name for f in dataclasses.fields(Artifact)]
+        known = {name: record[name] for name in names if name in record}
+        for name in ("parents", "warnings"):
+            known[name] = tuple(known.get(name, ()))
+        return Artifact(**known)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, TypeError) as error:
+        raise EmbergeError(
+            f"{folder / ARTIFACT} is damaged ({error}); remove it to have the step run again"
+        ) from error
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half of one."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(beside, path)
+
+
+def _sync(path: Path) -> None:
+    if path.is_symlink():
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,161 @@
+"""What a step's references lead to while a recipe runs: finished results, models and files outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.step import Artifact, DataRef, FileRef, Model, ModelRef, Reference
+from emberge.data.entry import DataEntry
+from emberge.errors import CheckpointError, EmbergeError, RecipeError
+from emberge.plugins import Plugins
+from emberge.recipes.fingerprint import HashCache, file_fingerprint, model_fingerprint, stable_hash
+from emberge.recipes.models import (
+    kept_checkpoints,
+    locate_adapter,
+    locate_file,
+    locate_model,
+)
+from emberge.recipes.out import read_artifact
+
+__all__ = ["Result", "Results"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished step: where its result stands, what it is, and the fingerprint it was made under."""
+
+    folder: Path
+    artifact: Artifact
+    fingerprint: str
+
+
+class Results:
+    """All that a recipe's references lead to; the runner adds each step as it finishes."""
+
+    def __init__(self, plugins: Plugins, hashes: HashCache) -> None:
+        self.plugins = plugins
+        self.hashes = hashes
+        self._steps: dict[str, Result] = {}
+        self._outside: dict[ModelRef, Model] = {}
+
+    def add(self, step: str, result: Result) -> None:
+        """Let `$step` lead to a result."""
+        self._steps[step] = result
+
+    def step(self, reference: Reference) -> Result:
+        """The finished step that a reference names.
+
+        Raises:
+            RecipeError: when there is none.
+        """
+        name = reference.step
+        if name is None:
+            raise RecipeError(f"'{reference}' is no step; a step is written ${reference}")
+        if name not in self._steps:
+            raise RecipeError(f"'{reference}': no step '{name}' is finished before this one")
+        return self._steps[name]
+
+    def model(self, reference: ModelRef) -> Model:
+        """The one model that a reference leads to.
+
+        Raises:
+            CheckpointError: when it is missing, or leads to several.
+            ConnectionError: when it could not be looked for.
+        """
+        found = self.models(reference)
+        if len(found) != 1:
+            raise CheckpointError(f"'{reference}' leads to {len(found)} models; one is needed here")
+        return found[0]
+
+    def models(self, reference: ModelRef) -> Sequence[Model]:
+        """All models that a reference leads to.
+
+        Raises:
+            CheckpointError: when there is none.
+            ConnectionError: when it could not be looked for.
+        """
+        if reference.step is not None:
+            return self._made(reference)
+        if reference not in self._outside or not self._outside[reference].folder.is_dir():
+            found = locate_model(reference, self.plugins)
+            content = model_fingerprint(found.folder, self.hashes, found.adapter)
+            artifact = read_artifact(found.folder)
+            self._outside[reference] = Model(
+                found.name, found.folder, content, artifact, found.adapter
+            )
+        return [self._outside[reference]]
+
+    def data(self, reference: DataRef | FileRef) -> Path:
+        """The file or folder that a reference leads to.
+
+        Raises:
+            DataError: when it is missing.
+        """
+        return locate_file(reference) if reference.step is None else self.step(reference).folder
+
+    def stands_for(self, value: Any) -> Any:
+        """What a reference, or an entry of data, means for a fingerprint: content, and no path."""
+        if isinstance(value, DataEntry):
+            return self._entry(value)
+        if value.step is not None:
+            here = {"step": value.step, "part": value.part, "made": self.step(value).fingerprint}
+            adapter = self._adapter(value)
+            return {**here, "adapter": model_fingerprint(adapter, self.hashes)} if adapter else here
+        if isinstance(value, ModelRef):
+            return {"model": self.model(value).fingerprint}
+        if isinstance(value, DataRef | FileRef):
+            return {"content": self._content(locate_file(value), ())}
+        raise RecipeError(f"'{value}' names no step of the recipe")
+
+    def _entry(self, entry: DataEntry) -> Any:
+        if entry.path is None or entry.path.step is not None or not entry.only:
+            return None
+        return {"content": self._content(locate_file(entry.path), entry.only)}
+
+    def _made(self, reference: ModelRef) -> list[Model]:
+        result = self.step(reference)
+        adapter = self._adapter(reference)
+        if reference.part is None:
+            named = [(str(reference.step), result.folder)]
+        else:
+            kept = kept_checkpoints(result.folder)
+            named = [(f"{reference.step}/{folder.name}", folder) for folder in kept]
+        if not named:
+            raise CheckpointError(f"'{reference}': the step kept no checkpoints; see its keep_last")
+        return [self._model(name, folder, result, adapter) for name, folder in named]
+
+    def _model(self, name: str, folder: Path, result: Result, adapter: Path | None) -> Model:
+        if result.artifact.kind != "model":
+            raise CheckpointError(f"step '{name}' made {result.artifact.kind}, and no model")
+        content = model_fingerprint(folder, self.hashes, adapter)
+        artifact = read_artifact(folder) or result.artifact
+        return Model(name, folder, content, artifact, adapter)
+
+    def _adapter(self, reference: Reference) -> Path | None:
+        if not isinstance(reference, ModelRef) or reference.adapter is None:
+            return None
+        return locate_adapter(reference, self.plugins)
+
+    def _content(self, path: Path, only: Sequence[str]) -> str:
+        parts = [file_fingerprint(path, self.hashes)]
+        if path.is_file() and path.suffix in (".yaml", ".yml"):
+            parts += [file_fingerprint(p, self.hashes) for p in _catalogued(path, only)]
+        return stable_hash(parts)
+
+
+def _catalogued(path: Path, only: Sequence[str]) -> list[Path]:
+    """The files and folders that a catalogue names (of the training sets in `only`, if given)."""
+    from emberge.data.catalogue import load_catalogue
+
+    catalogue = load_catalogue(path)
+    entries = [e for e in catalogue.train if not only or e.name in only]
+    paths = [locate_file(e.path) for e in entries if e.path is not None]
+    if not only:
+        paths += [s.folder for s in catalogue.eval]
+    missing = [p for p in paths if not p.exists()]
+    if missing:
+        raise EmbergeError(f"{path}: {missing[0]} is missing")
+    return paths
