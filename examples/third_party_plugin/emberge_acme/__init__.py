@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from emberge import Loss, MergeStrategy, hookimpl
+
 from emberge_acme.keep_norm import KeepNorm
 from emberge_acme.uniformity import Uniformity
 

@@ -1,0 +1,54 @@
+"""The project's own files, and what each imports, read without importing them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "core" / "emberge"
+PLUGINS = ROOT / "plugins"
+EXAMPLES = ROOT / "examples"
+TESTS = ROOT / "tests"
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: the module named, the names taken from it, and the line."""
+
+    module: str
+    names: tuple[str, ...]
+    line: int
+
+
+def python_files(*roots: Path) -> list[Path]:
+    """All Python files under the roots, without caches."""
+    return sorted(f for root in roots for f in root.rglob("*.py") if "__pycache__" not in f.parts)
+
+
+def module_name(file: Path, root: Path) -> str:
+    """`emberge.merging.stream` of `core/emberge/merging/stream.py` with root `core`."""
+    parts = list(file.relative_to(root).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(file: Path, root: Path) -> Iterator[Import]:
+    """Every import of a file: at the top, inside functions, and for types alone."""
+    package = module_name(file, root).split(".")
+    if file.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, (), node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield Import(module, tuple(alias.name for alias in node.names), node.lineno)
+
+
+def plugin_packages() -> list[Path]:
+    """The first-party plugins' packages."""
+    return sorted(f.parent for f in PLUGINS.glob("emberge_*/__init__.py"))

@@ -1,0 +1,125 @@
+"""Habits that a reader counts on: names, sizes, tests that assert, no trace of one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, TESTS, python_files
+
+LONGEST_FILE = 320
+VAGUE = {"utils", "util", "helpers", "helper", "base", "manager", "managers", "common", "misc"}
+# Folders that hold one machine's things, put together so that this line is no find itself.
+MACHINE = re.compile("|".join(f"/{folder}/" for folder in ("work", "root", "home", "Users", "opt")))
+TEXTS = {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".html", ".css", ".json", ""}
+
+
+def own_files() -> list[Path]:
+    """Every text file that the project is made of."""
+    tops = [CORE, PLUGINS, EXAMPLES, TESTS, ROOT / "merge_recipes", ROOT / ".ci"]
+    found = [f for top in tops for f in top.rglob("*") if f.is_file()]
+    found += [f for f in ROOT.iterdir() if f.is_file() and f.name not in (".git", ".coverage")]
+    kept = [f for f in found if f.suffix in TEXTS and "__pycache__" not in f.parts]
+    return sorted(f for f in kept if not f.name.startswith(".coverage"))
+
+
+def test_no_file_or_folder_has_a_vague_name() -> None:
+    vague = [
+        str(file.relative_to(ROOT))
+        for file in python_files(CORE, PLUGINS, EXAMPLES, TESTS)
+        for part in file.relative_to(ROOT).with_suffix("").parts
+        if set(part.split("_")) & VAGUE
+    ]
+    assert not vague
+
+
+def test_files_of_core_and_plugins_hold_one_idea() -> None:
+    long = {
+        str(file.relative_to(ROOT)): lines
+        for file in python_files(CORE, PLUGINS)
+        if (lines := len(file.read_text("utf-8").splitlines())) > LONGEST_FILE
+    }
+    assert not long, "look for the second idea"
+
+
+def test_every_module_of_core_and_plugins_says_what_it_is() -> None:
+    silent = [
+        str(file.relative_to(ROOT))
+        for file in python_files(CORE, PLUGINS, EXAMPLES)
+        if not ast.get_docstring(ast.parse(file.read_text("utf-8")))
+    ]
+    assert not silent
+
+
+def test_nothing_names_a_place_on_one_machine() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()[:80]}"
+        for file in own_files()
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        if MACHINE.search(line) and not re.search(r"https?://\S*" + MACHINE.pattern, line)
+    ]
+    assert not found
+
+
+def test_nothing_is_left_to_do() -> None:
+    marks = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3)) + r")\b")
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in own_files()
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        if marks.search(line)
+    ]
+    assert not found
+
+
+def checks(node: ast.AST, local: dict[str, ast.FunctionDef], seen: frozenset[str]) -> bool:
+    """Whether this code can fail by its own judgement: an assert, `raises`, or a call that asserts."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Assert):
+            return True
+        if isinstance(inner, ast.Call):
+            name = ast.unparse(inner.func).rpartition(".")[2]
+            if name in ("raises", "warns", "fail") or name.startswith(("check_", "assert_")):
+                return True
+            if name in local and name not in seen and checks(local[name], local, seen | {name}):
+                return True
+    return False
+
+
+def claims_of(file: Path) -> Iterator[tuple[str, bool]]:
+    tree = ast.parse(file.read_text("utf-8"))
+    local = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    for name, node in local.items():
+        if name.startswith("test_"):
+            yield name, checks(node, local, frozenset({name}))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [f for f in python_files(TESTS, EXAMPLES) if f.name.startswith("test_")],
+    ids=lambda file: str(file.relative_to(ROOT)),
+)
+def test_every_test_asserts(file: Path) -> None:
+    tests = dict(claims_of(file))
+    assert tests, "a test file without a test"
+    assert [name for name, asserts in tests.items() if not asserts] == []
+
+
+def test_the_rule_on_asserting_finds_a_test_that_does_not() -> None:
+    source = "def test_nothing() -> None:\n    print('all is well')\n"
+    node = ast.parse(source).body[0]
+    assert not checks(node, {}, frozenset())
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.name)
+def test_example_scripts_are_short(script: Path) -> None:
+    assert len(script.read_text("utf-8").splitlines()) <= 30
+    assert ast.get_docstring(ast.parse(script.read_text("utf-8")))
+
+
+def test_there_are_example_scripts() -> None:
+    assert len(list(EXAMPLES.glob("*.py"))) >= 2

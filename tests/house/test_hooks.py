@@ -1,0 +1,185 @@
+"""Every hook is documented, listed in the README, and called."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import (
+    Artifact,
+    Backbone,
+    Evaluator,
+    Loss,
+    MergeStrategy,
+    MergeTransform,
+    PluginError,
+    Reader,
+    Sampler,
+    Step,
+    TokenLoss,
+    hookimpl,
+    hookspecs,
+)
+from emberge.plugins import KINDS, Plugins
+
+from tests.house.sources import ROOT
+
+SPECS: dict[str, Callable[..., Any]] = {
+    name: value for name, value in vars(hookspecs).items() if hasattr(value, "emberge_spec")
+}
+REGISTERING = {name for name in SPECS if name.startswith("register_")}
+ASKING = {name for name, spec in SPECS.items() if spec.emberge_spec["firstresult"]}
+EVENTS = set(SPECS) - REGISTERING - ASKING
+
+ARGUMENTS: dict[str, Any] = {
+    "reference": "acme://7",
+    "revision": "v2",
+    "files": "metadata",
+    "text": "merge_method: linear",
+    "out": Path("out"),
+    "recipe": Path("recipe.yaml"),
+    "steps": ["soup"],
+    "step": "soup",
+    "kind": "standard:merge",
+    "done": 3,
+    "total": 7,
+    "unit": "tensors",
+    "note": "",
+    "folder": Path("out/soup-1"),
+    "error": None,
+    "artifact": Artifact(kind="model"),
+    "seconds": 1.5,
+    "message": "two models are alike",
+    "name": "loss",
+    "value": 0.5,
+    "at": 10,
+    "details": {},
+}
+
+
+def component(contract: type) -> type:
+    """A subclass that follows the contract and does nothing."""
+    body = {"__doc__": "A component that does nothing.", "__annotations__": {}}
+    return dataclass(frozen=True, kw_only=True)(type("Nothing", (contract,), body))
+
+
+CONTRACTS = {
+    "register_steps": Step,
+    "register_samplers": Sampler,
+    "register_losses": Loss,
+    "register_backbones": Backbone,
+    "register_merge_transforms": MergeTransform,
+    "register_merge_strategies": MergeStrategy,
+    "register_evaluators": Evaluator,
+    "register_readers": Reader,
+}
+
+
+def listener() -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
+    """A plugin that implements every hook with all its arguments, and what it was told."""
+    told: dict[str, dict[str, Any]] = {}
+    module = types.ModuleType("everything")
+    for name, spec in SPECS.items():
+        arguments = list(inspect.signature(spec).parameters)
+        answer: Any = {"nothing": component(CONTRACTS[name])} if name in CONTRACTS else None
+        answer = "an answer" if name in ASKING else answer
+        scope: dict[str, Any] = {"told": told, "answer": answer}
+        # Written out, because pluggy reads an implementation's arguments from its signature.
+        exec(
+            f"def {name}({', '.join(arguments)}):\n"
+            f"    told['{name}'] = dict({', '.join(f'{a}={a}' for a in arguments)})\n"
+            f"    return answer\n",
+            scope,
+        )
+        setattr(module, name, hookimpl(scope[name]))
+    return module, told
+
+
+def arguments_of(name: str) -> dict[str, Any]:
+    return {argument: ARGUMENTS[argument] for argument in inspect.signature(SPECS[name]).parameters}
+
+
+def test_the_specification_is_a_table_of_contents() -> None:
+    assert REGISTERING == set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
+    assert {"locate_model", "read_recipe"} == ASKING
+    assert {"run_started", "step_finished", "run_finished"} <= EVENTS
+
+
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_every_hook_is_documented(name: str) -> None:
+    doc = inspect.getdoc(SPECS[name]) or ""
+    assert doc.partition("\n")[0].endswith("."), "one full sentence first"
+    assert len(doc.split()) >= 5
+
+
+def test_a_plugin_that_implements_every_hook_hears_all_of_them() -> None:
+    module, told = listener()
+    plugins = Plugins()
+    plugins.register(module, "everything", "acme", "1.0")
+    assert set(told) == REGISTERING
+    assert {c.full_name for c in plugins.components} == {"everything:nothing"}
+    assert {c.kind for c in plugins.components} == set(KINDS)
+    for name in ASKING:
+        assert getattr(plugins.hook, name)(**arguments_of(name)) == "an answer"
+    for name in EVENTS:
+        plugins.announce(name, **arguments_of(name))
+    assert {n: told[n] for n in SPECS} == {n: arguments_of(n) for n in SPECS}
+
+
+def test_an_implementation_takes_only_the_arguments_it_wants() -> None:
+    heard = []
+    module = types.ModuleType("frugal")
+
+    @hookimpl
+    def step_finished(seconds: float) -> None:
+        heard.append(seconds)
+
+    module.step_finished = step_finished  # type: ignore[attr-defined]
+    plugins = Plugins()
+    plugins.register(module, "frugal")
+    plugins.announce("step_finished", **arguments_of("step_finished"))
+    assert heard == [1.5]
+
+
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_every_misspelt_hook_is_refused_by_name(name: str) -> None:
+    module = types.ModuleType("sloppy")
+    setattr(module, f"{name}s", hookimpl(types.FunctionType((lambda: None).__code__, {})))
+    with pytest.raises(PluginError, match=rf"'sloppy'.*'{name}s'; did you mean '{name}'"):
+        Plugins().register(module, "sloppy")
+
+
+def test_a_token_loss_is_a_loss_to_the_hook() -> None:
+    module = types.ModuleType("tokens")
+    module.register_losses = hookimpl(lambda: {"mlm": component(TokenLoss)})  # type: ignore[attr-defined]
+    plugins = Plugins()
+    plugins.register(module, "tokens")
+    assert plugins.find("tokens:mlm", "loss").name == "mlm"
+
+
+def readme_table() -> dict[str, str]:
+    """The README's table of hooks: each hook named in a first column, and what its row says."""
+    rows: dict[str, str] = {}
+    inside = False
+    for line in (ROOT / "README.md").read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if cells[0].lower() in ("hook", "hooks"):
+            inside = True
+        elif not line.startswith("|"):
+            inside = False
+        elif inside and not set(cells[0]) <= set("-: "):
+            for name in re.findall(r"`(\w+)", cells[0]):
+                rows[name] = " ".join(cells[1:]).strip()
+    return rows
+
+
+def test_the_readme_lists_every_hook() -> None:
+    rows = readme_table()
+    assert set(rows) == set(SPECS)
+    assert all(rows.values()), "each row says what the hook is for"
