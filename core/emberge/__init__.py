@@ -70,6 +70,7 @@ from emberge.errors import (
     RequirementError,
 )
 from emberge.hookspecs import hookimpl
+from emberge.seeds import random_bits, shuffled, stable_seed
 
 if TYPE_CHECKING:
     from emberge.data.datasets import (
@@ -88,7 +89,7 @@ if TYPE_CHECKING:
     from emberge.recipes.preflight import check_recipe
     from emberge.recipes.run import run_recipe
     from emberge.training.encode import TextEmbedder
-    from emberge.training.fit import FitOptions, fit
+    from emberge.training.fit import FitOptions, FitResult, fit
 
 _LAZY = {
     "Checkpoint": "emberge.merging.checkpoint",
@@ -103,6 +104,7 @@ _LAZY = {
     "load_plugins": "emberge.plugins",
     "TextEmbedder": "emberge.training.encode",
     "FitOptions": "emberge.training.fit",
+    "FitResult": "emberge.training.fit",
     "fit": "emberge.training.fit",
     "load_catalogue": "emberge.data.datasets",
     "load_datasets": "emberge.data.datasets",
@@ -150,6 +152,7 @@ __all__ = [
     "FileRef",
     "Filtered",
     "FitOptions",
+    "FitResult",
     "Loss",
     "Machine",
     "Measures",
@@ -211,7 +214,10 @@ __all__ = [
     "merge_blocks",
     "merge_checkpoints",
     "parse_recipe",
+    "random_bits",
     "run_recipe",
+    "shuffled",
+    "stable_seed",
     "stream",
 ]
 

@@ -49,6 +49,11 @@ class Encoder(Protocol):
         """A hash of everything that turns text into ids, for token caches."""
         ...
 
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """Texts the model wants before its inputs by name, such as "query" and "document"."""
+        ...
+
     def tokenise(
         self, texts: Sequence[str], *, prompt: str, max_length: int | None
     ) -> list[TokenisedText]:

@@ -56,7 +56,11 @@ class Loss:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it reads beside anchor and positive: of "negative", "positive_score", "label", "guide"."""
+        """What it reads beside anchor and positive; the runner refuses rows without it, before training.
+
+        Of "negative", "positive_score", "label", "guide", and "contrast": negatives of its own where other
+        rows' texts are none.
+        """
         return frozenset()
 
     def parameters(self) -> Mapping[str, Tensor]:

@@ -1,0 +1,165 @@
+"""Token ids of many texts: made once, kept on disk, mapped into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emberge.contracts.backbone import TokenisedText
+
+if TYPE_CHECKING:
+    from emberge.contracts.backbone import Encoder
+
+__all__ = ["Ragged", "TokenCache", "kept_folder"]
+
+# Texts handed to the tokenizer at once: enough for its threads, little enough for memory.
+TEXTS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Token ids [total], text i at offsets[i] to offsets[i + 1], and how many of its ids are the prompt's."""
+
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    prompts: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> TokenisedText:
+        ids = self.ids[self.offsets[index] : self.offsets[index + 1]]
+        return TokenisedText(ids, int(self.prompts[index]))  # type: ignore[arg-type]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of every text."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def of(cls, texts: Sequence[TokenisedText]) -> Ragged:
+        """Lay texts one after another."""
+        lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
+        flat = [np.asarray(t.ids, dtype=np.int32) for t in texts]
+        ids = np.concatenate(flat) if flat else np.zeros(0, np.int32)
+        prompts = np.fromiter((t.prompt_length for t in texts), np.int32, len(texts))
+        return cls(ids, np.concatenate([[0], np.cumsum(lengths)]), prompts)
+
+    @classmethod
+    def tokenised(
+        cls, encoder: Encoder, texts: Sequence[str], prompt: str, max_length: int | None
+    ) -> Ragged:
+        """Tokenise texts, some thousands at a time."""
+        parts = [
+            cls.of(encoder.tokenise(texts[i : i + TEXTS_AT_ONCE], prompt=prompt, max_length=max_length))
+            for i in range(0, len(texts), TEXTS_AT_ONCE)
+        ]
+        return cls.joined(parts) if parts else cls.of([])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ragged]) -> Ragged:
+        """Several, one behind another."""
+        lengths = np.concatenate([p.lengths for p in parts])
+        return cls(
+            np.concatenate([p.ids for p in parts]),
+            np.concatenate([[0], np.cumsum(lengths)]),
+            np.concatenate([p.prompts for p in parts]),
+        )
+
+    def save(self, folder: Path, name: str) -> None:
+        """Write three arrays under a name."""
+        np.save(folder / f"{name}.ids.npy", self.ids)
+        np.save(folder / f"{name}.offsets.npy", self.offsets)
+        np.save(folder / f"{name}.prompts.npy", self.prompts)
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Ragged:
+        """Map what `save` wrote into memory."""
+        ids, offsets, prompts = (
+            np.load(folder / f"{name}.{part}.npy", mmap_mode="r")
+            for part in ("ids", "offsets", "prompts")
+        )
+        return cls(ids, offsets, prompts)
+
+
+def kept_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """The folder, filled once: under a side name and then renamed, so that it is whole or absent.
+
+    Two processes may fill it at once; the second one's work is thrown away.
+    """
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    side = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        fill(side)
+        try:
+            os.rename(side, folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(side, ignore_errors=True)
+    return folder
+
+
+class TokenCache:
+    """Token ids by text, for one tokenizer, prompt and length; shared by models and tasks.
+
+    It is a folder of segments, each written at once under the hash of its texts. What a segment holds is
+    found by the texts' hashes, so a text that another task or an earlier model has brought is not tokenised
+    again.
+    """
+
+    def __init__(self, store: Path, encoder: Encoder, prompt: str, max_length: int | None) -> None:
+        key = f"{encoder.tokenizer_fingerprint}\x1f{prompt}\x1f{max_length}"
+        self.folder = store / "tokens" / hashlib.sha256(key.encode()).hexdigest()[:32]
+        self._encoder = encoder
+        self._prompt = prompt
+        self._max_length = max_length
+        self._segments: dict[str, Ragged] = {}
+        self._places: dict[bytes, tuple[str, int]] = {}
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Learn of segments that have appeared, also those of other processes."""
+        if not self.folder.is_dir():
+            return
+        for path in sorted(self.folder.iterdir()):
+            if path.name.startswith(".") or path.name in self._segments:
+                continue
+            self._segments[path.name] = Ragged.load(path, "texts")
+            keys = np.load(path / "keys.npy").tobytes()
+            for i in range(0, len(keys), 16):
+                self._places.setdefault(keys[i : i + 16], (path.name, i // 16))
+
+    def tokens(self, texts: Sequence[str]) -> list[TokenisedText]:
+        """The ids of every text, tokenising those that are new."""
+        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._places}
+        if missing:
+            self._refresh()
+            missing = {key: text for key, text in missing.items() if key not in self._places}
+        if missing:
+            self._add(missing)
+        return [self._segments[name][place] for name, place in map(self._places.__getitem__, keys)]
+
+    def _add(self, missing: dict[bytes, str]) -> None:
+        name = hashlib.blake2b(b"".join(missing), digest_size=16).hexdigest()
+
+        def fill(folder: Path) -> None:
+            made = Ragged.tokenised(self._encoder, list(missing.values()), self._prompt, self._max_length)
+            made.save(folder, "texts")
+            np.save(folder / "keys.npy", np.frombuffer(b"".join(missing), np.uint8))
+
+        kept_folder(self.folder / name, fill)
+        self._refresh()
