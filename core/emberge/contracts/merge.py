@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,6 +61,10 @@ class Options:
         except KeyError:
             raise AttributeError(f"no option '{name}' was resolved for this stage") from None
 
+    def items(self) -> ItemsView[str, Any]:
+        """All of them by name."""
+        return self._values.items()
+
     def __repr__(self) -> str:
         return f"Options({self._values})"
 
@@ -93,6 +97,10 @@ class Block:
     """One content fingerprint per model: what random masks are keyed by."""
     changed: Tensor | None = None
     """The deltas that a transform left, kept because base + delta - base is rounded twice."""
+    original: Tensor | None = None
+    """The deltas before the first link that changed them: what a rescaling link restores."""
+    kept: Tensor | None = None
+    """Probability with which each element was kept, broadcastable to `tensors`, after a random link."""
 
     def _base(self) -> Tensor:
         if self.base is None:
@@ -104,22 +112,45 @@ class Block:
         """Each model minus the base, [models, *rows]."""
         return self.tensors - self._base() if self.changed is None else self.changed
 
-    def with_deltas(self, deltas: Tensor) -> Block:
-        """The same block with base + deltas as its tensors; the number of models stays."""
-        return dataclasses.replace(self, tensors=self._base() + deltas, changed=deltas)
+    def with_deltas(self, deltas: Tensor, kept: Tensor | None = None) -> Block:
+        """The same block with base + deltas as its tensors; the number of models stays.
+
+        A link that dropped elements at random says with which probability they were `kept`.
+        """
+        return dataclasses.replace(
+            self,
+            tensors=self._base() + deltas,
+            changed=deltas,
+            original=self.deltas if self.original is None else self.original,
+            kept=self.kept if kept is None else kept,
+        )
+
+    def add_delta(self, delta: Tensor) -> Tensor:
+        """Base plus a merged delta [*rows]: what a strategy in delta space returns."""
+        return self._base() + delta
 
     def replace(self, **changes: Any) -> Block:
-        """The same block with some fields exchanged."""
+        """The same block with some fields exchanged; other tensors have no deltas of their own yet."""
         if "tensors" in changes or "base" in changes:
-            changes.setdefault("changed", None)
+            for derived in ("changed", "original", "kept"):
+                changes.setdefault(derived, None)
         return dataclasses.replace(self, **changes)
 
     def outline(self) -> Block:
         """The same block without rows: names, weights and options of the tensor, and no data."""
-        base = None if self.base is None else self.base[:0]
-        changed = None if self.changed is None else self.changed[:, :0]
+
+        def empty(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values[:, :0]
+
         return dataclasses.replace(
-            self, tensors=self.tensors[:, :0], base=base, changed=changed, start=0, index=0
+            self,
+            tensors=self.tensors[:, :0],
+            base=None if self.base is None else self.base[:0],
+            changed=empty(self.changed),
+            original=empty(self.original),
+            kept=empty(self.kept),
+            start=0,
+            index=0,
         )
 
     def gram(self, vectors: Tensor) -> Tensor:
