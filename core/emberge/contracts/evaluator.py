@@ -68,7 +68,7 @@ class Evaluator:
     asks only for what it does not have.
     """
 
-    def tasks(self, workspace: Workspace) -> Sequence[TaskInfo]:
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         """What can be scored, in order, found without loading any model.
 
         Raises:
