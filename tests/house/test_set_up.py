@@ -1,0 +1,68 @@
+"""What `make` sets up is what this was tested with: constraints, extras, targets."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.house.sources import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+LINES = [
+    line
+    for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    if line.strip() and not line.startswith("#")
+]
+PINNED = {canonicalize_name(name): pin for name, _, pin in (line.partition("==") for line in LINES)}
+
+
+def requirements() -> list[Requirement]:
+    project = PROJECT["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    return [Requirement(line) for one in lists for line in one]
+
+
+def test_constraints_are_exact_versions_and_nothing_else() -> None:
+    assert [line for line in LINES if not re.fullmatch(r"[\w.-]+==[\w.!]+", line)] == []
+    assert len(PINNED) == len(LINES), "a package twice"
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=str)
+def test_every_requirement_is_pinned_to_a_version_it_allows(requirement: Requirement) -> None:
+    assert requirement.specifier.contains(PINNED[canonicalize_name(requirement.name)])
+
+
+def test_requirements_have_lower_bounds_alone() -> None:
+    operators = {spec.operator for requirement in requirements() for spec in requirement.specifier}
+    assert operators == {">="}
+    assert all(requirement.specifier for requirement in requirements())
+
+
+def test_the_tests_run_on_the_versions_that_are_pinned() -> None:
+    other = {}
+    for name, pin in PINNED.items():
+        try:
+            installed = Version(version(name)).public
+        except PackageNotFoundError:
+            continue  # needed on another platform
+        if installed != pin:
+            other[name] = f"{installed} is installed, {pin} is pinned"
+    assert other == {}
+
+
+def test_make_has_a_target_for_everything_the_readme_promises() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in ("demo", "test", "lint", "bench"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    assert "make test" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_the_build_needs_what_the_build_backend_is() -> None:
+    (backend,) = (Requirement(line) for line in PROJECT["build-system"]["requires"])
+    assert backend.name in {requirement.name for requirement in requirements()}
