@@ -68,6 +68,7 @@ from emberge.errors import (
     Problem,
     RecipeError,
     RequirementError,
+    suggest,
 )
 from emberge.hookspecs import hookimpl
 from emberge.seeds import random_bits, shuffled, stable_seed
@@ -219,6 +220,7 @@ __all__ = [
     "shuffled",
     "stable_seed",
     "stream",
+    "suggest",
 ]
 
 
