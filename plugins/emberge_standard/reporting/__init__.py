@@ -1,0 +1,1 @@
+"""What a report and a model card are made of: scores, curves, distances, charts, pages."""

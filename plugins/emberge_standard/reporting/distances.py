@@ -1,0 +1,138 @@
+"""How far a model moved from its base, layer by layer, read in pieces and never whole."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from emberge import Checkpoint, Model, TensorReader, TensorSpec
+
+__all__ = ["EMBEDDINGS", "FINAL", "Distances", "layer_distances", "layer_of", "layer_order"]
+
+EMBEDDINGS, FINAL = "embeddings", "final"
+# Elements compared at once: 16 MB of each model.
+PIECE = 4_194_304
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d+)\.")
+_EMBEDDING = re.compile(r"embed|(?:^|\.)w[tp]e\.")
+# Models are saved with or without the name of their body: `bert.encoder…` or `encoder…`.
+_BODY = re.compile(r"^(?:model|bert|roberta|transformer|auto_model|0)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """‖W − W₀‖ / ‖W₀‖ (Frobenius) by layer and over all; `left_out` names tensors without their like.
+
+    `base` is the name of the model measured from.
+    """
+
+    base: str
+    layers: Mapping[str, float]
+    total: float
+    left_out: tuple[str, ...] = ()
+
+
+def layer_of(name: str) -> str:
+    """The layer of a tensor by its name: `layers.7`, `embeddings`, or `final` for all behind the layers."""
+    found = _LAYER.search(name)
+    if found:
+        return f"layers.{int(found[1])}"
+    return EMBEDDINGS if _EMBEDDING.search(name) else FINAL
+
+
+def layer_order(layers: Iterable[str]) -> list[str]:
+    """Embeddings first, layers by number, what is behind them last."""
+    ends = {EMBEDDINGS: (-1, 0), FINAL: (1, 0)}
+    return sorted(
+        dict.fromkeys(layers), key=lambda la: ends.get(la) or (0, int(la.rpartition(".")[2]))
+    )
+
+
+def layer_distances(base: Model, model: Model) -> Distances:
+    """Distances of a model's floating-point weights from its base's, in float64 sums.
+
+    Tensors are matched by name, with or without the name of the body before it.
+
+    Raises:
+        CheckpointError: when a folder holds no safetensors, the models have no tensor in common, or one
+            of them is an adapter.
+    """
+    from emberge import Checkpoint
+
+    for one in (base, model):
+        if one.adapter is not None:
+            raise CheckpointError(f"'{one.name}' is an adapter, whose distance is not measured")
+    first, second = Checkpoint(base.folder), Checkpoint(model.folder)
+    pairs, left_out = _pairs(first, second)
+    if not pairs:
+        raise CheckpointError(f"'{model.name}' and '{base.name}' have no tensor in common")
+    sums: dict[str, list[float]] = {}
+    with first.reader() as old, second.reader() as new:
+        for spec, other in pairs:
+            moved, size = _squares(old, new, spec, other)
+            layer = sums.setdefault(layer_of(other.name), [0.0, 0.0])
+            layer[0] += moved
+            layer[1] += size
+    total = [sum(column) for column in zip(*sums.values(), strict=True)]
+    return Distances(
+        base=base.name,
+        layers={layer: _ratio(*sums[layer]) for layer in layer_order(sums)},
+        total=_ratio(*total),
+        left_out=tuple(left_out),
+    )
+
+
+def _pairs(
+    base: Checkpoint, model: Checkpoint
+) -> tuple[list[tuple[TensorSpec, TensorSpec]], list[str]]:
+    known = {_BODY.sub("", name): spec for name, spec in base.specs.items()}
+    pairs, left_out = [], []
+    for name, spec in model.specs.items():
+        if not spec.mergeable:
+            continue
+        like = known.get(_BODY.sub("", name))
+        if like is None or not like.mergeable or like.shape != spec.shape:
+            left_out.append(name)
+        else:
+            pairs.append((like, spec))
+    return pairs, left_out
+
+
+def _squares(
+    old: TensorReader, new: TensorReader, spec: TensorSpec, other: TensorSpec
+) -> tuple[float, float]:
+    """‖W − W₀‖² and ‖W₀‖² of one tensor."""
+    import torch
+
+    moved = size = 0.0
+    for start, length in _pieces(spec.elements):
+        before, after = torch.empty(length), torch.empty(length)
+        old.read(spec, start, before)
+        new.read(other, start, after)
+        size += _square(before)
+        moved += _square(after.sub_(before))
+    return moved, size
+
+
+def _square(values: Tensor) -> float:
+    import torch
+
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) ** 2
+
+
+def _pieces(elements: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, elements, PIECE):
+        yield start, min(PIECE, elements - start)
+
+
+def _ratio(moved: float, size: float) -> float:
+    if size == 0:
+        return 0.0 if moved == 0 else math.inf
+    return math.sqrt(moved / size)

@@ -1,0 +1,63 @@
+"""HTML and SVG that is well-formed and escaped because it cannot be written otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+__all__ = ["Child", "Markup", "tag"]
+
+
+class Markup(str):
+    """Text that is markup already; any other text is escaped when it becomes a child."""
+
+    __slots__ = ()
+
+
+Child = str | Markup | None | Iterable["Child"]
+
+
+def tag(name: str, *children: Child, **attributes: str | float | None) -> Markup:
+    """One element with its children inside.
+
+    Attribute names lose a trailing underscore and turn the others into hyphens (`class_`,
+    `stroke_width`); an attribute or child that is None is left out. Elements without children close
+    themselves, so that the page is XML as well as HTML.
+    """
+    head = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inside = join(children)
+    return Markup(f"<{name}{head}>{inside}</{name}>" if inside else _empty(name, head))
+
+
+def join(children: Child) -> Markup:
+    """Children side by side, escaped where they are plain text."""
+    if children is None:
+        return Markup()
+    if isinstance(children, Markup):
+        return children
+    if isinstance(children, str):
+        return Markup(escape(_printable(children), quote=False))
+    return Markup("".join(join(child) for child in children))
+
+
+# Elements that HTML lets stand without a closing tag; SVG's may too.
+_VOID = {"meta", "br", "hr", "col", "path", "line", "circle", "rect", "polygon", "use"}
+
+
+def _empty(name: str, head: str) -> str:
+    return f"<{name}{head}/>" if name in _VOID else f"<{name}{head}></{name}>"
+
+
+def _text(value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """Without the control characters and lone surrogates that neither HTML nor XML may hold."""
+    return "".join(c for c in text if c in "\t\n\r" or (c >= " " and not "\ud800" <= c <= "\udfff"))

@@ -1,0 +1,149 @@
+"""Everything that a report tells, gathered from the folders of the steps it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import EmbergeError, ModelRef
+from emberge_standard.reporting.curves import Curve, read_curves
+from emberge_standard.reporting.scores import Scores, read_scores
+
+if TYPE_CHECKING:
+    from emberge import Artifact, Model, StepRef, Workspace
+    from emberge_standard.reporting.distances import Distances
+
+__all__ = ["Made", "Story", "gather"]
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that a step of the run made."""
+
+    name: str
+    folder: Path
+    artifact: Artifact
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    distances: Distances | None = None
+    no_distances: str = ""
+    """Why there are no distances."""
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """What the step says of itself."""
+        return self.artifact.details
+
+    @property
+    def merged(self) -> bool:
+        """Whether a merge made it; otherwise a training did."""
+        return "strategy" in self.details
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a page shows. `base` is the name of the model that distances are measured from."""
+
+    title: str
+    made: tuple[Made, ...] = ()
+    scores: tuple[tuple[str, Scores], ...] = ()
+    others: tuple[tuple[str, Artifact], ...] = ()
+    base: str | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    recipe: str = ""
+
+    @property
+    def trained(self) -> tuple[Made, ...]:
+        """The models that trainings made."""
+        return tuple(made for made in self.made if not made.merged)
+
+    @property
+    def merges(self) -> tuple[Made, ...]:
+        """The models that merges made."""
+        return tuple(made for made in self.made if made.merged)
+
+    @property
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """(step, warning) of every step."""
+        for name, artifact in (*((m.name, m.artifact) for m in self.made), *self.others):
+            for warning in artifact.warnings:
+                yield name, warning
+
+
+def gather(
+    steps: Sequence[StepRef], workspace: Workspace, *, title: str, base: ModelRef | None = None
+) -> Story:
+    """Read what the steps left.
+
+    Raises:
+        DataError: for scores that cannot be read.
+    """
+    story = Story(title, provenance=workspace.provenance, recipe=_recipe(workspace))
+    made: list[Made] = []
+    for reference in steps:
+        folder, artifact = workspace.artifact(reference)
+        name = reference.step or folder.name
+        if artifact.kind == "model":
+            made.append(Made(name, folder, artifact, _curves(folder, name)))
+            continue
+        if artifact.kind == "scores":
+            story = replace(story, scores=(*story.scores, (name, read_scores(folder))))
+        story = replace(story, others=(*story.others, (name, artifact)))
+    given = workspace.model(base) if base is not None else None
+    measured = []
+    for i, one in enumerate(made):
+        workspace.progress(i, len(made), "models", f"distances of {one.name}")
+        measured.append(_with_distances(one, given, made, workspace))
+    return replace(story, made=tuple(measured), base=given.name if given else _one_base(measured))
+
+
+def _curves(folder: Path, step: str) -> Mapping[str, Curve]:
+    own = read_curves(folder / METRICS)
+    return own or read_curves(folder.parent / METRICS, step)
+
+
+def _recipe(workspace: Workspace) -> str:
+    text = workspace.provenance.get("recipe_text")
+    return text if isinstance(text, str) else ""
+
+
+def _with_distances(
+    made: Made, given: Model | None, everyone: Sequence[Made], workspace: Workspace
+) -> Made:
+    from emberge_standard.reporting.distances import layer_distances
+
+    try:
+        base = given or _own_base(made, everyone, workspace)
+        if base is None:
+            return replace(made, no_distances="its base is not known; give the report a `base`")
+        return replace(made, distances=layer_distances(base, workspace.model(_as_model(made))))
+    except EmbergeError as error:
+        return replace(made, no_distances=str(error))
+
+
+def _as_model(made: Made) -> ModelRef:
+    return ModelRef(f"${made.name}")
+
+
+def _own_base(made: Made, everyone: Sequence[Made], workspace: Workspace) -> Model | None:
+    """The base that a training started from, or the one that all parents of a merge started from."""
+    bases = _bases(made, {one.name: one for one in everyone})
+    if len(bases) != 1:
+        return None
+    return workspace.model(ModelRef(bases.pop()))
+
+
+def _bases(made: Made, known: Mapping[str, Made]) -> set[str]:
+    base = made.details.get("base")
+    if isinstance(base, str) and base:
+        return {base}
+    parents = [known[p.removeprefix("$")] for p in made.artifact.parents if p.removeprefix("$") in known]
+    return {b for parent in parents if parent.name != made.name for b in _bases(parent, known)}
+
+
+def _one_base(made: Sequence[Made]) -> str | None:
+    names = {one.distances.base for one in made if one.distances}
+    return names.pop() if len(names) == 1 else None
