@@ -82,21 +82,28 @@ if TYPE_CHECKING:
         load_datasets,
         load_eval_set,
     )
+    from emberge.merging.alignment import canonical_names, layer_of
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
     from emberge.merging.merge import MergeInput, merge_checkpoints
+    from emberge.merging.reader import TensorReader
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
     from emberge.plugins import Plugins, load_plugins
+    from emberge.recipes.fingerprint import model_fingerprint
     from emberge.recipes.grammar import load_recipe, parse_recipe
+    from emberge.recipes.out import OutFolder, read_artifact
     from emberge.recipes.preflight import check_recipe
     from emberge.recipes.run import run_recipe
     from emberge.training.encode import TextEmbedder
     from emberge.training.fit import FitOptions, FitResult, fit
 
 _LAZY = {
+    "canonical_names": "emberge.merging.alignment",
+    "layer_of": "emberge.merging.alignment",
     "Checkpoint": "emberge.merging.checkpoint",
     "TensorSpec": "emberge.merging.checkpoint",
     "MergeInput": "emberge.merging.merge",
     "merge_checkpoints": "emberge.merging.merge",
+    "TensorReader": "emberge.merging.reader",
     "CopyJob": "emberge.merging.stream",
     "MergeJob": "emberge.merging.stream",
     "TensorJob": "emberge.merging.stream",
@@ -113,6 +120,9 @@ _LAZY = {
     "check_entries": "emberge.data.datasets",
     "CheckedData": "emberge.data.datasets",
     "first_examples": "emberge.data.datasets",
+    "model_fingerprint": "emberge.recipes.fingerprint",
+    "OutFolder": "emberge.recipes.out",
+    "read_artifact": "emberge.recipes.out",
     "load_recipe": "emberge.recipes.grammar",
     "parse_recipe": "emberge.recipes.grammar",
     "check_recipe": "emberge.recipes.preflight",
@@ -165,6 +175,7 @@ __all__ = [
     "ModelRef",
     "Negatives",
     "Options",
+    "OutFolder",
     "PairData",
     "Part",
     "PerDataset",
@@ -193,6 +204,7 @@ __all__ = [
     "TaskKind",
     "TaskScore",
     "TensorJob",
+    "TensorReader",
     "TensorSpec",
     "TextEmbedder",
     "TokenLoss",
@@ -200,6 +212,7 @@ __all__ = [
     "Units",
     "Workspace",
     "__version__",
+    "canonical_names",
     "chain",
     "check_entries",
     "check_recipe",
@@ -207,6 +220,7 @@ __all__ = [
     "first_examples",
     "fit",
     "hookimpl",
+    "layer_of",
     "load_catalogue",
     "load_datasets",
     "load_eval_set",
@@ -214,8 +228,10 @@ __all__ = [
     "load_recipe",
     "merge_blocks",
     "merge_checkpoints",
+    "model_fingerprint",
     "parse_recipe",
     "random_bits",
+    "read_artifact",
     "run_recipe",
     "shuffled",
     "stable_seed",
