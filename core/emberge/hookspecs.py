@@ -92,42 +92,46 @@ def read_recipe(text: str) -> str | None:
 
 
 @hookspec
-def run_started(out: Path, recipe: Path | None, steps: list[str]) -> None:
-    """A run begins; `steps` are the ids in the order in which they will run."""
+def run_started(out: Path, recipe: Path | None, steps: list[str], quiet: bool) -> None:
+    """A run into `out` begins; `steps` are the ids in the order in which they will run.
+
+    Every event names its `out`, as several runs may go on in one process. `quiet` asks reporters to print
+    nothing.
+    """
 
 
 @hookspec
-def step_started(step: str, kind: str) -> None:
+def step_started(out: Path, step: str, kind: str) -> None:
     """A step begins or goes on."""
 
 
 @hookspec
-def step_progressed(step: str, done: float, total: float, unit: str, note: str) -> None:
+def step_progressed(out: Path, step: str, done: float, total: float, unit: str, note: str) -> None:
     """A step got further; told at most five times a second."""
 
 
 @hookspec
-def step_skipped(step: str, folder: Path) -> None:
+def step_skipped(out: Path, step: str, folder: Path) -> None:
     """A step was finished already and was not run."""
 
 
 @hookspec
-def step_failed(step: str, error: BaseException) -> None:
+def step_failed(out: Path, step: str, error: BaseException) -> None:
     """A step ended with an error."""
 
 
 @hookspec
-def step_finished(step: str, folder: Path, artifact: Artifact, seconds: float) -> None:
+def step_finished(out: Path, step: str, folder: Path, artifact: Artifact, seconds: float) -> None:
     """A step's result stands at `folder`."""
 
 
 @hookspec
-def step_warned(step: str, message: str) -> None:
+def step_warned(out: Path, step: str, message: str) -> None:
     """A step has something to say that the user should see."""
 
 
 @hookspec
-def metric_logged(step: str, name: str, value: float, at: int | None) -> None:
+def metric_logged(out: Path, step: str, name: str, value: float, at: int | None) -> None:
     """A number was logged, such as a loss `at` an optimizer step."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.step import Reference
+from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError
 from emberge.plugins import Plugins
 from emberge.recipes.out import write_json
@@ -124,10 +125,11 @@ def stable_hash(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def plain(value: Any, plugins: Plugins, refer: Callable[[Reference], Any]) -> Any:
+def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry], Any]) -> Any:
     """A component with everything in it as plain JSON values.
 
-    A component stands with its full name and its `revision`; `refer` says what stands for a reference.
+    A component stands with its full name and its `revision`; `refer` says what stands for a reference,
+    and for the path of an entry of data that takes only some sets of a catalogue.
 
     Raises:
         PluginError: for an option that has no stable form.
@@ -137,7 +139,10 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference], Any]) -> An
         if isinstance(item, Reference):
             return refer(item)
         if dataclasses.is_dataclass(item) and not isinstance(item, type):
-            options = {f.name: walk(getattr(item, f.name)) for f in dataclasses.fields(item)}
+            options = {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
+            if isinstance(item, DataEntry) and item.only and item.path and not item.path.step:
+                options["path"] = refer(item)
+            options = {name: walk(one) for name, one in options.items()}
             return {**_called(item, plugins), "options": options}
         if isinstance(item, Mapping):
             return {str(key): walk(one) for key, one in item.items()}

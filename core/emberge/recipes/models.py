@@ -124,14 +124,20 @@ def _a_model(folder: Path, text: str) -> Path:
         return folder
     inside = sorted(p.parent.name for sign in _SIGNS for p in folder.glob(f"*/{sign}"))
     hint = f"; did you mean '{text.rstrip('/')}/{inside[0]}'?" if inside else ""
-    raise CheckpointError(f"'{text}' is no model: it has neither modules.json nor config.json{hint}")
+    raise CheckpointError(
+        f"'{text}' is no model: it has neither modules.json nor config.json{hint}"
+    )
 
 
 def _nowhere(text: str, reference: ModelRef, plugins: Plugins) -> str:
     asked = [i.plugin_name for i in plugins.hook.locate_model.get_hookimpls()]
     who = f"asked: {', '.join(asked)}" if asked else "no plugin that looks for models is loaded"
     here = (reference.folder / text).exists()
-    fix = f"write ./{text} for the folder" if here else f"if you meant the folder ./{text} write it so"
+    fix = (
+        f"write ./{text} for the folder"
+        if here
+        else f"if you meant the folder ./{text} write it so"
+    )
     return f"there is no model '{text}' ({who}); {fix}"
 
 

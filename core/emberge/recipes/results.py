@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,7 @@ class Results:
         """The one model that a reference leads to.
 
         Raises:
-            CheckpointError: when it is missing, or leads to several.
-            ConnectionError: when it could not be looked for.
+            CheckpointError: when it is missing, cannot be looked for, or leads to several.
         """
         found = self.models(reference)
         if len(found) != 1:
@@ -74,13 +74,13 @@ class Results:
         """All models that a reference leads to.
 
         Raises:
-            CheckpointError: when there is none.
-            ConnectionError: when it could not be looked for.
+            CheckpointError: when there is none, or it cannot be looked for.
         """
         if reference.step is not None:
             return self._made(reference)
         if reference not in self._outside or not self._outside[reference].folder.is_dir():
-            found = locate_model(reference, self.plugins)
+            with _no_network_is_named(reference):
+                found = locate_model(reference, self.plugins)
             content = model_fingerprint(found.folder, self.hashes, found.adapter)
             artifact = read_artifact(found.folder)
             self._outside[reference] = Model(
@@ -96,10 +96,11 @@ class Results:
         """
         return locate_file(reference) if reference.step is None else self.step(reference).folder
 
-    def stands_for(self, value: Any) -> Any:
+    def stands_for(self, value: Reference | DataEntry) -> Any:
         """What a reference, or an entry of data, means for a fingerprint: content, and no path."""
         if isinstance(value, DataEntry):
-            return self._entry(value)
+            assert value.path is not None
+            return {"content": self._content(locate_file(value.path), value.only)}
         if value.step is not None:
             here = {"step": value.step, "part": value.part, "made": self.step(value).fingerprint}
             adapter = self._adapter(value)
@@ -109,11 +110,6 @@ class Results:
         if isinstance(value, DataRef | FileRef):
             return {"content": self._content(locate_file(value), ())}
         raise RecipeError(f"'{value}' names no step of the recipe")
-
-    def _entry(self, entry: DataEntry) -> Any:
-        if entry.path is None or entry.path.step is not None or not entry.only:
-            return None
-        return {"content": self._content(locate_file(entry.path), entry.only)}
 
     def _made(self, reference: ModelRef) -> list[Model]:
         result = self.step(reference)
@@ -137,13 +133,22 @@ class Results:
     def _adapter(self, reference: Reference) -> Path | None:
         if not isinstance(reference, ModelRef) or reference.adapter is None:
             return None
-        return locate_adapter(reference, self.plugins)
+        with _no_network_is_named(reference):
+            return locate_adapter(reference, self.plugins)
 
     def _content(self, path: Path, only: Sequence[str]) -> str:
         parts = [file_fingerprint(path, self.hashes)]
         if path.is_file() and path.suffix in (".yaml", ".yml"):
             parts += [file_fingerprint(p, self.hashes) for p in _catalogued(path, only)]
         return stable_hash(parts)
+
+
+@contextmanager
+def _no_network_is_named(reference: ModelRef) -> Iterator[None]:
+    try:
+        yield
+    except ConnectionError as error:
+        raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
 
 
 def _catalogued(path: Path, only: Sequence[str]) -> list[Path]:

@@ -1,0 +1,254 @@
+"""Run a recipe: steps in order of need, finished ones skipped, interrupted ones continued."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.step import Artifact, Machine, Rehearsal
+from emberge.devices import find_machine
+from emberge.errors import EmbergeError, PluginError, RequirementError
+from emberge.plugins import Plugins
+from emberge.recipes.fingerprint import HashCache, plain, stable_hash
+from emberge.recipes.lock import hold
+from emberge.recipes.out import ARTIFACT, OutFolder, read_artifact
+from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.record import Record
+from emberge.recipes.results import Result, Results
+from emberge.recipes.workspace import (
+    StepWorkspace,
+    Surroundings,
+    installed_readers,
+    versions,
+)
+
+__all__ = ["StepsFailedError", "run_recipe"]
+
+
+class StepsFailedError(EmbergeError):
+    """Several steps of a run failed; `errors` has each by the step's id."""
+
+    def __init__(self, errors: Mapping[str, Exception]) -> None:
+        self.errors = dict(errors)
+        codes = {e.exit_code if isinstance(e, EmbergeError) else 1 for e in errors.values()}
+        self.exit_code = codes.pop() if len(codes) == 1 else 1
+        super().__init__("\n".join(f"step '{step}': {e}" for step, e in errors.items()))
+
+
+def run_recipe(
+    recipe: Recipe,
+    out: Path,
+    plugins: Plugins,
+    *,
+    machine: Machine | None = None,
+    rehearsal: Rehearsal | None = None,
+    quiet: bool = False,
+) -> Mapping[str, Path]:
+    """Run a recipe's steps into the folder `out`; the result of each step stands at `out/<id>`.
+
+    A step whose result stands there under the same fingerprint is skipped, one that was interrupted goes
+    on. When a step fails, those that do not need it still run. `machine` defaults to all of this machine;
+    `quiet` asks reporters to print nothing.
+
+    Raises:
+        OutInUseError: when another run works in `out`.
+        RequirementError: when all is done and a requirement of the recipe does not hold.
+        StepsFailedError: when several steps failed; a single failure is raised as it is.
+    """
+    place = OutFolder(Path(out))
+    place.prepare()
+    with hold(place.lock):
+        _keep_recipe(recipe, place)
+        run = _Run(recipe, place, plugins, machine or find_machine(), rehearsal)
+        return run.everything(quiet)
+
+
+class _Run:
+    """One execution of a recipe."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        place: OutFolder,
+        plugins: Plugins,
+        machine: Machine,
+        rehearsal: Rehearsal | None,
+    ) -> None:
+        self.recipe, self.place, self.plugins = recipe, place, plugins
+        self.hashes = HashCache(place.store / "hashes.json", root=place.path)
+        self.record = Record(place, plugins, recipe.steps)
+        self.around = Surroundings(
+            place=place,
+            results=Results(plugins, self.hashes),
+            record=self.record,
+            machine=machine,
+            seed=recipe.seed,
+            rehearsal=rehearsal,
+            readers=installed_readers(plugins),
+        )
+        self.finished: dict[str, Artifact] = {}
+        self.failed: dict[str, Exception] = {}
+        self.blocked: set[str] = set()
+
+    def everything(self, quiet: bool) -> Mapping[str, Path]:
+        self.record.run_started(self.recipe.path, quiet)
+        try:
+            for step in self.recipe.steps:
+                self._one(step)
+            self._raise()
+        except BaseException as error:
+            self._end(error)
+            raise
+        self._end(None)
+        return {step.id: self.place.link(step.id) for step in self.recipe.steps}
+
+    def _one(self, step: RecipeStep) -> None:
+        missing = [name for name in step.needs if name in self.failed or name in self.blocked]
+        if missing:
+            self.blocked.add(step.id)
+            self.record.step_blocked(step.id, missing)
+            return
+        try:
+            result = self._result(step)
+        except Exception as error:
+            self.failed[step.id] = error
+            self.record.step_failed(step.id, error)
+        except BaseException:
+            self.record.step_stopped(step.id)
+            raise
+        else:
+            self.around.results.add(step.id, result)
+            self.finished[step.id] = result.artifact
+        finally:
+            self.hashes.save()
+
+    def _result(self, step: RecipeStep) -> Result:
+        fingerprint = self._fingerprint(step)
+        folder = self.place.result(step.id, fingerprint)
+        artifact = read_artifact(folder) if _made_under(folder) == fingerprint else None
+        if artifact is not None:
+            self.place.finish(step.id, fingerprint)
+            self.record.step_skipped(step.id, folder)
+        else:
+            artifact = self._work(step, fingerprint)
+        return Result(folder, artifact, fingerprint)
+
+    def _work(self, step: RecipeStep, fingerprint: str) -> Artifact:
+        workspace = StepWorkspace(step, fingerprint, self.around)
+        began = time.monotonic()
+        try:
+            self.record.step_started(step, fingerprint)
+            with _disk_full_is_named(self.place):
+                artifact = _held_to_contract(step, step.step.run(workspace))
+                warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
+                artifact = dataclasses.replace(artifact, warnings=warnings)
+                workspace.write_metrics()
+                seconds = time.monotonic() - began
+                record = _artifact_record(artifact, step, fingerprint, seconds)
+                folder = self.place.publish(step.id, fingerprint, record)
+        finally:
+            workspace.close()
+        self.record.step_finished(step.id, folder, artifact, seconds)
+        return artifact
+
+    def _fingerprint(self, step: RecipeStep) -> str:
+        rehearsal = self.around.rehearsal
+        return stable_hash(
+            {
+                "kind": step.kind,
+                "step": plain(step.step, self.plugins, self.around.results.stands_for),
+                "identity": step.step.identity(),
+                "seed": self.recipe.seed,
+                "rehearsal": dataclasses.asdict(rehearsal) if rehearsal else None,
+            }
+        )
+
+    def _raise(self) -> None:
+        if len(self.failed) > 1:
+            raise StepsFailedError(self.failed)
+        for step, error in self.failed.items():
+            error.add_note(f"in step '{step}'")
+            raise error
+        unmet = [
+            f"step '{step}': {one}"
+            for step, artifact in self.finished.items()
+            for one in artifact.details.get("unmet", ())
+        ]
+        if unmet:
+            raise RequirementError("\n".join(unmet))
+
+    def _end(self, error: BaseException | None) -> None:
+        links = {step: self.place.link(step) for step in self.finished}
+        tables = {
+            step: links[step] / artifact.details["table"]
+            for step, artifact in self.finished.items()
+            if artifact.details.get("table")
+        }
+        details = {
+            "results": links,
+            "tables": tables,
+            "failed": {step: str(e) for step, e in self.failed.items()},
+            "blocked": sorted(self.blocked),
+        }
+        self.record.run_finished(error, details)
+        self.record.close()
+
+
+def _held_to_contract(step: RecipeStep, artifact: Any) -> Artifact:
+    if not isinstance(artifact, Artifact):
+        raise PluginError(f"{step.kind}.run must return an Artifact, not {artifact!r}")
+    return artifact
+
+
+def _artifact_record(
+    artifact: Artifact, step: RecipeStep, fingerprint: str, seconds: float
+) -> dict[str, Any]:
+    """What artifact.json holds: what the step left, and how it came about."""
+    made = {
+        "step": step.id,
+        "component": step.kind,
+        "fingerprint": fingerprint,
+        "seconds": round(seconds, 3),
+        "versions": versions(),
+    }
+    record = {**dataclasses.asdict(artifact), **made}
+    try:
+        json.dumps(record)
+    except (TypeError, ValueError) as error:
+        raise PluginError(
+            f"the details of the artifact of {step.kind} are no JSON: {error}"
+        ) from error
+    return record
+
+
+def _made_under(folder: Path) -> str | None:
+    try:
+        made = json.loads((folder / ARTIFACT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return str(made.get("fingerprint")) if isinstance(made, dict) else None
+
+
+def _keep_recipe(recipe: Recipe, place: OutFolder) -> None:
+    if not recipe.text:
+        return
+    notes = "".join(f"# run with --set {override}\n" for override in recipe.overrides)
+    (place.path / "recipe.yaml").write_text(notes + recipe.text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _disk_full_is_named(place: OutFolder) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise EmbergeError(
+            f"the disk of {place.path} is full; make room and run again: what is done is kept"
+        ) from error
