@@ -82,6 +82,13 @@ if TYPE_CHECKING:
         load_datasets,
         load_eval_set,
     )
+    from emberge.devices import (
+        check_space,
+        dtype_for,
+        find_machine,
+        human_size,
+        torch_threads,
+    )
     from emberge.merging.alignment import canonical_names, layer_of
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
     from emberge.merging.merge import MergeInput, merge_checkpoints
@@ -97,6 +104,11 @@ if TYPE_CHECKING:
     from emberge.training.fit import FitOptions, FitResult, fit
 
 _LAZY = {
+    "check_space": "emberge.devices",
+    "dtype_for": "emberge.devices",
+    "find_machine": "emberge.devices",
+    "human_size": "emberge.devices",
+    "torch_threads": "emberge.devices",
     "canonical_names": "emberge.merging.alignment",
     "layer_of": "emberge.merging.alignment",
     "Checkpoint": "emberge.merging.checkpoint",
@@ -216,10 +228,14 @@ __all__ = [
     "chain",
     "check_entries",
     "check_recipe",
+    "check_space",
     "component",
+    "dtype_for",
+    "find_machine",
     "first_examples",
     "fit",
     "hookimpl",
+    "human_size",
     "layer_of",
     "load_catalogue",
     "load_datasets",
@@ -237,6 +253,7 @@ __all__ = [
     "stable_seed",
     "stream",
     "suggest",
+    "torch_threads",
 ]
 
 
