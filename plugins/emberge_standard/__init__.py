@@ -75,7 +75,8 @@ def register_steps() -> Mapping[str, type[Step]]:
 
 @hookimpl
 def register_readers() -> Mapping[str, type[Reader]]:
+    from emberge_standard.readers.delimited import Delimited
     from emberge_standard.readers.json_lines import JsonLines
     from emberge_standard.readers.parquet import Parquet
 
-    return {"json_lines": JsonLines, "parquet": Parquet}
+    return {"json_lines": JsonLines, "parquet": Parquet, "delimited": Delimited}

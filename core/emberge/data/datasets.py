@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from emberge.contracts.dataset import DatasetInfo, Example
+from emberge.contracts.dataset import Dataset, Reader
+from emberge.contracts.step import DataRef
 from emberge.data.catalogue import load_catalogue
+from emberge.data.entry import DataEntry
 from emberge.data.eval_sets import load_eval_set
-
-if TYPE_CHECKING:
-    from emberge.contracts.dataset import Dataset, Reader
-    from emberge.contracts.step import DataRef
-    from emberge.data.entry import DataEntry
-    from emberge.errors import Problem
+from emberge.data.heads import CheckedData, Head, check_entries, first_examples
+from emberge.data.sampling import sample_rows
+from emberge.data.sources import Source, expand, refuse_clashes
+from emberge.data.stored import StoredDataset, open_rows, write_rows
+from emberge.data.tally import Tally, settle, understood
+from emberge.errors import DataError
 
 __all__ = [
     "CheckedData",
@@ -28,35 +28,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Head:
-    """What the first rows of a dataset show: how it is understood, with its first example."""
-
-    info: DatasetInfo
-    example: Example
-    prompt: str = ""
-    symmetric: bool = False
-    notes: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """The dataset's name and task."""
-        raise NotImplementedError
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The first example as understood, a column a line."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class CheckedData:
-    """What a look at the heads of all entries found."""
-
-    problems: tuple[Problem, ...] = ()
-    heads: tuple[Head, ...] = field(default=())
-
-
 def load_datasets(
     entries: Sequence[DataEntry],
     *,
@@ -66,22 +37,48 @@ def load_datasets(
     store: Path | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> list[Dataset]:
-    """The datasets that the entries name, in order."""
-    raise NotImplementedError
+    """The datasets that the entries name, in order, every row of them read and checked once.
+
+    Rows lie on disk, in `store` where the next load finds them by content (a temporary place without
+    one), and are read from there one by one. `limit` thins each dataset as an entry's own `limit` does,
+    to an even sample that depends on its name alone. `warn` hears what was decided in the user's place.
+
+    Raises:
+        DataError: with one line for each bad row of any dataset (twenty for a file, then a count), and
+            for files that are missing or cannot be understood.
+    """
+    sources = [
+        source for entry in entries for source in expand(entry, readers=readers, resolve=resolve)
+    ]
+    refuse_clashes(sources)
+    datasets: list[Dataset] = []
+    faults: list[str] = []
+    for source in sources:
+        try:
+            dataset = _load(source, limit, store / "examples" if store is not None else None)
+        except DataError as error:
+            faults.append(str(error))
+            continue
+        datasets.append(dataset)
+        for note in dataset.notes if warn is not None else ():
+            warn(f"{source.name}: {note}")  # type: ignore[misc]
+    if faults:
+        raise DataError("\n".join(faults))
+    return datasets
 
 
-def check_entries(
-    entries: Sequence[DataEntry],
-    *,
-    readers: Sequence[Reader],
-    resolve: Callable[[DataRef], Path | None],
-    limit_rows: int = 100,
-    network: bool = False,
-) -> CheckedData:
-    """Look at the first rows of every entry."""
-    raise NotImplementedError
+def _load(source: Source, limit: int | None, store: Path | None) -> StoredDataset:
+    def write(folder: Path) -> Tally:
+        tally = Tally(source.place)
+        return write_rows(folder, understood(source.rows(), source.entry, tally), tally)
 
-
-def first_examples(datasets: Sequence[Dataset]) -> list[Head]:
-    """The first example of each dataset as it was understood."""
-    raise NotImplementedError
+    try:
+        rows, tally = open_rows(store, source.key() if store is not None else None, write)
+    except ConnectionError as error:
+        raise DataError(str(error)) from error
+    tally.place = source.place
+    settled = settle(tally, source.entry)
+    assert rows is not None  # settle has raised otherwise
+    limits = [n for n in (limit, source.entry.limit) if n is not None]
+    chosen = sample_rows(len(rows), min(limits, default=None), source.name)
+    return StoredDataset(source.name, rows, chosen, settled, source.entry.weight)

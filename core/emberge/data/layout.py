@@ -1,0 +1,162 @@
+"""Which column of a file is the anchor, which are positives, negatives, scores, a label."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from emberge.data.entry import Columns
+from emberge.errors import suggest
+
+__all__ = ["Layout", "LayoutError", "find_layout"]
+
+ANCHORS = (
+    *("query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"),
+    *("text1", "question1", "sentence"),
+)
+POSITIVES = (
+    *("pos", "positive", "positives", "answer", "document", "passage", "hypothesis", "code"),
+    *("sentence2", "sentence_2", "sentence_b", "text2", "question2"),
+)
+NEGATIVES = ("neg", "negative", "negatives", "hard_negative", "hard_negatives")
+SCORES = ("score", "scores", "similarity_score")
+LABELS = ("label", "labels", "category")
+TEXTS = ("text", "sentence", "query", "utterance")
+# Pairs that say nothing about belonging together: a label beside them tells how far they do.
+UNDECIDED = frozenset(
+    {
+        *("sentence1", "sentence_1", "sentence_a", "text1", "question1"),
+        *("sentence2", "sentence_2", "sentence_b", "text2", "question2"),
+    }
+)
+_HOW = "write columns: {anchor: …, positive: …} (and negative, score or label) in the entry"
+
+
+class LayoutError(Exception):
+    """The columns cannot be understood, so no row can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Names of the columns that hold each part; no positives means rows of a text and its label."""
+
+    anchor: str
+    positives: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+    score: str | None = None
+    positive_scores: str | None = None
+    negative_scores: str | None = None
+    label: str | None = None
+    prompt: str | None = None
+    kind: str | None = None
+    unit_score: bool = False
+    """The score is read from a column of another name and must lie in 0 to 1 to be one."""
+
+    @property
+    def labelled(self) -> bool:
+        """Whether positives are to be drawn among the rows of a label."""
+        return not self.positives
+
+    def describe(self) -> str:
+        """The columns by part, as a person would list them."""
+        parts = {
+            "anchor": self.anchor,
+            "positive": ", ".join(self.positives),
+            "negative": ", ".join(self.negatives),
+            "score": self.score or self.positive_scores,
+            "label": self.label,
+        }
+        return ", ".join(f"{part} = {name}" for part, name in parts.items() if name)
+
+
+def find_layout(names: Sequence[str], columns: Columns) -> Layout:
+    """Say which column is what, by explicit `columns` first and by the usual names for the rest.
+
+    Raises:
+        LayoutError: listing the columns that are there, and how to name them.
+    """
+    explicit = {part: name for part, name in vars(columns).items() if name is not None}
+    for part, name in explicit.items():
+        if name not in names and not _numbered(name, names):
+            raise LayoutError(
+                f"columns: {part} names '{name}', which is not there{suggest(name, names)} "
+                f"(columns: {', '.join(names)})"
+            )
+    rest = [name for name in names if name not in explicit.values()]
+    anchor = columns.anchor or _one(rest, ANCHORS, "anchor", names)
+    rest = [name for name in rest if name != anchor]
+    positive = columns.positive or _one(rest, POSITIVES, "positive", names)
+    if explicit:
+        layout = Layout(anchor or "", label=columns.label, score=columns.score)
+        negative = columns.negative
+    else:
+        layout = Layout(
+            anchor or "",
+            score=_one(rest, SCORES, "score", names),
+            label=_one(rest, LABELS, "label", names),
+            positive_scores=_one(rest, ("pos_scores", "positive_scores"), "score", names),
+            negative_scores=_one(rest, ("neg_scores", "negative_scores"), "score", names),
+            prompt="prompt" if "prompt" in rest else None,
+            kind=_one(rest, ("type", "task_type"), "task", names),
+        )
+        negative = _one(rest, NEGATIVES, "negative", names) or _first_numbered(NEGATIVES, rest)
+    if positive is None:
+        return _labelled_layout(layout, columns, names)
+    if anchor is None:
+        raise LayoutError(f"no column for the anchor among {', '.join(names)}; {_HOW}")
+    layout = replace(
+        layout,
+        positives=_family(positive, names),
+        negatives=_family(negative, names) if negative else (),
+    )
+    return layout if explicit else _label_or_score(layout, positive)
+
+
+def _labelled_layout(layout: Layout, columns: Columns, names: Sequence[str]) -> Layout:
+    text = layout.anchor or _one(names, TEXTS, "text", names)
+    if text and layout.label and not (layout.score or layout.positive_scores):
+        return replace(layout, anchor=text)
+    named = f" (anchor is '{columns.anchor}')" if columns.anchor else ""
+    raise LayoutError(
+        f"no column for the {'positive' if text else 'anchor'}{named} among {', '.join(names)}; {_HOW}"
+    )
+
+
+def _label_or_score(layout: Layout, positive: str) -> Layout:
+    """Beside a pair that need not belong together, a label says how far it does."""
+    if layout.label is None or layout.score is not None:
+        return layout
+    if layout.anchor == "premise" and positive == "hypothesis":
+        raise LayoutError(
+            f"'{layout.label}' beside premise and hypothesis may be a class or a score; keep only the "
+            "pairs that follow (contradictions as negative) and leave the column out, or write columns: "
+            f"{{anchor: premise, positive: hypothesis, score: {layout.label}}} if higher is closer"
+        )
+    if layout.anchor in UNDECIDED and positive in UNDECIDED:
+        return replace(layout, score=layout.label, label=None, unit_score=True)
+    return layout
+
+
+def _one(rest: Iterable[str], usual: Sequence[str], part: str, names: Sequence[str]) -> str | None:
+    found = [name for name in rest if name in usual]
+    if len(found) > 1:
+        raise LayoutError(
+            f"{' and '.join(found)} could both be the {part} (columns: {', '.join(names)}); {_HOW}"
+        )
+    return found[0] if found else None
+
+
+def _numbered(name: str, names: Iterable[str]) -> list[str]:
+    pattern = re.compile(rf"{re.escape(name)}_?(\d+)")
+    found = [(int(match[1]), n) for n in names if (match := pattern.fullmatch(n))]
+    return [n for _, n in sorted(found)]
+
+
+def _first_numbered(usual: Sequence[str], names: Sequence[str]) -> str | None:
+    return next((name for name in usual if _numbered(name, names)), None)
+
+
+def _family(name: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The column, and those called like it with a number behind (`negative_1`, `negative_2`, …)."""
+    return (*((name,) if name in names else ()), *_numbered(name, names))
