@@ -7,11 +7,10 @@ paired (Efron and Tibshirani, 1993, chapter 16; for retrieval Sakai, 2006). Stat
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from emberge import Units
+from emberge import Units, stable_seed
 from numpy.typing import NDArray
 
 __all__ = ["interval", "lower_bound", "resample", "statistic", "unitless_mean"]
@@ -31,7 +30,7 @@ def resample(
     """
     groups = _groups(models[0])
     total = np.zeros((len(models), resamples))
-    rng = np.random.default_rng(_seed(seed, name))
+    rng = np.random.default_rng(stable_seed(seed, name))
     for group in groups:
         measures = [_Measure(units, group) for units in models]
         start = 0
@@ -54,7 +53,7 @@ def unitless_mean(scores: Array, *, resamples: int, seed: int, name: str) -> NDA
 
     Returns: [models, resamples].
     """
-    rng = np.random.default_rng(_seed(seed, name))
+    rng = np.random.default_rng(stable_seed(seed, name))
     tasks = scores.shape[1]
     counts = np.concatenate(list(_draws(rng, tasks, resamples)))
     means: NDArray[np.float64] = scores @ counts.T / tasks
@@ -71,10 +70,6 @@ def interval(samples: Array, confidence: float = 0.95) -> tuple[float, float]:
 def lower_bound(samples: Array, confidence: float = 0.95) -> float:
     """The one-sided lower percentile bound: with this confidence the truth lies above it."""
     return float(np.quantile(samples, 1 - confidence))
-
-
-def _seed(seed: int, name: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}\0{name}".encode()).digest()[:8], "big")
 
 
 def _groups(units: Units) -> list[NDArray[np.intp]]:

@@ -1,0 +1,279 @@
+"""The `mteb` evaluator: which tasks, on which data, with which model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge import (
+    Backbone,
+    CheckpointError,
+    DataError,
+    Evaluator,
+    Model,
+    Preflight,
+    Problem,
+    RecipeError,
+    TaskInfo,
+    TaskScore,
+    Workspace,
+    component,
+)
+
+from emberge_mteb.local_sets import EvalEntry, LocalSet, local_sets, named_sets
+from emberge_mteb.prompts import Prompts, sentence_transformers_config
+
+if TYPE_CHECKING:
+    from emberge_mteb.model import MtebModel
+
+__all__ = ["Mteb"]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A task that can be scored: what is known of it, and how to make a fresh, loaded object of it."""
+
+    info: TaskInfo
+    make: Callable[[], tuple[Any, int]]
+    """Gives (the mteb task, about how many texts it embeds)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mteb(Evaluator):
+    """Score models with mteb's own evaluators (Muennighoff et al., 2023, arXiv:2210.07316).
+
+    `tasks` and `benchmark` name mteb's own tasks, whose data comes from the hub; of tasks in many
+    languages, `languages` (such as "eng") keeps some. `data` are evaluation sets of catalogues, which are
+    run as mteb tasks: retrieval (nDCG@10), reranking (MAP), sts (Spearman of the cosine), classification
+    (accuracy by mteb's protocol: ten logistic regressions on 8 texts a label), clustering (V-measure) and
+    pair classification (average precision of the cosine).
+
+    By default a model's own prompts are used, and none where it has none. `prompt` is a text to put before
+    queries (before all texts where both sides are alike) instead; `{instruction}` in it stands for the
+    task's instruction. `in_domain` names mteb tasks whose sources were trained on; the other named tasks
+    then count as out of domain. Local sets say so in their catalogue.
+    """
+
+    tasks: tuple[str, ...] = ()
+    benchmark: str | None = None
+    data: tuple[EvalEntry, ...] = ()
+    languages: tuple[str, ...] = ()
+    in_domain: tuple[str, ...] = ()
+    backbone: Backbone | None = component("text_encoder")
+    prompt: str | None = None
+    max_length: int | None = None
+    token_budget: int | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not (self.tasks or self.benchmark or self.data):
+            yield context.problem("there is nothing to score on: give tasks, benchmark or data")
+        names = [f"mteb task '{name}'" for name in self.tasks]
+        yield from _repeated(names, lambda text: context.problem(text, "tasks"))
+        yield from self._check_data(context)
+        if self.tasks or self.benchmark:
+            yield from self._check_named(context)
+
+    def _check_data(self, context: Preflight) -> Iterator[Problem]:
+        seen: list[str] = []
+        for entry in self.data:
+            for limit in (entry.limit_queries, entry.limit_corpus):
+                if limit is not None and limit < 1:
+                    yield context.problem(f"a limit of {limit} leaves nothing to score", "data")
+            try:
+                path = context.data(entry.path)
+                if path is None:
+                    continue
+                for one in named_sets(path, entry):
+                    seen.append(f"evaluation set '{_local_name(one.name, entry.split)}'")
+                    if not one.folder.is_dir() or not any(one.folder.iterdir()):
+                        raise DataError(f"{one.where}: {one.folder} is missing or empty")
+            except DataError as error:
+                yield context.problem(str(error), "data")
+        yield from _repeated(seen, lambda text: context.problem(text, "data"))
+
+    def _check_named(self, context: Preflight) -> Iterator[Problem]:
+        from emberge_mteb.hub_tasks import cached, hub_tasks
+
+        option = "tasks" if self.tasks else "benchmark"
+        try:
+            tasks = hub_tasks(self.tasks, self.benchmark, self.languages)
+        except DataError as error:
+            yield context.problem(str(error), option)
+            return
+        missing = [task.metadata.name for task in tasks if not cached(task)]
+        if missing:
+            listed = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
+            message = (
+                f"the data of {len(missing)} mteb tasks ({listed}) is not on this machine; "
+                "the run will need a network"
+            )
+            yield Problem(message, context.where(option), "unseen")
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return [source.info for source in self._sources(workspace)]
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        from emberge_mteb.scoring import score_task
+
+        sources = {source.info.name: source for source in self._sources(workspace)}
+        told = _Progress(workspace, len(tasks))
+        wrapped = self._load(model, workspace, told)
+        for task in tasks:
+            made, texts = sources[task.name].make()
+            told.begin(task.name, texts)
+            score, units, result = score_task(made, wrapped)
+            if not math.isfinite(score):
+                workspace.warn(
+                    f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
+                    "(all similarities are equal); counted as 0"
+                )
+                score = 0.0
+            told.end()
+            yield TaskScore(task, score, units, result)
+
+    def _sources(self, workspace: Workspace) -> list[_Source]:
+        rows = workspace.rehearsal.rows if workspace.rehearsal else None
+        local = list(local_sets(self.data, workspace.data, rows))
+        sources = [self._local(one, workspace) for one in local]
+        if self.tasks or self.benchmark:
+            from emberge_mteb.hub_tasks import hub_tasks
+
+            named = hub_tasks(self.tasks, self.benchmark, self.languages)
+            sources += [self._named(task, rows) for task in named]
+        for problem in _repeated([f"task '{s.info.name}'" for s in sources], DataError):
+            raise problem
+        return sources
+
+    def _local(self, one: LocalSet, workspace: Workspace) -> _Source:
+        from emberge_mteb.local_tasks import local_task, main_metric, text_count
+
+        fingerprint = self._fingerprint(one.fingerprint)
+        name = _local_name(one.set.name, one.split)
+
+        def make() -> tuple[Any, int]:
+            data = one.load(workspace.readers)
+            named = replace(one.set, name=name)
+            task = local_task(named, data, split=one.split, revision=fingerprint)
+            return task, text_count(data)
+
+        info = TaskInfo(
+            name=name,
+            kind=one.set.task,
+            metric=main_metric(one.set),
+            languages=(one.set.language,),
+            domain=one.set.domain,
+            note=one.limits.note,
+            fingerprint=fingerprint,
+        )
+        return _Source(info, make)
+
+    def _named(self, task: Any, rows: int | None) -> _Source:
+        from emberge_mteb.hub_tasks import kind_of, load_task
+
+        def make() -> tuple[Any, int]:
+            load_task(task, rows)
+            return task, 0
+
+        metadata = task.metadata
+        domain: Literal["in", "out"] | None = None
+        if self.in_domain:
+            domain = "in" if metadata.name in self.in_domain else "out"
+        revision = dict(metadata.dataset).get("revision")
+        identity = f"{metadata.name} {revision} {task.hf_subsets} {task.eval_splits} {rows}"
+        info = TaskInfo(
+            name=metadata.name,
+            kind=kind_of(task),
+            metric=metadata.main_score,
+            languages=tuple(task.languages),
+            domain=domain,
+            note=f"at most {rows} rows" if rows else "",
+            fingerprint=self._fingerprint(identity),
+        )
+        return _Source(info, make)
+
+    def _fingerprint(self, data: str) -> str:
+        """A hash of the data, of every option that changes a score on it, and of mteb's version."""
+        options = repr((self.backbone, self.prompt, self.max_length, self.dtype))
+        parts = (data, options, version("mteb"))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _load(self, model: Model, workspace: Workspace, told: _Progress) -> MtebModel:
+        from emberge import TextEmbedder
+
+        from emberge_mteb.model import SIMILARITIES, MtebModel
+
+        if self.backbone is None:
+            raise RecipeError("evaluator 'mteb' needs a backbone, such as text_encoder")
+        if model.adapter is not None:
+            raise CheckpointError(
+                f"{model.name}: an adapter cannot be scored by itself; merge it into its base first"
+            )
+        encoder = self.backbone.load(
+            model.folder, device=workspace.machine.devices[0], dtype=self.dtype
+        )
+        embedder = TextEmbedder(
+            encoder, store=workspace.store, token_budget=self.token_budget, progress=told.embedding
+        )
+        config = sentence_transformers_config(model.folder)
+        similarity = config.get("similarity_fn_name") or "cosine"
+        own = dict(encoder.prompts)
+        return MtebModel(
+            lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=self.max_length),
+            name=model.name,
+            fingerprint=model.fingerprint,
+            prompts=Prompts(self.prompt, own, own.get(config.get("default_prompt_name") or "", "")),
+            similarity=similarity if similarity in SIMILARITIES else "cosine",
+            heard=told.embedded,
+        )
+
+
+class _Progress:
+    """Tells how far a model is: tasks done, and of the running one the share of texts embedded."""
+
+    def __init__(self, workspace: Workspace, tasks: int) -> None:
+        self._workspace = workspace
+        self._tasks = tasks
+        self._done = -1
+        self._name = ""
+        self._texts = self._embedded = 0
+
+    def begin(self, name: str, texts: int) -> None:
+        """A task starts that embeds about `texts` texts; 0 if that is not known."""
+        self._done += 1
+        self._name, self._texts, self._embedded = name, texts, 0
+        self._tell(0)
+
+    def embedding(self, done: int, total: int, unit: str = "texts") -> None:
+        """Some texts of one call were embedded."""
+        self._tell(done)
+
+    def embedded(self, texts: int) -> None:
+        """A call for so many texts was answered."""
+        self._embedded += texts
+        self._tell(0)
+
+    def end(self) -> None:
+        """The running task has its score."""
+        self._workspace.progress(self._done + 1, self._tasks, "tasks", self._name)
+
+    def _tell(self, more: int) -> None:
+        share = min(1.0, (self._embedded + more) / self._texts) if self._texts else 0.0
+        self._workspace.progress(self._done + 0.95 * share, self._tasks, "tasks", self._name)
+
+
+def _local_name(name: str, split: str) -> str:
+    return name if split == "test" else f"{name}-{split}"
+
+
+def _repeated(names: Sequence[str], problem: Callable[[str], Any]) -> Iterator[Any]:
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield problem(f"{name} is named {count} times; once is enough")

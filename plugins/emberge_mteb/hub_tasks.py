@@ -1,0 +1,161 @@
+"""mteb's own tasks and benchmarks by name; their data comes from the hub."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from emberge import DataError, suggest
+
+__all__ = ["cached", "cut_task", "hub_tasks", "kind_of", "load_task"]
+
+
+def hub_tasks(names: Sequence[str], benchmark: str | None, languages: Sequence[str]) -> list[Any]:
+    """Fresh task objects, not loaded: those of the benchmark, then those named.
+
+    Raises:
+        DataError: for a name mteb does not know (with a suggestion), or a task of images or sound.
+    """
+    import mteb
+
+    from emberge_mteb.scoring import quiet
+
+    with quiet():
+        tasks = [copy.deepcopy(task) for task in _benchmark(benchmark).tasks] if benchmark else []
+        for name in names:
+            try:
+                tasks.append(mteb.get_task(name, languages=list(languages) or None))
+            except KeyError as error:
+                known = (task.metadata.name for task in mteb.get_tasks(exclude_superseded=False))
+                hint = suggest(name, known)
+                raise DataError(f"mteb has no task '{name}'{hint}") from error
+            except ValueError as error:
+                raise DataError(f"mteb task '{name}': {error}") from error
+    for task in tasks:
+        if task.modalities != ["text"]:
+            raise DataError(
+                f"mteb task '{task.metadata.name}' is about {', '.join(task.modalities)}; "
+                "only tasks of text can be scored"
+            )
+    return tasks
+
+
+def _benchmark(name: str) -> Any:
+    import mteb
+
+    try:
+        return mteb.get_benchmark(name)
+    except KeyError as error:
+        known = [benchmark.name for benchmark in mteb.get_benchmarks()]
+        raise DataError(f"mteb has no benchmark '{name}'{suggest(name, known)}") from error
+
+
+def kind_of(task: Any) -> str:
+    """The kind of task in our words: PairClassification is pair_classification, STS is sts."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(task.metadata.type)).lower()
+
+
+def cached(task: Any) -> bool:
+    """Whether something of the task's data lies in the hub's cache on this machine."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return all((_cache_folder(HF_HUB_CACHE, path)).is_dir() for path in _repositories(task) if path)
+
+
+def _cache_folder(cache: str, repository: str) -> Any:
+    from pathlib import Path
+
+    return Path(cache) / f"datasets--{repository.replace('/', '--')}"
+
+
+def _repositories(task: Any) -> list[str]:
+    """Hub ids of a task's data; an aggregate has those of its parts."""
+    parts = getattr(task, "tasks", None)
+    if parts:
+        return [path for part in parts for path in _repositories(part)]
+    return [task.metadata.dataset["path"]]
+
+
+def load_task(task: Any, rows: int | None) -> None:
+    """Load a task's data, cut to `rows` in a rehearsal.
+
+    Raises:
+        DataError: when it is neither in the cache nor to be had.
+    """
+    from emberge_mteb.scoring import quiet
+
+    name = task.metadata.name
+    try:
+        with quiet():
+            for part in getattr(task, "tasks", None) or [task]:
+                part.load_data()
+                if hasattr(part, "convert_v1_dataset_format_to_v2"):
+                    part.convert_v1_dataset_format_to_v2(None)
+                if rows is not None:
+                    cut_task(part, rows)
+    except (OSError, ValueError, RuntimeError) as error:
+        first = str(error).strip().partition("\n")[0]
+        paths = ", ".join(f"'{path}'" for path in dict.fromkeys(_repositories(task)))
+        raise DataError(
+            f"mteb task '{name}': its data {paths} could not be loaded from the hub or its cache "
+            f"({type(error).__name__}: {first}); run once with a network, or leave the task out"
+        ) from error
+
+
+def cut_task(task: Any, rows: int) -> None:
+    """Keep about `rows` rows of every split of a loaded task, for a rehearsal."""
+    dataset = task.dataset
+    if dataset and all(hasattr(half, "select") for half in dataset.values()):
+        task.dataset = _cut_halves(task, dataset, rows)
+        return
+    for subset, halves in dataset.items():
+        if any(isinstance(half, dict) for half in halves.values()):
+            dataset[subset] = {split: _cut_search(half, rows) for split, half in halves.items()}
+        else:
+            dataset[subset] = _cut_halves(task, halves, rows)
+
+
+def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
+    """The first rows of each split; of classification those of a few labels, so that a fit is possible."""
+    from datasets import DatasetDict
+
+    label = getattr(task, "label_column_name", None)
+    train = getattr(task, "train_split", None)
+    if label is None or train not in halves:
+        return DatasetDict(
+            {s: half.select(range(min(rows, len(half)))) for s, half in halves.items()}
+        )
+    few = sorted({str(value) for value in halves[train][label]})[:4]
+    cut = {}
+    for split, half in halves.items():
+        fitting = [row for row, value in enumerate(half[label]) if str(value) in few]
+        cut[split] = half.select(fitting[:rows])
+    return DatasetDict(cut)
+
+
+def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
+    """The first queries with the documents they need, and some others."""
+    judged = half["relevant_docs"]
+    kept = [query for query in half["queries"]["id"] if judged.get(query)][:rows]
+    chosen = set(kept)
+    needed = {document for query in kept for document in judged[query]}
+    ranked = half.get("top_ranked")
+    if ranked:
+        ranked = {query: list(ranked[query]) for query in kept if query in ranked}
+        needed.update(document for documents in ranked.values() for document in documents)
+    documents: list[int] = []
+    spare = rows
+    for row, document in enumerate(half["corpus"]["id"]):
+        if document in needed or spare > 0:
+            spare -= document not in needed
+            documents.append(row)
+    queries = [row for row, query in enumerate(half["queries"]["id"]) if query in chosen]
+    return {
+        **half,
+        "corpus": half["corpus"].select(documents),
+        "queries": half["queries"].select(queries),
+        "relevant_docs": {query: judged[query] for query in kept},
+        "top_ranked": ranked,
+    }

@@ -1,0 +1,194 @@
+"""Evaluation sets of local catalogues: which, how much of each, and what a score on them depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from emberge import (
+    ClassificationData,
+    ClusteringData,
+    DataError,
+    DataRef,
+    EvalData,
+    EvalSet,
+    PairData,
+    Reader,
+    RerankingData,
+    RetrievalData,
+    load_catalogue,
+    load_eval_set,
+    suggest,
+)
+
+__all__ = ["EvalEntry", "Limits", "LocalSet", "cut", "local_sets", "named_sets"]
+
+T = TypeVar("T")
+Split = Literal["test", "dev"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalEntry:
+    """The evaluation sets of a catalogue, or those in `only`.
+
+    `split` is "test", or "dev" for choosing settings. `limit_queries` cuts queries (pairs, texts to
+    classify or cluster), `limit_corpus` documents, of which all that are judged relevant stay. The cut
+    depends on nothing but ids and the set's name, so it is the same for every model.
+    """
+
+    path: DataRef
+    only: tuple[str, ...] = ()
+    split: Split = "test"
+    limit_queries: int | None = None
+    limit_corpus: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a set is used; `labels` limits classes, in rehearsals only."""
+
+    queries: int | None = None
+    corpus: int | None = None
+    labels: int | None = None
+
+    def tightened(self, rows: int) -> Limits:
+        """For a rehearsal on `rows` rows."""
+        return Limits(
+            queries=min(rows, self.queries or rows),
+            corpus=min(rows, self.corpus or rows),
+            labels=4,
+        )
+
+    @property
+    def note(self) -> str:
+        """What a reader of the score must know."""
+        parts = [
+            f"{limit} {word}"
+            for limit, word in ((self.queries, "queries"), (self.corpus, "documents"))
+            if limit is not None
+        ]
+        return f"at most {' and '.join(parts)}" if parts else ""
+
+
+@dataclass(frozen=True)
+class LocalSet:
+    """One evaluation set as it will be scored."""
+
+    set: EvalSet
+    split: Split
+    limits: Limits
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of its files and of how they are read."""
+        digest = hashlib.sha256(
+            f"{self.set.task} {self.set.metric} {self.set.score_range} {self.set.prompt}\0"
+            f"{self.split}\0{self.limits}".encode()
+        )
+        for file in sorted(p for p in self.set.folder.rglob("*") if p.is_file()):
+            digest.update(f"\0{file.relative_to(self.set.folder).as_posix()}\0".encode())
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()
+
+    def load(self, readers: Sequence[Reader]) -> EvalData:
+        """Its texts, cut to the limits.
+
+        Raises:
+            DataError: naming file and line, for what cannot be read.
+        """
+        data = load_eval_set(self.set, readers=readers, split=self.split)
+        return cut(data, self.limits, self.set.name)
+
+
+def named_sets(path: Path, entry: EvalEntry) -> list[EvalSet]:
+    """The sets of one entry's catalogue.
+
+    Raises:
+        DataError: for a catalogue without evaluation sets, or a name it does not have.
+    """
+    catalogue = load_catalogue(path)
+    known = {one.name: one for one in catalogue.eval}
+    if not known:
+        raise DataError(f"{catalogue.path}: the catalogue has no evaluation sets (`eval`)")
+    for name in entry.only:
+        if name not in known:
+            raise DataError(
+                f"{catalogue.path}: there is no evaluation set '{name}'{suggest(name, known)}"
+            )
+    return [known[name] for name in (entry.only or tuple(known))]
+
+
+def local_sets(
+    entries: Sequence[EvalEntry], resolve: Callable[[DataRef], Path], rehearse: int | None
+) -> Iterator[LocalSet]:
+    """Every set of the entries, in order; `rehearse` is the number of rows of a rehearsal."""
+    for entry in entries:
+        limits = Limits(entry.limit_queries, entry.limit_corpus)
+        if rehearse is not None:
+            limits = limits.tightened(rehearse)
+        for one in named_sets(resolve(entry.path), entry):
+            yield LocalSet(one, entry.split, limits)
+
+
+def cut(data: EvalData, limits: Limits, name: str) -> EvalData:
+    """At most so many queries and documents, the same ones for every model."""
+    match data:
+        case RetrievalData():
+            return _cut_retrieval(data, limits, name)
+        case PairData() | RerankingData() | ClusteringData():
+            columns = {f.name: getattr(data, f.name) for f in dataclasses.fields(data)}
+            rows = _chosen(range(len(next(iter(columns.values())))), limits.queries, name)
+            kept = {key: value and [value[row] for row in rows] for key, value in columns.items()}
+            return type(data)(**kept)
+        case ClassificationData():
+            return _cut_classification(data, limits, name)
+
+
+def _cut_retrieval(data: RetrievalData, limits: Limits, name: str) -> RetrievalData:
+    queries = _chosen(data.queries, limits.queries, name)
+    relevant = {query: data.relevant[query] for query in queries}
+    if limits.corpus is None:
+        documents = list(data.corpus)
+    else:
+        needed = {doc for judged in relevant.values() for doc, grade in judged.items() if grade > 0}
+        others = [document for document in data.corpus if document not in needed]
+        spare = max(0, limits.corpus - len(needed))
+        kept = needed.union(_chosen(others, spare, name))
+        documents = [document for document in data.corpus if document in kept]
+    return RetrievalData(
+        {document: data.corpus[document] for document in documents},
+        {query: data.queries[query] for query in queries},
+        relevant,
+    )
+
+
+def _cut_classification(data: ClassificationData, limits: Limits, name: str) -> ClassificationData:
+    labels = set(_chosen(sorted(set(data.train_labels)), limits.labels, name))
+    train = [row for row, label in enumerate(data.train_labels) if label in labels]
+    if limits.labels is not None:
+        train = _chosen(train, 16 * limits.labels, name)
+    test = [row for row, label in enumerate(data.test_labels) if label in labels]
+    test = _chosen(test, limits.queries, name)
+    return ClassificationData(
+        [data.train_texts[row] for row in train],
+        [data.train_labels[row] for row in train],
+        [data.test_texts[row] for row in test],
+        [data.test_labels[row] for row in test],
+    )
+
+
+def _chosen(items: Collection[T] | Mapping[T, object], limit: int | None, name: str) -> list[T]:
+    """At most `limit` of them, in their order; a smaller limit keeps a part of a larger one's."""
+    listed = list(items)
+    if limit is None or limit >= len(listed):
+        return listed
+
+    def rank(index: int) -> bytes:
+        return hashlib.sha256(f"{name}\0{listed[index]}".encode()).digest()
+
+    return [listed[index] for index in sorted(sorted(range(len(listed)), key=rank)[:limit])]

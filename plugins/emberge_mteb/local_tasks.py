@@ -1,0 +1,201 @@
+"""Local evaluation sets as mteb's own task objects, so that mteb's evaluators give every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emberge import (
+    ClassificationData,
+    ClusteringData,
+    EvalData,
+    EvalSet,
+    PairData,
+    RerankingData,
+    RetrievalData,
+    TaskKind,
+)
+
+__all__ = ["METRICS", "local_task", "main_metric", "text_count"]
+
+# What each kind of task is judged by unless its catalogue says otherwise, in mteb's words.
+METRICS: Mapping[TaskKind, str] = {
+    "retrieval": "ndcg_at_10",
+    "reranking": "map_at_1000",
+    "classification": "accuracy",
+    "clustering": "v_measure",
+    "sts": "cosine_spearman",
+    "pair_classification": "cosine_ap",
+}
+_PLAIN_WORDS = {
+    "spearman": "cosine_spearman",
+    "pearson": "cosine_pearson",
+    "average_precision": "cosine_ap",
+}
+_TYPES: Mapping[TaskKind, str] = {
+    "retrieval": "Retrieval",
+    "reranking": "Reranking",
+    "classification": "Classification",
+    "clustering": "Clustering",
+    "sts": "STS",
+    "pair_classification": "PairClassification",
+}
+_LANGUAGES = {
+    "ar": "ara-Arab",
+    "code": "python-Code",
+    "de": "deu-Latn",
+    "en": "eng-Latn",
+    "es": "spa-Latn",
+    "fr": "fra-Latn",
+    "hi": "hin-Deva",
+    "it": "ita-Latn",
+    "ja": "jpn-Jpan",
+    "ko": "kor-Hang",
+    "nl": "nld-Latn",
+    "pl": "pol-Latn",
+    "pt": "por-Latn",
+    "python": "python-Code",
+    "ru": "rus-Cyrl",
+    "tr": "tur-Latn",
+    "vi": "vie-Latn",
+    "zh": "zho-Hans",
+}
+
+
+def main_metric(one: EvalSet) -> str:
+    """Mteb's name of the metric that a set is judged by."""
+    if one.metric is None:
+        return METRICS[one.task]
+    return _PLAIN_WORDS.get(one.metric, one.metric)
+
+
+def text_count(data: EvalData) -> int:
+    """About how many texts a model embeds for it."""
+    match data:
+        case RetrievalData():
+            return len(data.corpus) + len(data.queries)
+        case PairData():
+            return 2 * len(data.scores)
+        case ClassificationData():
+            return len(data.train_texts) + len(data.test_texts)
+        case ClusteringData():
+            return len(data.texts)
+        case RerankingData():
+            return sum(
+                1 + len(p) + len(n) for p, n in zip(data.positives, data.negatives, strict=True)
+            )
+
+
+def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> Any:
+    """A fresh mteb task, its data loaded, that scores `data` on `split`.
+
+    A task object draws random numbers as it runs, so it serves one model only.
+    """
+    import mteb
+
+    fields, dataset = _content(one, data, split)
+    metadata = mteb.TaskMetadata(
+        name=one.name,
+        description=f"The {split} half of {one.name}, a local set.",
+        dataset={"path": f"local/{one.name}", "revision": revision},
+        prompt=one.prompt or None,
+        type=_TYPES[one.task],
+        category="t2t",
+        eval_splits=[split],
+        eval_langs=[
+            _LANGUAGES.get(one.language.lower()[:2], _LANGUAGES.get(one.language, "und-Zyyy"))
+        ],
+        main_score=main_metric(one),
+    )
+    parent = fields.pop("parent")
+    kind = type(f"Local{_TYPES[one.task]}", (parent,), {"metadata": metadata, **fields})
+    task = kind()
+    task.dataset = dataset
+    task.data_loaded = True
+    return task
+
+
+def _content(one: EvalSet, data: EvalData, split: str) -> tuple[dict[str, Any], Any]:
+    """(the task's class and its attributes, the dataset in the layout that class reads)."""
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks import (
+        AbsTaskClassification,
+        AbsTaskClustering,
+        AbsTaskPairClassification,
+        AbsTaskRetrieval,
+        AbsTaskSTS,
+    )
+
+    match data:
+        case RetrievalData():
+            return {"parent": AbsTaskRetrieval}, {"default": {split: _retrieval(data)}}
+        case RerankingData():
+            return {"parent": AbsTaskRetrieval}, {"default": {split: _reranking(data)}}
+        case PairData():
+            texts = {"sentence1": list(data.texts1), "sentence2": list(data.texts2)}
+            if one.task == "sts":
+                rows = Dataset.from_dict({**texts, "score": list(data.scores)})
+                fields = {"parent": AbsTaskSTS, "min_score": 0, "max_score": 1}
+                return fields, DatasetDict({split: rows})
+            labels = [round(score) for score in data.scores]
+            rows = Dataset.from_dict({**texts, "labels": labels})
+            return {"parent": AbsTaskPairClassification}, DatasetDict({split: rows})
+        case ClassificationData():
+            numbers = _numbers([*data.train_labels, *data.test_labels])
+            halves = {
+                "train": (data.train_texts, data.train_labels),
+                split: (data.test_texts, data.test_labels),
+            }
+            rows = {
+                half: Dataset.from_dict(
+                    {"text": list(texts), "label": [numbers[x] for x in labels]}
+                )
+                for half, (texts, labels) in halves.items()
+            }
+            return {"parent": AbsTaskClassification}, DatasetDict(rows)
+        case ClusteringData():
+            numbers = _numbers(data.labels)
+            rows = Dataset.from_dict(
+                {"sentences": list(data.texts), "labels": [numbers[label] for label in data.labels]}
+            )
+            fields = {
+                "parent": AbsTaskClustering,
+                # mteb embeds 4 % of a set by default, which is meant for far larger ones.
+                "max_fraction_of_documents_to_embed": None,
+                "max_documents_per_cluster": min(16_384, len(data.texts)),
+            }
+            return fields, DatasetDict({split: rows})
+
+
+def _retrieval(data: RetrievalData, top_ranked: Mapping[str, list[str]] | None = None) -> Any:
+    from datasets import Dataset
+
+    return {
+        "corpus": Dataset.from_dict({"id": list(data.corpus), "text": list(data.corpus.values())}),
+        "queries": Dataset.from_dict(
+            {"id": list(data.queries), "text": list(data.queries.values())}
+        ),
+        "relevant_docs": {query: dict(data.relevant[query]) for query in data.queries},
+        "top_ranked": top_ranked,
+    }
+
+
+def _reranking(data: RerankingData) -> Any:
+    """Equal texts are one document, so each is embedded once; candidates are ranked per query."""
+    corpus: dict[str, str] = {}
+    for text in (t for texts in (*data.positives, *data.negatives) for t in texts):
+        corpus.setdefault(text, f"d{len(corpus)}")
+    relevant: dict[str, dict[str, int]] = {}
+    candidates: dict[str, list[str]] = {}
+    for row, (positives, negatives) in enumerate(zip(data.positives, data.negatives, strict=True)):
+        grades = dict.fromkeys((corpus[text] for text in negatives), 0)
+        grades.update(dict.fromkeys((corpus[text] for text in positives), 1))
+        relevant[f"q{row}"] = grades
+        candidates[f"q{row}"] = sorted(grades, key=lambda document: int(document[1:]))
+    queries = {f"q{row}": text for row, text in enumerate(data.queries)}
+    by_id = {document: text for text, document in corpus.items()}
+    return _retrieval(RetrievalData(by_id, queries, relevant), candidates)
+
+
+def _numbers(labels: Sequence[str]) -> dict[str, int]:
+    return {label: number for number, label in enumerate(sorted(set(labels)))}

@@ -1,0 +1,94 @@
+"""Our encoder as mteb sees a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from emberge_mteb.prompts import Prompts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float32]
+
+__all__ = ["SIMILARITIES", "MtebModel"]
+
+SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
+_REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
+
+
+class MtebModel:
+    """Implements mteb's `EncoderProtocol` with an embedding function.
+
+    A text that comes again under the same prompt, in one task or in the next, is embedded once.
+
+    `embed` takes texts and a prompt and gives [texts, dimension]; `heard` is told how many texts were
+    asked for after they have been embedded.
+    """
+
+    def __init__(
+        self,
+        embed: Callable[[Sequence[str], str], Matrix],
+        *,
+        name: str,
+        fingerprint: str,
+        prompts: Prompts,
+        similarity: str = "cosine",
+        heard: Callable[[int], None],
+    ) -> None:
+        import mteb
+
+        self._embed = embed
+        self._prompts = prompts
+        self._similarity = similarity
+        self._heard = heard
+        self._rows: dict[tuple[str, str], Matrix] = {}
+        self._instruction = ""
+        self.mteb_model_meta = mteb.ModelMeta.create_empty(
+            {"name": f"emberge/{name}", "revision": fingerprint}
+        )
+
+    def instruct(self, task: Any) -> None:
+        """Say which mteb task comes next: its instruction may stand in a prompt."""
+        prompt = task.metadata.prompt
+        if isinstance(prompt, dict):
+            prompt = prompt.get("query")
+        self._instruction = prompt or getattr(task, "abstask_prompt", "") or ""
+
+    def encode(
+        self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
+    ) -> Matrix:
+        """Embeddings [texts, dimension] of a loader's batches, in order."""
+        texts = [text for batch in inputs for text in batch["text"]]
+        side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
+        prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._instruction)
+        return self._remembered(texts, prompt)
+
+    def _remembered(self, texts: Sequence[str], prompt: str) -> Matrix:
+        import numpy as np
+
+        if sum(row.nbytes for row in self._rows.values()) > _REMEMBERED:
+            self._rows.clear()
+        new = [text for text in dict.fromkeys(texts) if (prompt, text) not in self._rows]
+        if new:
+            rows = np.asarray(self._embed(new, prompt), dtype=np.float32)
+            self._rows.update(zip(((prompt, text) for text in new), rows, strict=True))
+        self._heard(len(texts))
+        return np.stack([self._rows[prompt, text] for text in texts])
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Similarities of all with all, by the function that the model names as its own."""
+        from mteb.models.model_meta import ScoringFunction
+        from mteb.similarity_functions import select_similarity
+
+        return select_similarity(embeddings1, embeddings2, ScoringFunction(self._similarity))
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Similarities row by row."""
+        from mteb.models.model_meta import ScoringFunction
+        from mteb.similarity_functions import select_pairwise_similarity
+
+        function = ScoringFunction(self._similarity)
+        return select_pairwise_similarity(embeddings1, embeddings2, function)

@@ -1,0 +1,80 @@
+"""One model on one mteb task: mteb runs, its result and the units behind it come back."""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import DataError, Units
+
+if TYPE_CHECKING:
+    from emberge_mteb.model import MtebModel
+
+__all__ = ["quiet", "score_task"]
+
+_BATCH = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
+
+
+def score_task(task: Any, model: MtebModel) -> tuple[float, Units | None, dict[str, Any]]:
+    """Run mteb's evaluator. The task's data is loaded; it serves this one model.
+
+    Returns: (main score, units, mteb's result as JSON). The score is NaN where mteb could not define it.
+    """
+    import mteb
+    from mteb.abstasks import AbsTaskRetrieval
+
+    from emberge_mteb.units import read_units, record_queries
+
+    model.instruct(task)
+    retrieval = isinstance(task, AbsTaskRetrieval)
+    queries = record_queries(task) if retrieval else {}
+    with tempfile.TemporaryDirectory() as name, quiet():
+        results = mteb.evaluate(
+            model,
+            task,
+            # mteb files every in-memory model under one name; scores are kept elsewhere.
+            cache=None,
+            co2_tracker=False,
+            encode_kwargs={"batch_size": _BATCH, "show_progress_bar": False},
+            show_progress_bar=False,
+            # Rankings of retrieval tasks would be large files, and their per-query figures are at hand.
+            prediction_folder=None if retrieval else Path(name),
+        )
+        if not results.task_results:
+            raise DataError(f"mteb gave no result for '{task.metadata.name}'; leave it out")
+        result = results.task_results[0]
+        units = read_units(task, result.scores, queries, Path(name))
+    score = float(result.get_score())
+    return score, units if math.isfinite(score) else None, result.to_dict()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what mteb does to the process to itself: global seeds, progress bars, sklearn's warnings."""
+    import datasets
+    import numpy as np
+    import torch
+
+    bars = datasets.are_progress_bars_disabled()
+    states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+    datasets.disable_progress_bars()
+    try:
+        with warnings.catch_warnings():
+            # mteb's protocol fits for 100 iterations on 8 texts a label, converged or not, and asks for
+            # the precision of labels that nothing was assigned to. A score that stays undefined is told.
+            for module in ("sklearn", "scipy", "numpy"):
+                warnings.filterwarnings("ignore", module=rf"{module}\b")
+            warnings.filterwarnings("ignore", category=RuntimeWarning, message="invalid value")
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.random.set_rng_state(states[2])
+        if not bars:
+            datasets.enable_progress_bars()
