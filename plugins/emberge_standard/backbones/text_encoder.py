@@ -1,0 +1,167 @@
+"""The backbone for any transformer that reads text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge import Backbone, CheckpointError, Encoder
+
+from emberge_standard.backbones.attention import Attention, is_causal, probe, with_attention
+from emberge_standard.backbones.layout import Layout, ModuleEntry, read_json, read_layout
+
+Pooling = Literal["mean", "cls", "last", "weighted_mean"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEncoder(Backbone):
+    """A transformers model with pooling, as SentenceTransformers understands it.
+
+    A folder with modules.json is used as it says; an option given here overrides it. A bare transformers folder
+    needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the last token's.
+    `attention` switches causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe
+    makes sure that the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens,
+    `dtype` is that of the weights. What is saved loads without remote code.
+    """
+
+    pooling: Pooling | None = None
+    normalize: bool | None = None
+    prompts: dict[str, str] = field(default_factory=dict)
+    max_length: int | None = None
+    attention: Attention = "as is"
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 2:
+            raise ValueError(f"max_length must be at least 2 tokens, not {self.max_length}")
+
+    def check(self, checkpoint: Path) -> list[str]:
+        """What is wrong with using this backbone on that checkpoint, from configs alone."""
+        try:
+            self._layout(checkpoint)
+        except CheckpointError as error:
+            return [str(error)]
+        return []
+
+    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
+        from transformers import AutoTokenizer
+
+        from emberge_standard.backbones.text_model import TextModel, with_limits
+        from emberge_standard.backbones.weights import load_trunk
+
+        layout, config = self._layout(checkpoint)
+        trunk = load_trunk(layout.trunk_folder, config, self.dtype or dtype)
+        self._probe(layout, trunk)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(layout.trunk_folder), local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            line = str(error).strip().splitlines()[0]
+            raise CheckpointError(f"{checkpoint}: has no tokenizer to load: {line}") from error
+        if layout.lower_case:
+            _lower(tokenizer)
+        positions = getattr(trunk.config.get_text_config(), "max_position_embeddings", None)
+        model = TextModel(with_limits(layout, tokenizer, positions), config, trunk, tokenizer)
+        model.module.to(device)
+        return model
+
+    def options(self) -> Mapping[str, Any]:
+        """The options that differ from the checkpoint's own way."""
+        return {
+            f.name: value
+            for f in dataclasses.fields(self)
+            if (value := getattr(self, f.name)) not in (None, {}, "as is")
+        }
+
+    def _layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
+        """How this checkpoint will embed, and its trunk's config.
+
+        Raises:
+            CheckpointError: for pooling that is not known, or that does not fit the attention.
+        """
+        layout = read_layout(checkpoint)
+        path = layout.trunk_folder / "config.json"
+        if not path.is_file():
+            raise CheckpointError(f"{path}: is missing")
+        config = read_json(path)
+        _refuse_remote_code(path, config)
+        try:
+            config = with_attention(config, self.attention)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+        layout = self._pooled(layout, config)
+        return (
+            dataclasses.replace(
+                layout,
+                max_length=self.max_length or layout.max_length,
+                prompts={**layout.prompts, **self.prompts},
+            ),
+            config,
+        )
+
+    def _pooled(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
+        causal = is_causal(config)
+        pooling = self.pooling or (layout.pooling[0] if layout.pooling else None)
+        if layout.bare and pooling is None:
+            if not causal:
+                raise CheckpointError(
+                    f"{layout.folder}: has no modules.json to say how it pools; "
+                    "say it: backbone: {text_encoder: {pooling: mean}} (or cls, last)"
+                )
+            pooling = "last"
+        if self.pooling in ("mean", "cls") and causal and self.attention == "as is":
+            raise CheckpointError(
+                f"{layout.folder}: its attention is causal, so {self.pooling} pooling sees little; set "
+                "attention: bidirectional, or pooling: last (or attention: causal, if you mean it)"
+            )
+        kinds = [m.kind for m in layout.modules]
+        if layout.bare:
+            layout = dataclasses.replace(layout, modules=(ModuleEntry("Pooling", "1_Pooling"),))
+        elif "Pooling" not in kinds:
+            raise CheckpointError(
+                f"{layout.folder}/modules.json: has no Pooling module, so no embedding of a text"
+            )
+        if self.pooling or layout.bare:
+            layout = dataclasses.replace(layout, pooling=(str(pooling),))
+        return self._normalized(layout)
+
+    def _normalized(self, layout: Layout) -> Layout:
+        has = any(m.kind == "Normalize" for m in layout.modules)
+        wanted = self.normalize if self.normalize is not None else has or layout.bare
+        if wanted == has:
+            return layout
+        kept = tuple(m for m in layout.modules if m.kind != "Normalize")
+        if wanted:
+            kept += (ModuleEntry("Normalize", f"{len(kept) + 1}_Normalize"),)
+        return dataclasses.replace(layout, modules=kept)
+
+    def _probe(self, layout: Layout, trunk: Any) -> None:
+        if self.attention == "as is":
+            return
+        sees = probe(trunk, trunk.config.get_text_config().vocab_size)
+        if sees != (self.attention == "bidirectional"):
+            raise CheckpointError(
+                f"{layout.folder}: {type(trunk).__name__} ignores attention: {self.attention}; "
+                "it cannot be switched"
+            )
+
+
+def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
+    from transformers import CONFIG_MAPPING
+
+    kind = config.get("model_type")
+    if kind not in CONFIG_MAPPING:
+        why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
+        raise CheckpointError(f"{path}: transformers has no model type '{kind}'" + (why and f"; {why}"))
+
+
+def _lower(tokenizer: Any) -> None:
+    from tokenizers import normalizers
+
+    backend = tokenizer.backend_tokenizer
+    before = [backend.normalizer] if backend.normalizer is not None else []
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])

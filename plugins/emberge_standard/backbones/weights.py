@@ -1,0 +1,171 @@
+"""A transformer's weights: loaded whole or refused, saved under the names they came with."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Buffers that old releases wrote and new ones compute.
+BUFFERS = ("position_ids", "inv_freq", "masked_bias")
+
+
+def load_trunk(folder: Path, config: Mapping[str, Any], dtype: str) -> Any:
+    """A transformers model of a config's dictionary and the weights in `folder`, without its unused pooler.
+
+    Raises:
+        CheckpointError: for pickled, missing, left-over or misshapen weights, or a model that needs remote code.
+    """
+    import torch
+    from transformers import AutoModel, AutoModelForTextEncoding
+
+    refuse_pickles(folder)
+    built = _config(folder, config)
+    loader = AutoModelForTextEncoding if config.get("is_encoder_decoder") else AutoModel
+    try:
+        with quiet():
+            model, report = loader.from_pretrained(
+                str(folder),
+                config=built,
+                dtype=getattr(torch, dtype),
+                output_loading_info=True,
+                local_files_only=True,
+                trust_remote_code=False,
+            )
+    except Exception as error:  # each format and architecture fails in its own way
+        raise CheckpointError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
+    _refuse_gaps(folder, model, report)
+    if "add_pooling_layer" in inspect.signature(type(model).__init__).parameters:
+        # Nothing of an embedding depends on it: as an unused parameter it would only leave ranks out of
+        # step. Saving carries it over from the source.
+        model.pooler = None
+    model.config.use_cache = False
+    return model
+
+
+def refuse_pickles(folder: Path) -> None:
+    """Refuse weights that only a pickle holds.
+
+    Raises:
+        CheckpointError: with the command that converts them.
+    """
+    if list(folder.glob("*.safetensors")):
+        return
+    if list(folder.glob("*.bin")) or list(folder.glob("*.pt")):
+        raise CheckpointError(
+            f"{folder}: its weights are a pickle, which can run code; convert them with "
+            f"`emberge safetensors {folder}`"
+        )
+    raise CheckpointError(f"{folder}: holds no weights (*.safetensors)")
+
+
+def _config(folder: Path, config: Mapping[str, Any]) -> Any:
+    from transformers import CONFIG_MAPPING
+
+    kind = config.get("model_type")
+    if kind not in CONFIG_MAPPING:
+        raise CheckpointError(f"{folder}: transformers has no model type '{kind}' without remote code")
+    try:
+        return CONFIG_MAPPING[kind].from_dict(dict(config))
+    except Exception as error:
+        raise CheckpointError(f"{folder}/config.json: {_first_line(error)}") from error
+
+
+def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
+    missing = sorted(n for n in report["missing_keys"] if not _is_pooler(n))
+    if missing:
+        raise CheckpointError(
+            f"{folder}: lacks {_some(missing)}; the weights and config.json are not of one model"
+        )
+    prefix = f"{model.base_model_prefix}."
+    inner = {name for name, _ in model.named_children()}
+    left = sorted(
+        name
+        for name in report["unexpected_keys"]
+        if name.removeprefix(prefix).partition(".")[0] in inner
+        and not name.endswith(BUFFERS)
+        and not _is_pooler(name)
+    )
+    if left:
+        raise CheckpointError(
+            f"{folder}: has {_some(left)}, which the model of its config.json does not know"
+        )
+
+
+def _is_pooler(name: str) -> bool:
+    return "pooler" in name.split(".")
+
+
+def _some(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else repr(error)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' loading bar and report off the terminal: what matters is raised."""
+    from transformers.utils import logging
+
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def save_trunk(model: Any, source: Path, target: Path) -> None:
+    """Write the model's weights under the names of the source checkpoint, and whatever else that one holds.
+
+    A checkpoint keeps its set of tensors (poolers, language heads, buffers that old releases wrote), so that
+    everything trained from it can be merged with it. The tensors that were trained have the model's dtype.
+    """
+    from huggingface_hub import save_torch_state_dict
+
+    with tempfile.TemporaryDirectory(dir=target, prefix=".weights-") as side, quiet():
+        model.save_pretrained(side, max_shard_size="1TB")
+        trained = read_tensors(Path(side))
+        named = _under_source_names(trained, read_tensors(source), model)
+        save_torch_state_dict(
+            {name: tensor.contiguous() for name, tensor in sorted(named.items())},
+            target,
+            max_shard_size="5GB",
+            filename_pattern="model{suffix}.safetensors",
+        )
+
+
+def _under_source_names(
+    trained: Mapping[str, Tensor], source: Mapping[str, Tensor], model: Any
+) -> dict[str, Tensor]:
+    prefix = f"{model.base_model_prefix}."
+    named = dict(source)
+    for name, tensor in trained.items():
+        spellings = (name, prefix + name, name.removeprefix(prefix))
+        named[next((s for s in spellings if s in source), name)] = tensor
+    return named
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder's safetensors files by name, mapped rather than read."""
+    from safetensors import safe_open
+
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            found |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return found
