@@ -19,6 +19,32 @@ from emberge import (
 )
 from emberge.contracts.merge import ChainSpec
 
+from emberge_standard.hub import locate_model
+from emberge_standard.reporters.progress import (
+    metric_logged,
+    run_finished,
+    run_started,
+    step_failed,
+    step_finished,
+    step_progressed,
+    step_skipped,
+    step_started,
+    step_warned,
+)
+
+__all__ = [
+    "locate_model",
+    "metric_logged",
+    "run_finished",
+    "run_started",
+    "step_failed",
+    "step_finished",
+    "step_progressed",
+    "step_skipped",
+    "step_started",
+    "step_warned",
+]  # hooks that other modules of the plugin implement
+
 
 @hookimpl
 def register_samplers() -> Mapping[str, type[Sampler]]:

@@ -1,0 +1,283 @@
+"""Progress in the terminal: every step with its state, the running one with bar, speed, time left, loss."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from emberge import hookimpl
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+_MARKS = {"waiting": "·", "running": "▸", "done": "✓", "skipped": "✓", "failed": "✗"}
+_COLOURS = {"running": "cyan", "done": "green", "skipped": "green", "failed": "red"}
+_PLAIN_EVERY = 0.1  # share of a step between two plain lines
+_KEPT_ROWS = 4  # lines of a terminal that steps leave free
+
+
+@dataclass
+class StepView:
+    """What is known of one step."""
+
+    name: str
+    state: str = "waiting"
+    note: str = ""
+    done: float = 0.0
+    total: float = 0.0
+    unit: str = ""
+    metric: str = ""
+    began: float = 0.0
+    first: tuple[float, float] | None = None
+    """(time, done) of the first progress heard here: a step that goes on did not do the rest just now."""
+    seconds: float | None = None
+
+    def progressed(self, now: float, done: float, total: float) -> None:
+        """Take in how far the step is."""
+        if self.first is None or done < self.done:  # a new phase starts to count again
+            self.first = (now, done)
+        self.done, self.total = done, total
+
+    def rate(self, now: float) -> float | None:
+        """Units a second since the first progress, None while nothing can be said."""
+        if self.first is None or now <= self.first[0] or self.done <= self.first[1]:
+            return None
+        return (self.done - self.first[1]) / (now - self.first[0])
+
+    def left(self, now: float) -> float | None:
+        """Seconds that are left at this rate."""
+        rate = self.rate(now)
+        return None if rate is None else max(0.0, self.total - self.done) / rate
+
+    @property
+    def share(self) -> float:
+        """How much is done, 0 to 1."""
+        return min(1.0, self.done / self.total) if self.total else 0.0
+
+
+@dataclass
+class RunView:
+    """One run as it is shown: its steps in order, and who draws them."""
+
+    out: Path
+    steps: dict[str, StepView]
+    draw: Callable[[StepView, str], None]
+    """Called with the step that changed and what happened: an event's short name."""
+    close: Callable[[], None]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+# Runs that go on in this process, by their OUT; a run leaves when it ends.
+_runs: dict[Path, RunView] = {}
+
+
+@hookimpl
+def run_started(out: Path, steps: list[str], quiet: bool) -> None:
+    """Open a view of the run."""
+    if not quiet:
+        _runs[out] = open_view(out, steps, sys.stdout)
+
+
+@hookimpl
+def step_started(out: Path, step: str) -> None:
+    """Show the step as running."""
+    _change(out, step, "started", state="running", began=time.monotonic())
+
+
+@hookimpl
+def step_progressed(out: Path, step: str, done: float, total: float, unit: str, note: str) -> None:
+    """Move the step's bar."""
+    _change(out, step, "progress", far=(done, total), unit=unit, note=note)
+
+
+@hookimpl
+def metric_logged(out: Path, step: str, name: str, value: float) -> None:
+    """Show the latest number beside the bar."""
+    _change(out, step, "metric", metric=f"{name} {value:.4g}")
+
+
+@hookimpl
+def step_skipped(out: Path, step: str, folder: Path) -> None:
+    """Show that the step was done before."""
+    _change(out, step, "skipped", state="skipped", note=f"stands in {folder}")
+
+
+@hookimpl
+def step_warned(out: Path, step: str, message: str) -> None:
+    """Show a warning."""
+    _change(out, step, "warned", note=message)
+
+
+@hookimpl
+def step_failed(out: Path, step: str, error: BaseException) -> None:
+    """Show that the step failed, and why."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    _change(out, step, "failed", state="failed", note=first)
+
+
+@hookimpl
+def step_finished(out: Path, step: str, folder: Path, seconds: float) -> None:
+    """Show that the step is done, and where its result stands."""
+    _change(out, step, "finished", state="done", seconds=seconds, note=str(folder))
+
+
+@hookimpl
+def run_finished(out: Path) -> None:
+    """Close the view and forget the run."""
+    view = _runs.pop(out, None)
+    if view is not None:
+        view.close()
+
+
+def open_view(out: Path, steps: Sequence[str], stream: TextIO) -> RunView:
+    """Start to show a run: a live table in a terminal, plain lines elsewhere."""
+    views = {name: StepView(name) for name in steps}
+    if stream.isatty():
+        return _live(out, views, stream)
+    return RunView(out, views, PlainLines(stream), lambda: None)
+
+
+def _change(out: Path, step: str, event: str, **changes: Any) -> None:
+    run = _runs.get(out)
+    if run is None:
+        return
+    with run.lock:
+        view = run.steps[step]
+        far = changes.pop("far", None)
+        if far is not None:
+            view.progressed(time.monotonic(), *far)
+        for name, value in changes.items():
+            setattr(view, name, value)
+        run.draw(view, event)
+
+
+class PlainLines:
+    """One line when a step starts and ends, and one for every tenth of it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._told: dict[str, float] = {}
+
+    def __call__(self, view: StepView, event: str) -> None:
+        text = self._text(view, event)
+        if text:
+            print(f"{view.name}: {text}", file=self._stream, flush=True)
+
+    def _text(self, view: StepView, event: str) -> str:
+        if event == "progress":
+            return self._progress(view)
+        if event == "finished":
+            return f"done in {duration(view.seconds or 0)}, {view.note}"
+        texts = {
+            "started": "started",
+            "skipped": f"done before, {view.note}",
+            "failed": f"failed: {view.note}",
+            "warned": f"warning: {view.note}",
+        }
+        return texts.get(event, "")
+
+    def _progress(self, view: StepView) -> str:
+        told = self._told.get(view.name, 0.0)
+        if view.share < told:
+            told = 0.0  # a new phase
+        if view.share < told + _PLAIN_EVERY:
+            self._told[view.name] = told
+            return ""
+        self._told[view.name] = view.share
+        left = view.left(time.monotonic())
+        eta = f", {duration(left)} left" if left is not None else ""
+        more = ", ".join(text for text in (view.metric, view.note) if text)
+        return f"{view.share:.0%}{eta}{', ' + more if more else ''}"
+
+
+def _live(out: Path, views: dict[str, StepView], stream: TextIO) -> RunView:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=stream)
+    live = Live(
+        get_renderable=lambda: table(list(views.values()), console.height, time.monotonic()),
+        console=console,
+        refresh_per_second=5,
+        redirect_stdout=True,
+        redirect_stderr=True,
+    )
+    live.start()
+    return RunView(out, views, _Announcer(live), live.stop)
+
+
+class _Announcer:
+    """In a live table only what must stay visible is printed; the table draws itself."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def __call__(self, view: StepView, event: str) -> None:
+        if event == "warned":
+            self._live.console.print(f"{view.name}: warning: {view.note}", markup=False)
+
+
+def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
+    """All steps; where a terminal is too low for them, those around the running one."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    shown, hidden = _window(views, max(3, height - _KEPT_ROWS))
+    grid = Table.grid(padding=(0, 1))
+    for _ in range(2):
+        grid.add_column(no_wrap=True)
+    grid.add_column(width=20)
+    grid.add_column(overflow="ellipsis", no_wrap=True)
+    for view in shown:
+        style = _COLOURS.get(view.state, "dim")
+        bar = ProgressBar(total=1.0, completed=view.share, width=20)
+        grid.add_row(
+            Text(_MARKS[view.state], style),
+            Text(view.name, style),
+            bar if view.state == "running" and view.total else Text(""),
+            Text(_says(view, now)),
+        )
+    if hidden:
+        grid.add_row("", Text(f"and {hidden} more", "dim"), "", "")
+    return grid
+
+
+def _window(views: Sequence[StepView], rows: int) -> tuple[Sequence[StepView], int]:
+    if len(views) <= rows:
+        return views, 0
+    running = next((i for i, v in enumerate(views) if v.state == "running"), len(views) - 1)
+    start = min(max(0, running - rows // 2), len(views) - rows)
+    return views[start : start + rows], len(views) - rows
+
+
+def _says(view: StepView, now: float) -> str:
+    if view.state == "done":
+        return f"{duration(view.seconds or 0)}  {view.note}"
+    if view.state != "running":
+        return view.note
+    left, rate = view.left(now), view.rate(now)
+    parts = [
+        f"{view.share:.0%}" if view.total else duration(now - view.began),
+        f"{duration(left)} left" if left is not None else "",
+        f"{rate:.3g} {view.unit}/s" if rate is not None and view.unit else "",
+        view.metric,
+        view.note,
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: `8.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
