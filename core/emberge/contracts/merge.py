@@ -257,7 +257,7 @@ class Stage:
         return _join(measures)
 
     def wants(self, start: int, size: int, stats: Stats) -> bool:
-        """Whether pass len(stats) has to see the `size` elements from `start`; what no pass wants is not read."""
+        """Whether pass len(stats) has to see the `size` elements from `start`; others are not read."""
         return True
 
     def conclude(self, block: Block, stats: Stats) -> Measures:

@@ -1,0 +1,207 @@
+"""What a checkpoint folder holds, from names, configs and headers alone; importing this loads no torch."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from emberge.errors import CheckpointError
+from emberge.merging.headers import TensorSpec, read_header
+
+if TYPE_CHECKING:
+    from emberge.merging.reader import TensorReader
+
+__all__ = ["Checkpoint", "ModuleFolder", "TensorSpec", "read_json"]
+
+WEIGHTS = "model.safetensors"
+_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFolder:
+    """One module of a SentenceTransformers chain: its kind (`Pooling`) and its folder ("" is the root)."""
+
+    kind: str
+    path: str
+    type: str
+
+
+class Checkpoint:
+    """A model folder in Hugging Face or SentenceTransformers layout.
+
+    Nothing is read before it is asked for, and no weights ever: `specs` come from the files' headers.
+    Weights of further modules (`2_Dense/model.safetensors`) appear as `2_Dense.linear.weight`.
+
+    Raises:
+        CheckpointError: when the folder is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise CheckpointError(f"{self.folder}: there is no such model folder")
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({str(self.folder)!r})"
+
+    @functools.cached_property
+    def modules(self) -> tuple[ModuleFolder, ...]:
+        """The chain that modules.json lists; empty for a plain transformers folder."""
+        path = self.folder / "modules.json"
+        if not path.is_file():
+            return ()
+        listed = read_json(path)
+        if not isinstance(listed, list) or not all(isinstance(m, dict) for m in listed):
+            raise CheckpointError(f"{path}: modules.json must be a list of modules")
+        modules = []
+        for entry in sorted(listed, key=lambda m: m.get("idx", 0)):
+            type_, place = str(entry.get("type", "")), str(entry.get("path", ""))
+            _hold_inside(path, place)
+            modules.append(ModuleFolder(type_.rpartition(".")[2], place, type_))
+        return tuple(modules)
+
+    @functools.cached_property
+    def trunk(self) -> Path:
+        """The folder of the transformer: the first module's, or the folder itself."""
+        path = self.modules[0].path if self.modules else ""
+        return self.folder / path if path else self.folder
+
+    @functools.cached_property
+    def config(self) -> Mapping[str, Any]:
+        """config.json of the transformer; empty when there is none."""
+        path = self.trunk / "config.json"
+        found = read_json(path) if path.is_file() else {}
+        if not isinstance(found, dict):
+            raise CheckpointError(f"{path}: a config must be a mapping")
+        return found
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Prefix of tensor names to the folder, relative, that holds them: the trunk's prefix is ""."""
+        trunk = self.trunk.relative_to(self.folder).as_posix()
+        found = {"": "" if trunk == "." else trunk}
+        for module in self.modules[1:]:
+            if module.path and _weight_files(self.folder / module.path):
+                found[f"{module.path}."] = module.path
+        return found
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether weights lie here; a folder of metadata alone has none."""
+        return bool(_weight_files(self.trunk)) or bool(list(_pickles(self.trunk)))
+
+    @functools.cached_property
+    def specs(self) -> Mapping[str, TensorSpec]:
+        """Every tensor by name, from headers.
+
+        Raises:
+            CheckpointError: for missing, pickled, truncated or inconsistent weight files.
+        """
+        found: dict[str, TensorSpec] = {}
+        for prefix, part in self.parts.items():
+            for name, spec in self._specs_of(self.folder / part).items():
+                found[prefix + name] = spec.renamed(prefix + name)
+        for module in self.modules[1:]:
+            if module.path and not _weight_files(self.folder / module.path):
+                _refuse_pickle(self.folder, self.folder / module.path)
+        return found
+
+    @functools.cached_property
+    def metadata(self) -> Mapping[str, str]:
+        """The free text that the trunk's first weight file carries in its header."""
+        files = _weight_files(self.trunk)
+        return read_header(files[0])[1] if files else {}
+
+    def reader(self) -> TensorReader:
+        """Open the weights for reading by rows; loads torch."""
+        from emberge.merging.reader import TensorReader
+
+        return TensorReader()
+
+    def _specs_of(self, folder: Path) -> dict[str, TensorSpec]:
+        files = _weight_files(folder)
+        if not files:
+            _refuse_pickle(self.folder, folder)
+            raise CheckpointError(f"{folder}: there is no {WEIGHTS} here; is this a model folder?")
+        specs: dict[str, TensorSpec] = {}
+        for file in files:
+            for name, spec in read_header(file)[0].items():
+                if name in specs:
+                    raise CheckpointError(
+                        f"{file}: tensor '{name}' is also in {specs[name].file.name}; get the files again"
+                    )
+                specs[name] = spec
+        if folder / WEIGHTS not in files:
+            _hold_to_index(folder / f"{WEIGHTS}.index.json", specs)
+        return specs
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's content.
+
+    Raises:
+        CheckpointError: when it is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read as JSON ({error})") from None
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of one folder: the single one, or those that its index names."""
+    single, index = folder / WEIGHTS, folder / f"{WEIGHTS}.index.json"
+    if single.is_file() or not index.is_file():
+        return [single] if single.is_file() else []
+    weights = _weight_map(index)
+    names = sorted(set(weights.values()))
+    for name in names:
+        _hold_inside(index, name)
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{index}: names the file '{name}', which is missing; get it")
+    return [folder / name for name in names]
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    content = read_json(index)
+    weights = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weights, dict) or not all(isinstance(v, str) for v in weights.values()):
+        raise CheckpointError(f"{index}: has no weight_map of tensors to files; get it again")
+    return weights
+
+
+def _hold_to_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
+    for name, file in _weight_map(index).items():
+        if name not in specs or specs[name].file.name != file:
+            raise CheckpointError(
+                f"{index}: places tensor '{name}' in '{file}', which does not hold it; get both again"
+            )
+
+
+def _hold_inside(source: Path, name: str) -> None:
+    place = PurePosixPath(name)
+    if place.is_absolute() or ".." in place.parts or "\\" in name:
+        raise CheckpointError(f"{source}: names '{name}', which lies outside the model folder")
+
+
+def _pickles(folder: Path) -> Iterator[Path]:
+    for pattern in _PICKLES:
+        yield from sorted(folder.glob(pattern))
+
+
+def _refuse_pickle(root: Path, folder: Path) -> None:
+    pickle = next(_pickles(folder), None)
+    if pickle is not None:
+        raise CheckpointError(
+            f"{pickle}: is a pickle, which can run any code when it is opened; convert it safely with "
+            f"`emberge safetensors {root}`"
+        )
+
+
+def total_bytes(specs: Iterable[TensorSpec]) -> int:
+    """Bytes of all the tensors together."""
+    return sum(spec.nbytes for spec in specs)

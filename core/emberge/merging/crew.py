@@ -1,0 +1,299 @@
+"""Threads that work on granules of a few units of jobs at a time, in a bounded memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from emberge.contracts.merge import Measures, rows_of
+from emberge.errors import CheckpointError
+from emberge.merging.jobs import TensorJob
+
+__all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
+
+GRANULE = 1 << 18
+"""Elements measured at once. Another value means other last bits in sums, so it never follows the machine."""
+
+Put = Callable[[TensorJob, int, Tensor], None]
+Progress = Callable[[float, float, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How the machine does it; none of this shows in the bytes, except `granule`, which tests vary.
+
+    `memory` is in bytes; `block` is the number of elements produced at once, at least a row.
+    """
+
+    workers: int = 1
+    memory: int | None = None
+    device: str = "cpu"
+    block: int = GRANULE
+    granule: int = GRANULE
+
+
+def run_jobs(
+    jobs: Sequence[TensorJob],
+    put: Put,
+    *,
+    limits: Limits,
+    finished: Callable[[TensorJob], None] | None = None,
+    progress: Progress | None = None,
+    units: Mapping[str, Sequence[TensorJob]] | None = None,
+) -> None:
+    """Measure and produce the jobs, unit by unit, and `put` each piece (job, first element, tensor).
+
+    `units` lists all jobs of a unit where some need only be measured.
+    """
+    if units is None:
+        units = by_unit(jobs)
+    meter = _Meter(sum(job.spec.nbytes for job in jobs), progress)
+    wanted = {id(job) for job in jobs}
+    _hold_to_memory(jobs, limits)
+    one = partial(torch.set_num_threads, 1)
+    with _one_thread_each(), ThreadPoolExecutor(limits.workers, "merge", one) as pool:
+        crew = _Crew(pool, limits, put, finished, meter)
+        try:
+            for members in units.values():
+                crew.begin(_Unit(members, wanted))
+            crew.wait()
+        finally:
+            crew.stop()
+
+
+def by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
+    """The jobs by unit, units and jobs in the order given."""
+    units: dict[str, list[TensorJob]] = {}
+    for job in jobs:
+        units.setdefault(job.unit, []).append(job)
+    return units
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    # Sums must not depend on how many threads torch would split them over, and workers are threads already.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class _Meter:
+    """Counts bytes produced and tells whoever listens."""
+
+    def __init__(self, total: int, tell: Progress | None) -> None:
+        self._total, self._tell, self._done = total, tell, 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int, name: str) -> None:
+        with self._lock:
+            self._done += size
+            if self._tell is not None:
+                self._tell(self._done, self._total, name)
+
+
+class _Unit:
+    """Jobs that are measured together, and how far they are."""
+
+    def __init__(self, jobs: Sequence[TensorJob], wanted: set[int]) -> None:
+        self.jobs = jobs
+        self.produced = [job for job in jobs if id(job) in wanted]
+        self.stats: dict[int, list[Measures]] = {id(job): [] for job in jobs}
+        self.phase = 0
+        self.folds: dict[str, _Fold] = {}
+
+    @property
+    def passes(self) -> int:
+        return len(self.jobs[0].passes)
+
+
+class _Fold:
+    """Joins measures in their order as they come in out of order."""
+
+    def __init__(self, join: Callable[[Sequence[Measures]], Measures]) -> None:
+        self._join = join
+        self._early: dict[int, Measures] = {}
+        self._ready: list[Measures] = []
+        self._next = 0
+        self.count = 0
+
+    def add(self, place: int, measures: Measures) -> None:
+        self._early[place] = measures
+        while self._next in self._early:
+            self._ready.append(self._early.pop(self._next))
+            self._next += 1
+        if len(self._ready) > 16:
+            self._ready = [self._join(self._ready)]
+
+    def result(self) -> Measures:
+        return self._join(self._ready)
+
+
+class _Crew:
+    """Threads that work on granules of a few units at a time."""
+
+    def __init__(
+        self,
+        pool: ThreadPoolExecutor,
+        limits: Limits,
+        put: Put,
+        finished: Callable[[TensorJob], None] | None,
+        meter: _Meter,
+    ) -> None:
+        self._pool, self._limits, self._put = pool, limits, put
+        self._finished, self._meter = finished, meter
+        self._lock = threading.RLock()
+        self._idle = threading.Condition(self._lock)
+        self._active = 0
+        self._error: BaseException | None = None
+        self._left: dict[int, int] = {}
+
+    def begin(self, unit: _Unit) -> None:
+        """Start a unit as soon as few enough are under way."""
+        with self._idle:
+            while self._active > self._limits.workers and self._error is None:
+                self._idle.wait()
+            if self._error is not None:
+                return
+            self._active += 1
+        self._submit(partial(self._go_on, unit))
+
+    def wait(self) -> None:
+        """Return when all is done; raise the first error."""
+        with self._idle:
+            while self._active and self._error is None:
+                self._idle.wait()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Let what has not begun go undone."""
+        with self._idle:
+            self._error = self._error or RuntimeError("stopped")
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        def guarded() -> None:
+            if self._error is not None:
+                return
+            try:
+                with torch.no_grad():
+                    work()
+            except BaseException as error:
+                with self._idle:
+                    self._error = self._error or error
+                    self._idle.notify_all()
+
+        self._pool.submit(guarded)
+
+    def _go_on(self, unit: _Unit) -> None:
+        """Begin the unit's next phase: a pass that somebody wants, or the production."""
+        while unit.phase < unit.passes:
+            if self._measure(unit):
+                return
+            self._conclude(unit)
+        self._produce(unit)
+
+    def _measure(self, unit: _Unit) -> bool:
+        unit.folds = {}
+        work: list[tuple[TensorJob, range, int, _Fold, int]] = []
+        for job in unit.jobs:
+            this = job.passes[unit.phase]
+            fold = unit.folds.setdefault(this.key, _Fold(this.join))
+            for index, rows in enumerate(_pieces(job, self._limits.granule)):
+                if job.wants(rows, unit.stats[id(job)]):
+                    work.append((job, rows, index, fold, fold.count))
+                    fold.count += 1
+        self._left[id(unit)] = len(work)
+        for item in work:
+            self._submit(partial(self._measure_one, unit, *item))
+        return bool(work)
+
+    def _measure_one(
+        self, unit: _Unit, job: TensorJob, rows: range, index: int, fold: _Fold, place: int
+    ) -> None:
+        measures = job.measure(rows, index, unit.stats[id(job)], self._limits.device)
+        with self._lock:
+            fold.add(place, measures)
+            self._left[id(unit)] -= 1
+            last = self._left[id(unit)] == 0
+        if last:
+            self._conclude(unit)
+            self._go_on(unit)
+
+    def _conclude(self, unit: _Unit) -> None:
+        joined = {key: fold.result() for key, fold in unit.folds.items()}
+        for job in unit.jobs:
+            stats = unit.stats[id(job)]
+            stats.append(joined[job.passes[unit.phase].key])
+            stats[-1] = job.conclude(stats)
+        unit.phase += 1
+        unit.folds = {}
+
+    def _produce(self, unit: _Unit) -> None:
+        work = [(job, list(_pieces(job, _block(job, self._limits))), [0]) for job in unit.produced]
+        self._left[id(unit)] = sum(len(pieces) for _, pieces, _ in work)
+        for job, pieces, done in work:
+            for rows in pieces:
+                self._submit(partial(self._produce_one, unit, job, rows, (done, len(pieces))))
+        if not work:
+            self._end(unit)
+
+    def _produce_one(
+        self, unit: _Unit, job: TensorJob, rows: range, count: tuple[list[int], int]
+    ) -> None:
+        piece = job.produce(rows, unit.stats[id(job)], self._limits.device)
+        self._put(job, rows.start * rows_of(job.spec.shape)[1], piece)
+        self._meter.add(piece.nbytes, job.spec.name)
+        done, pieces = count
+        with self._lock:
+            done[0] += 1
+            whole = done[0] == pieces
+            self._left[id(unit)] -= 1
+            last = self._left[id(unit)] == 0
+        if whole and self._finished is not None:
+            self._finished(job)
+        if last:
+            self._end(unit)
+
+    def _end(self, unit: _Unit) -> None:
+        with self._idle:
+            self._left.pop(id(unit), None)
+            self._active -= 1
+            self._idle.notify_all()
+
+
+def _pieces(job: TensorJob, elements: int) -> Iterator[range]:
+    rows, width = rows_of(job.spec.shape)
+    step = max(1, rows) if job.whole else max(1, elements // max(1, width))
+    for start in range(0, rows, step):
+        yield range(start, min(rows, start + step))
+
+
+def _block(job: TensorJob, limits: Limits) -> int:
+    if limits.memory is None:
+        return limits.block
+    width = max(1, rows_of(job.spec.shape)[1])
+    fitting = limits.memory // (limits.workers * max(1, job.row_bytes // width))
+    return max(1, min(limits.block, fitting))
+
+
+def _hold_to_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
+    for job in jobs:
+        need = job.row_bytes * rows_of(job.spec.shape)[0] if job.whole else job.row_bytes
+        if limits.memory is not None and need > limits.memory:
+            raise CheckpointError(
+                f"{job.spec.name}: needs {need / 2**20:,.0f} MiB at once and the limit is "
+                f"{limits.memory / 2**20:,.0f} MiB; allow more memory, or give it another strategy "
+                "by a rule"
+            )

@@ -1,0 +1,227 @@
+"""Each tensor of the output: where it comes from in every model, and whether it is merged or moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from emberge.errors import Problem
+from emberge.merging.alignment import HEAD, Names, is_buffer, is_vocabulary
+from emberge.merging.checkpoint import Checkpoint
+from emberge.merging.headers import TensorSpec
+from emberge.merging.vocabulary import vocabulary
+
+if TYPE_CHECKING:
+    from emberge.merging.plan import MergeRequest
+
+__all__ = ["Inventory", "TensorPlan", "take_inventory"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlan:
+    """One tensor of the output. `name` is canonical, `out` as it will be stored.
+
+    `sources` has an entry a model, None where the model lacks it; for `copy`, `origin` is what is moved,
+    and the sources are what must be equal to it.
+    """
+
+    name: str
+    out: TensorSpec
+    action: Literal["merge", "copy"]
+    sources: tuple[TensorSpec | None, ...]
+    base: TensorSpec | None = None
+    origin: TensorSpec | None = None
+    padded: bool = False
+
+
+@dataclass
+class Inventory:
+    """What was found."""
+
+    tensors: list[TensorPlan] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def take_inventory(
+    request: MergeRequest, template: Checkpoint, pattern: Names, names: Mapping[str, Names]
+) -> Inventory:
+    """Line up the tensors of all models by the template's names.
+
+    `names` holds the models that could be looked at; the others are taken to be like them.
+    """
+    return _Taker(request, template, pattern, names).take()
+
+
+class _Taker:
+    def __init__(
+        self,
+        request: MergeRequest,
+        template: Checkpoint,
+        pattern: Names,
+        names: Mapping[str, Names],
+    ) -> None:
+        self.request, self.template, self.pattern = request, template, pattern
+        self.names = {m.name: names[m.name] for m in request.inputs if m.name in names}
+        base = request.base
+        self.base = names.get(base.name) if base is not None else None
+        self.found = Inventory()
+
+    def take(self) -> Inventory:
+        for name in self._wanted():
+            plan = self._plan(name)
+            if plan is not None:
+                self.found.tensors.append(plan)
+        outs = {plan.name: plan.out.name for plan in self.found.tensors}
+        for model in self.names.values():
+            for name, spec in model.specs.items():
+                if outs.get(name, spec.name) != spec.name:
+                    self.found.renamed[spec.name] = outs[name]
+        return self.found
+
+    def _wanted(self) -> Iterator[str]:
+        tied = self.template.config.get("tie_word_embeddings") is True
+        everything = dict.fromkeys(self.pattern.specs)
+        for model in self.names.values():
+            everything.update(dict.fromkeys(model.specs))
+        for name in everything:
+            here = name in self.pattern.specs
+            left_out = tied or not here if name == HEAD else is_buffer(name) and not here
+            if left_out:
+                self.found.dropped.append(name)
+            else:
+                yield name
+        if self.base is not None:
+            self.found.dropped += [n for n in self.base.specs if n not in everything]
+
+    def _plan(self, name: str) -> TensorPlan | None:
+        sources = tuple(
+            self._of(self.names[m.name], name) if m.name in self.names else None
+            for m in self.request.inputs
+        )
+        held = self.pattern.specs.get(name)
+        pattern = held or self._foreign(name, next(s for s in sources if s is not None))
+        if is_buffer(name):
+            return TensorPlan(name, pattern, "copy", (), origin=pattern)
+        if not pattern.mergeable:
+            return self._identical(name, pattern, sources)
+        base = self._of(self.base, name) if self.base is not None else None
+        plan = TensorPlan(name, self._stored(pattern), "merge", sources, base)
+        filled = self._filled(plan, held is not None)
+        return self._shaped(filled) if filled is not None else None
+
+    def _identical(
+        self, name: str, pattern: TensorSpec, sources: tuple[TensorSpec | None, ...]
+    ) -> TensorPlan | None:
+        for model, spec in zip(self.request.inputs, sources, strict=True):
+            if spec is not None and (spec.shape, spec.dtype) != (pattern.shape, pattern.dtype):
+                self._problem(
+                    name,
+                    f"'{model.name}' holds {spec.dtype} {list(spec.shape)}, the template {pattern.dtype} "
+                    f"{list(pattern.shape)}, which cannot be merged; convert the models first",
+                )
+                return None
+        return TensorPlan(name, pattern, "copy", sources, origin=pattern)
+
+    def _filled(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
+        """The plan if no model lacks the tensor, or what the policy for missing ones makes of it."""
+        lacking = [
+            m.name
+            for m, spec in zip(self.request.inputs, plan.sources, strict=True)
+            if spec is None and m.name in self.names
+        ]
+        policy = self.request.missing
+        if policy == "average_present" and any(plan.sources):
+            return self._present(plan)
+        if lacking or not in_template:
+            if policy == "copy_base" and plan.base is not None:
+                return replace(
+                    plan, action="copy", sources=(), origin=plan.base, out=self._moved(plan)
+                )
+            self._problem(plan.name, self._lack(plan, lacking))
+            return None
+        return plan if self._base_is_there(plan) else None
+
+    def _present(self, plan: TensorPlan) -> TensorPlan | None:
+        present = [spec for spec in plan.sources if spec is not None]
+        chain = self.request.chains[self.request.chain_of(plan.name)]
+        if len(present) not in chain[0].arity and len(present) == 1:
+            out = TensorSpec(plan.out.name, present[0].shape, present[0].dtype)
+            return replace(plan, action="copy", sources=(), origin=present[0], out=out)
+        return plan if self._base_is_there(plan) else None
+
+    def _lack(self, plan: TensorPlan, lacking: list[str]) -> str:
+        if not lacking:
+            return f"the template {self.template.folder.name} lacks it; choose another template"
+        who = ", ".join(f"'{name}'" for name in lacking)
+        hint = "set missing: average_present or copy_base, or merge models of one architecture"
+        if self.request.missing == "copy_base":
+            hint = "the base lacks it too" if self.request.base else "copy_base needs a base"
+        return f"{who} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
+
+    def _base_is_there(self, plan: TensorPlan) -> bool:
+        chain = self.request.chains[self.request.chain_of(plan.name)]
+        needs = any(link.base_policy == "required" for link in chain)
+        if plan.base is None and self.base is not None and needs:
+            self._problem(plan.name, "the base lacks it; merge it by a rule that needs no base")
+            return False
+        return True
+
+    def _shaped(self, plan: TensorPlan) -> TensorPlan | None:
+        models = list(zip((m.name for m in self.request.inputs), plan.sources, strict=True))
+        models.append(("the base", plan.base))
+        padded = False
+        for name, spec in models:
+            if plan.action == "copy" or spec is None or spec.shape == plan.out.shape:
+                continue
+            if not self._only_padding(plan, spec):
+                self._problem(
+                    plan.name,
+                    f"'{name}' has shape {list(spec.shape)}, '{self._template_name()}' has "
+                    f"{list(plan.out.shape)}; merge models of one architecture",
+                )
+                return None
+            padded = True
+        if padded:
+            self.found.warnings.append(
+                f"{plan.name}: the models pad their vocabulary differently; the template's padding is kept"
+            )
+        return replace(plan, padded=padded)
+
+    def _only_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
+        """Whether shapes differ only in rows that no token of the tokenizer has."""
+        if not is_vocabulary(plan.name) or spec.shape[1:] != plan.out.shape[1:]:
+            return False
+        tokens = vocabulary(self.template.trunk) or vocabulary(self.template.folder)
+        return bool(tokens) and max((tokens or {"": 0}).values()) < min(
+            spec.shape[0], plan.out.shape[0]
+        )
+
+    def _of(self, names: Names, name: str) -> TensorSpec | None:
+        # Where a model ties its head to the embedding, the embedding is its head.
+        return names.specs.get(name) or (names.embedding() if name == HEAD else None)
+
+    def _stored(self, spec: TensorSpec) -> TensorSpec:
+        dtype = self.request.out_dtype or spec.dtype
+        return TensorSpec(spec.name, spec.shape, dtype)
+
+    def _moved(self, plan: TensorPlan) -> TensorSpec:
+        assert plan.base is not None
+        return TensorSpec(plan.out.name, plan.base.shape, plan.base.dtype)
+
+    def _foreign(self, name: str, spec: TensorSpec) -> TensorSpec:
+        plain = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)
+        return spec.renamed(name if plain else self.pattern.prefix + name)
+
+    def _template_name(self) -> str:
+        for model in self.request.inputs:
+            if model.folder is not None and Path(model.folder) == self.template.folder:
+                return model.name
+        return self.template.folder.name
+
+    def _problem(self, name: str, message: str) -> None:
+        self.found.problems.append(Problem(message, name))

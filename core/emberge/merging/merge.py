@@ -1,0 +1,158 @@
+"""Merge checkpoints, or tensors in memory, by a chain of stages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.merge import Rule, Stage
+from emberge.contracts.step import Machine
+from emberge.merging.assemble import Compute, merge_jobs
+from emberge.merging.crew import Limits, Progress
+from emberge.merging.journal import hold_free, publish
+from emberge.merging.memory import merge_state_dicts
+from emberge.merging.plan import (
+    Dtype,
+    MergeInput,
+    MergePlan,
+    MergeRequest,
+    Missing,
+    plan_merge,
+    raise_problems,
+)
+from emberge.merging.reader import TensorReader
+from emberge.merging.stream import stream
+from emberge.merging.template import carry_over
+from emberge.merging.writer import TensorWriter, parse_size
+
+__all__ = ["MergeInput", "MergeReport", "MergeRequest", "merge_checkpoints", "merge_state_dicts"]
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What a merge did. `weights` are effective ones, as in MergePlan."""
+
+    merged: tuple[str, ...]
+    copied: tuple[str, ...]
+    dropped: tuple[str, ...]
+    renamed: Mapping[str, str]
+    weights: Mapping[str, float]
+    weight_sum: float
+    dtype: str
+    bytes: int
+    warnings: tuple[str, ...] = ()
+
+
+def merge_checkpoints(
+    inputs: Sequence[MergeInput],
+    *,
+    strategy: Sequence[Stage],
+    out: Path,
+    base: MergeInput | None = None,
+    rules: Sequence[Rule] = (),
+    dtype: Compute = "float32",
+    out_dtype: Dtype | None = None,
+    template: Path | None = None,
+    tokenizer: Path | None = None,
+    missing: Missing = "strict",
+    machine: Machine | None = None,
+    seed: int = 0,
+    max_shard_size: str | int = "5GB",
+    provenance: Mapping[str, Any] | None = None,
+    side: Path | None = None,
+    progress: Progress | None = None,
+) -> MergeReport:
+    """Merge model folders into a new one at `out`, complete with tokenizer, configs and modules.
+
+    `out` appears by one rename when all is done; until then the work lies in `side` (default: a hidden
+    folder beside it), from which a killed merge of the same inputs goes on. `template` (default: the
+    first model) gives names, stored dtypes and everything that is not weights; `tokenizer` is a folder
+    whose tokenizer is taken instead. `dtype` is what is computed in, `out_dtype` what is stored.
+    `provenance` goes into the files' headers.
+
+    Raises:
+        CheckpointError: for inputs that do not fit, are damaged or not finite, an occupied `out`, and a
+            disk too small; nothing is left at `out`.
+    """
+    request = MergeRequest(
+        inputs=tuple(inputs),
+        strategy=tuple(strategy),
+        base=base,
+        rules=tuple(rules),
+        out_dtype=out_dtype,
+        template=template,
+        tokenizer=tokenizer,
+        missing=missing,
+    )
+    hold_free(out)
+    plan = plan_merge(request, out=out.parent)
+    raise_problems(plan)
+    parse_size(max_shard_size)
+    side = side or out.parent / f".{out.name}.partial"
+    assert plan.template is not None
+    header = {k: _text(v) for k, v in (provenance or {}).items()}
+    parts = plan.template.parts
+
+    def writer(folder: Path) -> TensorWriter:
+        specs = [tensor.out for tensor in plan.tensors]
+        return TensorWriter(folder, specs, header, max_shard_size, parts)
+
+    with TensorReader() as reader:
+        jobs = list(merge_jobs(plan, reader, dtype=dtype, seed=seed))
+        work = (repr(request.chains), dtype, seed, str(max_shard_size), header)
+        stream(
+            jobs,
+            side,
+            key=_key(plan, work),
+            limits=limits_of(machine or Machine()),
+            writer=writer,
+            progress=progress,
+        )
+    carry_over(plan.template, side, dtype=plan.dtype, tokenizer=tokenizer)
+    publish(side, out)
+    return report_of(plan)
+
+
+def limits_of(machine: Machine) -> Limits:
+    """How a machine works on a merge: its first device, its threads and its memory."""
+    return Limits(workers=max(1, machine.workers), memory=machine.memory, device=machine.devices[0])
+
+
+def report_of(plan: MergePlan) -> MergeReport:
+    """A plan as the report of having done it."""
+    return MergeReport(
+        merged=tuple(plan.merged),
+        copied=tuple(plan.copied),
+        dropped=plan.dropped,
+        renamed=plan.renamed,
+        weights=plan.weights,
+        weight_sum=plan.weight_sum,
+        dtype=plan.dtype,
+        bytes=plan.bytes,
+        warnings=plan.warnings,
+    )
+
+
+def _key(plan: MergePlan, work: Any) -> str:
+    """Says what is merged and how: another key, other bytes."""
+    models = [*plan.request.inputs, *([plan.request.base] if plan.request.base else [])]
+    facts: list[Any] = [repr(work)]
+    for model in models:
+        facts.append((model.name, repr(model.weight), model.group, repr(model.options)))
+        facts.append(model.fingerprint or _files_of(model))
+    return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
+
+
+def _files_of(model: MergeInput) -> list[Any]:
+    assert model.folder is not None
+    folder = model.folder.resolve()
+    stats = [(p, p.stat()) for p in sorted(folder.rglob("*.safetensors"))]
+    return [str(folder), [(str(p), s.st_size, s.st_mtime_ns) for p, s in stats]]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

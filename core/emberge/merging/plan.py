@@ -1,0 +1,266 @@
+"""A whole merge from headers and configs: what will be done, and everything that is wrong; loads no torch."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from emberge.contracts.merge import Rule, Stage
+from emberge.contracts.schedule import PerTensor
+from emberge.errors import CheckpointError, EmbergeError, Problem
+from emberge.merging.alignment import Names, canonical_names, depths, layer_of
+from emberge.merging.checkpoint import Checkpoint, total_bytes
+from emberge.merging.headers import TensorSpec
+from emberge.merging.inventory import TensorPlan, take_inventory
+from emberge.merging.options import ModelOptions, Resolver
+from emberge.merging.scrutiny import scrutinise
+
+__all__ = ["Dtype", "MergeInput", "MergePlan", "MergeRequest", "Missing", "plan_merge"]
+
+Missing = Literal["strict", "copy_base", "average_present"]
+Dtype = Literal["float32", "float16", "bfloat16", "float64"]
+
+
+@dataclass(frozen=True)
+class MergeInput:
+    """One model of a merge. `folder` is None while a recipe is checked and the model is yet to be made.
+
+    `options` are the model's own numbers for the options of a link: `{"trim": {"density": …}}`;
+    `fingerprint` stands for its content and keys random masks and resumption.
+    """
+
+    name: str
+    folder: Path | None
+    weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
+    group: str = ""
+    options: ModelOptions = field(default_factory=dict)
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeRequest:
+    """A merge as asked for. Fields as for `merge_checkpoints`."""
+
+    inputs: tuple[MergeInput, ...]
+    strategy: tuple[Stage, ...]
+    base: MergeInput | None = None
+    rules: tuple[Rule, ...] = ()
+    out_dtype: Dtype | None = None
+    template: Path | None = None
+    tokenizer: Path | None = None
+    missing: Missing = "strict"
+
+    @property
+    def chains(self) -> tuple[tuple[Stage, ...], ...]:
+        """The rules' strategies in order, and last the one for the rest."""
+        return (*(rule.strategy for rule in self.rules), self.strategy)
+
+    def chain_of(self, name: str) -> int:
+        """The place in `chains` of the strategy that owns a tensor."""
+        for number, rule in enumerate(self.rules):
+            if rule.matches(name):
+                return number
+        return len(self.rules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergePlan:
+    """What a merge will do: each tensor of the output, and what is wrong or worth knowing.
+
+    `weights` are each model's mean effective weight, by elements (divided by their sum where a strategy
+    takes shares); `weight_sum` is the mean sum of the weights as given. `unseen` names models that could
+    not be looked at yet.
+    """
+
+    request: MergeRequest
+    tensors: tuple[TensorPlan, ...] = ()
+    dropped: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    weight_sum: float = 0.0
+    layers: Mapping[str, str] = field(default_factory=dict)
+    depths: Mapping[str, float] = field(default_factory=dict)
+    template: Checkpoint | None = None
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+    unseen: frozenset[str] = frozenset()
+
+    @property
+    def bytes(self) -> int:
+        """Size of the weights that come out."""
+        return total_bytes(plan.out for plan in self.tensors)
+
+    @property
+    def merged(self) -> list[str]:
+        """Names of the tensors that are merged."""
+        return [plan.out.name for plan in self.tensors if plan.action == "merge"]
+
+    @property
+    def copied(self) -> list[str]:
+        """Names of the tensors that are moved as they are."""
+        return [plan.out.name for plan in self.tensors if plan.action == "copy"]
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that most of the merged bytes have."""
+        sizes: dict[str, int] = {}
+        for plan in self.tensors:
+            if plan.out.mergeable:
+                sizes[plan.out.dtype] = sizes.get(plan.out.dtype, 0) + plan.out.nbytes
+        return max(sizes, key=lambda name: sizes[name]) if sizes else "float32"
+
+    def lines(self) -> list[str]:
+        """The plan in a few lines for people."""
+        share = ", ".join(f"{name} {value:.4g}" for name, value in self.weights.items())
+        size = self.bytes / 1e6
+        return [
+            f"{len(self.merged)} tensors merged, {len(self.copied)} copied, {size:,.1f} MB {self.dtype}",
+            f"effective weights: {share} (given weights sum to {self.weight_sum:.4g})",
+            *([f"dropped: {_some(self.dropped)}"] if self.dropped else []),
+            *self.warnings,
+        ]
+
+
+def plan_merge(request: MergeRequest, *, out: Path | None = None) -> MergePlan:
+    """Look at all models' headers and configs and say what a merge would do and what is wrong with it.
+
+    No weights are touched and nothing is raised: faults are the plan's `problems`. With `out`, the disk
+    there must have room.
+    """
+    problems = list(scrutinise(request))
+    known = {m.name: m for m in (*request.inputs, request.base) if m is not None and m.folder}
+    names: dict[str, Names] = {}
+    checkpoints: dict[str, Checkpoint] = {}
+    for model in known.values():
+        try:
+            checkpoint = Checkpoint(model.folder or Path())
+            checkpoints[model.name] = checkpoint
+            if checkpoint.has_weights:
+                names[model.name] = canonical_names(checkpoint)
+        except EmbergeError as error:
+            problems.append(Problem(str(error)))
+    everyone = {m.name for m in (*request.inputs, request.base) if m is not None}
+    unseen = frozenset(everyone - names.keys())
+    try:
+        template, pattern = _template(request, checkpoints, names)
+    except EmbergeError as error:
+        return MergePlan(request=request, problems=(*problems, Problem(str(error))), unseen=unseen)
+    plan = MergePlan(request=request, problems=tuple(problems), template=template, unseen=unseen)
+    if template is None or pattern is None or (problems and unseen):
+        return plan
+    return _with_tensors(plan, checkpoints, names, pattern, out)
+
+
+def _template(
+    request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, Names]
+) -> tuple[Checkpoint | None, Names | None]:
+    if request.template is not None:
+        checkpoint = Checkpoint(request.template)
+        return checkpoint, canonical_names(checkpoint) if checkpoint.has_weights else None
+    first = next((m.name for m in request.inputs if m.name in names), None)
+    return (checkpoints[first], names[first]) if first else (None, None)
+
+
+def _with_tensors(
+    plan: MergePlan,
+    checkpoints: Mapping[str, Checkpoint],
+    names: Mapping[str, Names],
+    pattern: Names,
+    out: Path | None,
+) -> MergePlan:
+    from emberge.merging.scrutiny import compare_folders, scrutinise_tensors
+
+    assert plan.template is not None
+    faults, warnings = compare_folders(plan.request, plan.template, checkpoints)
+    found = take_inventory(plan.request, plan.template, pattern, names)
+    problems = [*plan.problems, *faults, *found.problems]
+    layers = {t.name: layer_of(t.name) for t in found.tensors}
+    plan = replace(
+        plan,
+        tensors=tuple(found.tensors),
+        dropped=tuple(found.dropped),
+        renamed=found.renamed,
+        layers=layers,
+        depths=depths(layers),
+    )
+    problems += scrutinise_tensors(plan)
+    weights, total = ({}, 0.0) if problems else _effective(plan)
+    if out is not None:
+        problems += _room(plan, out)
+    return replace(
+        plan,
+        problems=tuple(problems),
+        warnings=(*warnings, *found.warnings),
+        weights=weights,
+        weight_sum=total,
+    )
+
+
+def _effective(plan: MergePlan) -> tuple[dict[str, float], float]:
+    sums = dict.fromkeys((m.name for m in plan.request.inputs), 0.0)
+    total = elements = 0.0
+    for tensor in plan.tensors:
+        if tensor.action != "merge":
+            continue
+        size = tensor.out.elements
+        weights = plan_weights(plan, tensor)
+        chain = plan.request.chains[plan.request.chain_of(tensor.name)]
+        share = chain[-1].weight_role == "share"
+        divisor = sum(weights.values()) if share else 1.0
+        for name, weight in weights.items():
+            sums[name] += size * weight / (divisor or 1.0)
+        total += size * sum(weights.values())
+        elements += size
+    elements = elements or 1.0
+    return {name: value / elements for name, value in sums.items()}, total / elements
+
+
+def plan_weights(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
+    """The weight, as given, of each model that has the tensor."""
+    depth = plan.depths.get(tensor.name, 0.0)
+    return {
+        model.name: model.weight.at(tensor.name, depth)
+        for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
+        if spec is not None or model.name in plan.unseen
+    }
+
+
+def _room(plan: MergePlan, out: Path) -> Iterator[Problem]:
+    place = next(p for p in (out, *out.absolute().parents) if p.is_dir())
+    free = shutil.disk_usage(place).free
+    # A megabyte or so of configs and tokenizer stands beside the weights.
+    if plan.bytes + (1 << 20) > free:
+        yield Problem(
+            f"the merged model needs {plan.bytes / 1e6:,.1f} MB and the disk has {free / 1e6:,.1f} MB "
+            "free; make room or choose another place",
+            str(out),
+        )
+
+
+def resolver(plan: MergePlan) -> Resolver:
+    """What turns the stages' options into numbers for this merge."""
+    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths)
+
+
+def raise_problems(plan: MergePlan) -> None:
+    """Raise the errors of a plan, if it has any, as one.
+
+    Raises:
+        CheckpointError: with a line for each.
+    """
+    errors = [p for p in plan.problems if p.severity == "error"]
+    if errors:
+        raise CheckpointError("\n".join(str(problem) for problem in errors))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more
+
+
+def output_specs(plan: MergePlan) -> list[TensorSpec]:
+    """The tensors that come out, in order."""
+    return [tensor.out for tensor in plan.tensors]

@@ -1,0 +1,200 @@
+"""What can be wrong with a merge as it is asked for, beyond shapes and names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from emberge.contracts.merge import MergeStrategy, MergeTransform, Stage
+from emberge.errors import Problem
+from emberge.merging.checkpoint import Checkpoint
+from emberge.merging.options import faults_of, stage_name
+from emberge.merging.template import differences, notes
+from emberge.merging.vocabulary import difference, same_files, vocabulary
+
+if TYPE_CHECKING:
+    from emberge.merging.plan import MergePlan, MergeRequest
+
+__all__ = ["compare_folders", "scrutinise", "scrutinise_tensors"]
+
+
+def scrutinise(request: MergeRequest) -> Iterator[Problem]:
+    """Faults that show without looking into any folder."""
+    names = [m.name for m in request.inputs]
+    if not names:
+        yield Problem("there are no models to merge; list them under 'models'")
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        yield Problem(f"two models are called '{name}'; give each its own name")
+    for chain in request.chains:
+        yield from _chain(chain, len(names), request.base is not None)
+    if request.base is not None:
+        yield from _base(request)
+    stages = [link for chain in request.chains for link in _all_stages(chain)]
+    for model in request.inputs:
+        for fault in faults_of(model.name, model.options, stages):
+            yield Problem(fault)
+
+
+def _chain(chain: Sequence[Stage], models: int, base: bool) -> Iterator[Problem]:
+    if not chain or not isinstance(chain[-1], MergeStrategy):
+        last = f"'{stage_name(chain[-1])}' is a transform" if chain else "it is empty"
+        yield Problem(f"a strategy must end with a link that merges, and {last}")
+    for link in chain[:-1]:
+        if not isinstance(link, MergeTransform):
+            yield Problem(f"'{stage_name(link)}' ends a strategy and can only stand last")
+    for link in chain:
+        if models and models not in link.arity:
+            yield Problem(_arity(link, models))
+        if link.base_policy == "required" and not base:
+            yield Problem(f"'{stage_name(link)}' needs a base; name it under 'base'")
+        if link.nested():
+            break  # a link that merges groups hands on fewer models
+
+
+def _arity(link: Stage, models: int) -> str:
+    least, most = link.arity.start, link.arity.stop - 1
+    wanted = (
+        f"{least}"
+        if least == most
+        else f"at least {least}"
+        if models < least
+        else f"at most {most}"
+    )
+    return f"'{stage_name(link)}' takes {wanted} models and there {_are(models)}"
+
+
+def _are(count: int) -> str:
+    return "is 1" if count == 1 else f"are {count}"
+
+
+def _base(request: MergeRequest) -> Iterator[Problem]:
+    base = request.base
+    assert base is not None
+    for model in request.inputs:
+        same = model.folder is not None and base.folder is not None
+        if same and model.folder.resolve() == base.folder.resolve():  # type: ignore[union-attr]
+            yield Problem(
+                f"the base is also listed as the model '{model.name}', whose delta would be zero; "
+                "take it out of one place"
+            )
+    policies = [link.base_policy for chain in request.chains for link in _all_stages(chain)]
+    if request.missing != "copy_base" and all(policy == "forbidden" for policy in policies):
+        names = ", ".join(stage_name(chain[-1]) for chain in request.chains if chain)
+        yield Problem(f"a base is given and '{names}' uses none; leave the base out")
+
+
+def _all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
+    for link in chain:
+        yield link
+        yield from _all_stages(list(link.nested().values()))
+
+
+def compare_folders(
+    request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
+) -> tuple[list[Problem], list[str]]:
+    """(faults, warnings) from tokenizers, module chains and configs of the models beside the template."""
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    for model in request.inputs:
+        other = checkpoints.get(model.name)
+        if other is None or other.folder == template.folder:
+            continue
+        problems += _tokenizers(request, template, other, model.name)
+        found = [
+            f"'{template.folder.name}' and '{model.name}': {d}"
+            for d in differences(template, other)
+        ]
+        if request.template is None:
+            problems += [Problem(f"{f}; choose one with 'template'") for f in found]
+        else:
+            warnings += [f"{f}; the template is followed" for f in found]
+        warnings += [
+            f"'{template.folder.name}' and '{model.name}': {n}; the first is kept"
+            for n in notes(template, other)
+        ]
+    if request.tokenizer is not None:
+        chosen = Checkpoint(request.tokenizer)
+        problems += _tokenizers(request, template, chosen, chosen.folder.name)
+    return problems, warnings
+
+
+def _tokenizers(
+    request: MergeRequest, template: Checkpoint, other: Checkpoint, name: str
+) -> Iterator[Problem]:
+    if same_files(template.folder, other.folder):
+        return
+    first, second = vocabulary(template.folder), vocabulary(other.folder)
+    if first is None or second is None:
+        return
+    found = difference(first, second, subset=request.tokenizer is not None)
+    if found:
+        yield Problem(
+            f"'{template.folder.name}' and '{name}' have different tokenizers: {found}; "
+            "merge models that share one"
+            + ("" if request.tokenizer else ", or name the one to keep with 'tokenizer'")
+        )
+
+
+def scrutinise_tensors(plan: MergePlan) -> list[Problem]:
+    """Faults that show once the tensors' names are known: filters and weights."""
+    return [*_filters(plan), *_weights(plan), *_schedules(plan)] if plan.tensors else []
+
+
+def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
+    yield from (("a rule", rule.filter) for rule in request.rules if rule.filter != "*")
+    for model in request.inputs:
+        yield from ((f"the weight of '{model.name}'", f) for f in model.weight.filters)
+        for options in model.options.values():
+            for option, value in options.items():
+                yield from ((f"'{model.name}': {option}", f) for f in value.filters)
+    for link in (link for chain in request.chains for link in _all_stages(chain)):
+        for option, schedule in link.schedules().items():
+            yield from ((f"'{stage_name(link)}': {option}", f) for f in schedule.filters)
+
+
+def _filters(plan: MergePlan) -> Iterator[Problem]:
+    names = [t.name for t in plan.tensors if t.action == "merge"]
+    used: dict[str, str] = {}
+    for where, filter_ in _filters_used(plan.request):
+        used.setdefault(filter_, where)
+    for filter_, where in used.items():
+        if not any(filter_ in name for name in names):
+            yield Problem(
+                f"the filter '{filter_}' of {where} matches no tensor (such as '{names[0]}')"
+            )
+
+
+def _schedules(plan: MergePlan) -> Iterator[Problem]:
+    """Options whose filters leave a tensor without a value."""
+    from emberge.merging.plan import resolver  # the two know each other
+
+    seen: set[str] = set()
+    ask = resolver(plan)
+    for tensor in plan.tensors:
+        for link in _all_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
+            for option, schedule in link.schedules().items():
+                try:
+                    schedule.at(tensor.name, ask.depths.get(tensor.name, 0.0))
+                except ValueError as error:
+                    seen.add(f"'{stage_name(link)}': {option}: {error}")
+    yield from (Problem(message) for message in sorted(seen))
+
+
+def _weights(plan: MergePlan) -> Iterator[Problem]:
+    from emberge.merging.plan import plan_weights
+
+    for tensor in plan.tensors:
+        if tensor.action != "merge":
+            continue
+        try:
+            weights = plan_weights(plan, tensor)
+        except ValueError as error:
+            yield Problem(f"a weight: {error}")
+            return
+        chain = plan.request.chains[plan.request.chain_of(tensor.name)]
+        if chain and chain[-1].weight_role == "share" and abs(sum(weights.values())) < 1e-12:
+            yield Problem(
+                f"the weights sum to zero, and '{stage_name(chain[-1])}' divides by their sum",
+                tensor.name,
+            )
+            return
