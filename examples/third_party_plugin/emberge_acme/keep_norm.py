@@ -11,20 +11,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class KeepNorm(MergeStrategy):
-    """The weighted mean of the models, stretched to the weighted mean of their norms.
-
-    `strength` is how far it is stretched: 0 is the plain mean, 1 keeps the norm whole.
-    """
+    """The weighted mean of the models, stretched to the weighted mean of their norms."""
 
     strength: PerTensor = PerTensor(1.0, within=(0, 1))
+    """How far it is stretched: 0 is the plain mean, 1 keeps the norm whole."""
     passes = 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        return {"gram": block.gram(block.tensors)}  # sums over blocks: a whole tensor's in the end
+        return {"gram": block.gram(block.tensors)}  # emberge adds up the blocks of a tensor
 
     def merge(self, block: Block, stats: Stats) -> "Tensor":
-        gram, weights = stats[0]["gram"].cpu(), block.weights.cpu()
-        wanted = weights @ gram.diagonal().clamp(min=0).sqrt()
+        gram, weights = stats[0]["gram"], block.weights / block.weights.sum()
+        wanted = weights @ gram.diagonal().sqrt()
         norm = (weights @ gram @ weights).clamp(min=0).sqrt()
         stretch = float(wanted / norm) if norm > 1e-12 else 1.0
         return block.combine(weights * stretch**block.options.strength)

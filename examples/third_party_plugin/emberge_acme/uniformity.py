@@ -1,27 +1,25 @@
 """A loss: pairs together, everything else apart."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import Embeddings, Loss
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uniformity(Loss):
-    """Alignment and uniformity on the sphere (Wang and Isola, 2020, arXiv:2005.10242).
-
-    `spread` weighs uniformity against alignment, `sharpness` is the t of its Gaussian.
-    """
+    """Alignment and uniformity on the sphere (Wang and Isola, 2020, arXiv:2005.10242)."""
 
     spread: float = 1.0
+    """How much uniformity weighs against alignment."""
     sharpness: float = 2.0
+    """The t of the Gaussian that measures uniformity: high minds near neighbours alone."""
 
-    def __call__(self, embeddings: Embeddings, parameters: "Mapping[str, Tensor]") -> "Tensor":
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, "Tensor"]) -> "Tensor":
         from torch.nn.functional import normalize, pdist
 
         anchor = normalize(embeddings.anchor, dim=-1)
@@ -29,6 +27,6 @@ class Uniformity(Loss):
         valid = embeddings.valid[:, : positive.shape[1]]
         loss = (anchor.unsqueeze(1) - positive).square().sum(-1)[valid].mean()
         if len(anchor) > 1:
-            distances = pdist(anchor).square()
-            loss = loss + self.spread * distances.mul(-self.sharpness).exp().mean().log()
+            kernel = pdist(anchor).square().mul(-self.sharpness).exp()
+            loss = loss + self.spread * kernel.mean().log()
         return loss
