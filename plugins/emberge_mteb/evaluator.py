@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,6 +41,8 @@ class _Source:
     info: TaskInfo
     make: Callable[[], tuple[Any, int]]
     """Gives (the mteb task, about how many texts it embeds)."""
+    asked: Mapping[str, str]
+    """What stands for `{instruction}` and `{prompt}`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +56,10 @@ class Mteb(Evaluator):
     pair classification (average precision of the cosine).
 
     By default a model's own prompts are used, and none where it has none. `prompt` is a text to put before
-    queries (before all texts where both sides are alike) instead; `{instruction}` in it stands for the
-    task's instruction. `in_domain` names mteb tasks whose sources were trained on; the other named tasks
-    then count as out of domain. Local sets say so in their catalogue.
+    queries (before all texts where both sides are alike) instead; in it `{instruction}` stands for the
+    task's instruction and `{prompt}` for a local set's own prompt. `in_domain` names mteb tasks whose
+    sources were trained on; the other named tasks then count as out of domain. Local sets say so in their
+    catalogue.
     """
 
     tasks: tuple[str, ...] = ()
@@ -129,6 +132,7 @@ class Mteb(Evaluator):
         for task in tasks:
             made, texts = sources[task.name].make()
             told.begin(task.name, texts)
+            wrapped.ask(sources[task.name].asked)
             score, units, result = score_task(made, wrapped)
             if not math.isfinite(score):
                 workspace.warn(
@@ -173,10 +177,10 @@ class Mteb(Evaluator):
             note=one.limits.note,
             fingerprint=fingerprint,
         )
-        return _Source(info, make)
+        return _Source(info, make, {"instruction": one.set.instruction, "prompt": one.set.prompt})
 
     def _named(self, task: Any, rows: int | None) -> _Source:
-        from emberge_mteb.hub_tasks import kind_of, load_task
+        from emberge_mteb.hub_tasks import instruction_of, kind_of, load_task
 
         def make() -> tuple[Any, int]:
             load_task(task, rows)
@@ -197,7 +201,7 @@ class Mteb(Evaluator):
             note=f"at most {rows} rows" if rows else "",
             fingerprint=self._fingerprint(identity),
         )
-        return _Source(info, make)
+        return _Source(info, make, {"instruction": instruction_of(task)})
 
     def _fingerprint(self, data: str) -> str:
         """A hash of the data, of every option that changes a score on it, and of mteb's version."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from emberge import DataError, suggest
 
-__all__ = ["cached", "cut_task", "hub_tasks", "kind_of", "load_task"]
+__all__ = ["cached", "cut_task", "hub_tasks", "instruction_of", "kind_of", "load_task"]
 
 
 def hub_tasks(names: Sequence[str], benchmark: str | None, languages: Sequence[str]) -> list[Any]:
@@ -55,6 +55,14 @@ def _benchmark(name: str) -> Any:
 def kind_of(task: Any) -> str:
     """The kind of task in our words: PairClassification is pair_classification, STS is sts."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(task.metadata.type)).lower()
+
+
+def instruction_of(task: Any) -> str:
+    """What a task asks for, in words."""
+    prompt = task.metadata.prompt
+    if isinstance(prompt, dict):
+        prompt = prompt.get("query")
+    return str(prompt or getattr(task, "abstask_prompt", ""))
 
 
 def cached(task: Any) -> bool:

@@ -86,7 +86,8 @@ class LocalSet:
     def fingerprint(self) -> str:
         """A hash of its files and of how they are read."""
         digest = hashlib.sha256(
-            f"{self.set.task} {self.set.metric} {self.set.score_range} {self.set.prompt}\0"
+            f"{self.set.task} {self.set.metric} {self.set.score_range} "
+            f"{self.set.instruction}\0{self.set.prompt}\0"
             f"{self.split}\0{self.limits}".encode()
         )
         for file in sorted(p for p in self.set.folder.rglob("*") if p.is_file()):

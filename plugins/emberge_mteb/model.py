@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emberge_mteb.prompts import Prompts
@@ -45,17 +45,14 @@ class MtebModel:
         self._similarity = similarity
         self._heard = heard
         self._rows: dict[tuple[str, str], Matrix] = {}
-        self._instruction = ""
+        self._asked: Mapping[str, str] = {}
         self.mteb_model_meta = mteb.ModelMeta.create_empty(
             {"name": f"emberge/{name}", "revision": fingerprint}
         )
 
-    def instruct(self, task: Any) -> None:
-        """Say which mteb task comes next: its instruction may stand in a prompt."""
-        prompt = task.metadata.prompt
-        if isinstance(prompt, dict):
-            prompt = prompt.get("query")
-        self._instruction = prompt or getattr(task, "abstask_prompt", "") or ""
+    def ask(self, asked: Mapping[str, str]) -> None:
+        """Say what the next task asks for: its `instruction` and its `prompt`."""
+        self._asked = asked
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
@@ -63,7 +60,7 @@ class MtebModel:
         """Embeddings [texts, dimension] of a loader's batches, in order."""
         texts = [text for batch in inputs for text in batch["text"]]
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
-        prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._instruction)
+        prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
         return self._remembered(texts, prompt)
 
     def _remembered(self, texts: Sequence[str], prompt: str) -> Matrix:

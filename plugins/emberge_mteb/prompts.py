@@ -23,17 +23,24 @@ class Prompts:
     own: Mapping[str, str] = field(default_factory=dict)
     default: str = ""
 
-    def text(self, task: str, kind: str, side: str | None, instruction: str) -> str:
+    def text(self, task: str, kind: str, side: str | None, asked: Mapping[str, str]) -> str:
         """The prompt of one side ("query", "document", or None where both are alike) of a task.
 
-        A model's own prompts are looked up in mteb's order: task and side, task, kind and side, kind, side.
+        `asked` fills the template: what stands for `{instruction}` and `{prompt}`. A model's own prompts are
+        looked up in mteb's order: task and side, task, kind and side, kind, side.
         """
         if self.template is not None:
-            return "" if side == "document" else self.template.replace("{instruction}", instruction)
+            return "" if side == "document" else _filled(self.template, asked)
         names = [f"{task}-{side}", task, f"{kind}-{side}", kind, side or ""]
         if side == "document":
             names.append("passage")
         return next((self.own[name] for name in names if name in self.own), self.default)
+
+
+def _filled(template: str, asked: Mapping[str, str]) -> str:
+    for name, value in asked.items():
+        template = template.replace(f"{{{name}}}", value)
+    return template
 
 
 def sentence_transformers_config(folder: Path) -> dict[str, Any]:

@@ -31,7 +31,6 @@ def score_task(task: Any, model: MtebModel) -> tuple[float, Units | None, dict[s
 
     from emberge_mteb.units import read_units, record_queries
 
-    model.instruct(task)
     retrieval = isinstance(task, AbsTaskRetrieval)
     queries = record_queries(task) if retrieval else {}
     with tempfile.TemporaryDirectory() as name, quiet():

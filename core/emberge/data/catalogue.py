@@ -173,6 +173,7 @@ _EVAL: Mapping[str, Callable[[_Reading, yaml.Node], Any]] = {
     "symmetric": _Reading.flag,
     "domain": _Reading.domain,
     "metric": _Reading.text,
+    "instruction": _Reading.text,
     "prompt": _Reading.text,
     "score_range": _Reading.score_range,
 }

@@ -54,8 +54,9 @@ class DataEntry:
 class EvalSet:
     """One evaluation set of a catalogue, in its folder.
 
-    `prompt` is the text put before a query (before every text of a `symmetric` set); `score_range` the
-    lowest and highest gold score of an sts set; `where` is `file:line` of its entry.
+    `prompt` is the text put before a query (before every text of a `symmetric` set), by default made of
+    `instruction`, which says what is asked for; `score_range` the lowest and highest gold score of an sts
+    set; `where` is `file:line` of its entry.
     """
 
     name: str
@@ -65,6 +66,7 @@ class EvalSet:
     symmetric: bool = True
     domain: Domain | None = None
     metric: str | None = None
+    instruction: str = ""
     prompt: str = ""
     score_range: tuple[float, float] | None = None
     where: str = ""
