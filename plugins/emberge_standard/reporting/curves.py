@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Curve", "read_curves", "smooth"]
+__all__ = ["Curve", "read_curves", "smooth", "thin"]
+
+POINTS = 400
 
 Curve = Sequence[tuple[float, float]]
 
 
-def read_curves(path: Path, step: str | None = None) -> Mapping[str, Curve]:
+def read_curves(path: Path) -> Mapping[str, Curve]:
     """Every logged metric by name, as points (at, value) sorted by `at`.
 
     A training that was continued repeats some steps; the last word on a step counts. A line that is not a
-    whole record, such as the last one of a killed run, is left out, and so are lines of other steps when
-    `step` is given. Without `at`, the number of the record serves. Values may be NaN or infinite.
+    whole record, such as the last one of a killed run, is left out. Without `at`, the number of the record
+    serves. Values may be NaN or infinite.
     """
     found: dict[str, dict[float, float]] = {}
     try:
@@ -27,7 +30,7 @@ def read_curves(path: Path, step: str | None = None) -> Mapping[str, Curve]:
         return {}
     for line in lines:
         record = _record(line)
-        if record is None or (step is not None and record.get("step", step) != step):
+        if record is None:
             continue
         curve = found.setdefault(record["name"], {})
         at = record.get("at")
@@ -48,19 +51,38 @@ def _record(line: str) -> Mapping[str, Any] | None:
     return record if fits else None
 
 
-def smooth(curve: Curve, share: float = 0.08) -> Curve:
-    """A centred moving mean over `share` of the curve, so that the line does not lag behind its numbers.
+def smooth(curve: Curve, share: float = 0.2) -> Curve:
+    """A line through noisy numbers: at each point a straight line fitted to its neighbours (Cleveland, 1979).
 
-    At the ends the window shrinks and stays centred. Numbers that are not finite are left out.
+    `share` of the curve counts as neighbours, the nearer ones more; so the line neither lags behind nor
+    bends at its ends. Numbers that are not finite are left out, and long curves are thinned first.
     """
-    points = [(a, b) for a, b in curve if math.isfinite(b)]
-    half = max(1, round(len(points) * share / 2))
-    sums = [0.0]
-    for _, value in points:
-        sums.append(sums[-1] + value)
-    smoothed = []
-    for i, (at, _) in enumerate(points):
-        reach = min(half, i, len(points) - 1 - i)
-        total = sums[i + reach + 1] - sums[i - reach]
-        smoothed.append((at, total / (2 * reach + 1)))
-    return smoothed
+    points = thin([(a, b) for a, b in curve if math.isfinite(b)])
+    half = max(4, round(len(points) * share / 2))
+    return [
+        (at, _fitted(points[max(0, i - half) : i + half + 1], at))
+        for i, (at, _) in enumerate(points)
+    ]
+
+
+def _fitted(near: Curve, at: float) -> float:
+    """The weighted least-squares line through neighbours, at `at`; weights are tricube."""
+    reach = 1.001 * max(abs(a - at) for a, _ in near) or 1.0
+    weights = [(1 - (abs(a - at) / reach) ** 3) ** 3 for a, _ in near]
+    total = sum(weights)
+    x = sum(w * a for w, (a, _) in zip(weights, near, strict=True)) / total
+    y = sum(w * b for w, (_, b) in zip(weights, near, strict=True)) / total
+    spread = sum(w * (a - x) ** 2 for w, (a, _) in zip(weights, near, strict=True))
+    if spread == 0:
+        return y
+    slope = sum(w * (a - x) * (b - y) for w, (a, b) in zip(weights, near, strict=True)) / spread
+    return y + slope * (at - x)
+
+
+def thin(points: Curve) -> Curve:
+    """At most `POINTS` points, each the mean of its neighbours, so that long trainings stay light."""
+    if len(points) <= POINTS:
+        return points
+    cuts = [round(i * len(points) / POINTS) for i in range(POINTS + 1)]
+    parts = [points[a:b] for a, b in pairwise(cuts)]
+    return [(sum(a for a, _ in p) / len(p), sum(b for _, b in p) / len(p)) for p in parts]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,19 +10,14 @@ from typing import TYPE_CHECKING
 from emberge import CheckpointError
 
 if TYPE_CHECKING:
+    from emberge import Checkpoint, Model, TensorReader, TensorSpec
     from torch import Tensor
 
-    from emberge import Checkpoint, Model, TensorReader, TensorSpec
-
-__all__ = ["EMBEDDINGS", "FINAL", "Distances", "layer_distances", "layer_of", "layer_order"]
+__all__ = ["EMBEDDINGS", "FINAL", "Distances", "layer_distances", "layer_order"]
 
 EMBEDDINGS, FINAL = "embeddings", "final"
 # Elements compared at once: 16 MB of each model.
 PIECE = 4_194_304
-_LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d+)\.")
-_EMBEDDING = re.compile(r"embed|(?:^|\.)w[tp]e\.")
-# Models are saved with or without the name of their body: `bert.encoder…` or `encoder…`.
-_BODY = re.compile(r"^(?:model|bert|roberta|transformer|auto_model|0)\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +33,30 @@ class Distances:
     left_out: tuple[str, ...] = ()
 
 
-def layer_of(name: str) -> str:
-    """The layer of a tensor by its name: `layers.7`, `embeddings`, or `final` for all behind the layers."""
-    found = _LAYER.search(name)
-    if found:
-        return f"layers.{int(found[1])}"
-    return EMBEDDINGS if _EMBEDDING.search(name) else FINAL
-
-
 def layer_order(layers: Iterable[str]) -> list[str]:
-    """Embeddings first, layers by number, what is behind them last."""
-    ends = {EMBEDDINGS: (-1, 0), FINAL: (1, 0)}
-    return sorted(
-        dict.fromkeys(layers), key=lambda la: ends.get(la) or (0, int(la.rpartition(".")[2]))
-    )
+    """Embeddings first, layers by number, other towers' likewise, then the last norm and what follows it."""
+    return sorted(dict.fromkeys(layers), key=_place)
+
+
+def _place(layer: str) -> tuple[int, str, int]:
+    if layer == EMBEDDINGS:
+        return 0, "", 0
+    tower, _, number = layer.rpartition(".")
+    if number.isdecimal():
+        return 1 if tower == "layers" else 2, tower, int(number)
+    return (3 if layer == FINAL else 4), layer, 0
 
 
 def layer_distances(base: Model, model: Model) -> Distances:
     """Distances of a model's floating-point weights from its base's, in float64 sums.
 
-    Tensors are matched by name, with or without the name of the body before it.
+    Tensors are matched by their names without a wrapper's prefix, and only where shapes agree.
 
     Raises:
         CheckpointError: when a folder holds no safetensors, the models have no tensor in common, or one
             of them is an adapter.
     """
-    from emberge import Checkpoint
+    from emberge import Checkpoint, layer_of
 
     for one in (base, model):
         if one.adapter is not None:
@@ -75,9 +67,9 @@ def layer_distances(base: Model, model: Model) -> Distances:
         raise CheckpointError(f"'{model.name}' and '{base.name}' have no tensor in common")
     sums: dict[str, list[float]] = {}
     with first.reader() as old, second.reader() as new:
-        for spec, other in pairs:
+        for name, spec, other in pairs:
             moved, size = _squares(old, new, spec, other)
-            layer = sums.setdefault(layer_of(other.name), [0.0, 0.0])
+            layer = sums.setdefault(layer_of(name), [0.0, 0.0])
             layer[0] += moved
             layer[1] += size
     total = [sum(column) for column in zip(*sums.values(), strict=True)]
@@ -91,17 +83,20 @@ def layer_distances(base: Model, model: Model) -> Distances:
 
 def _pairs(
     base: Checkpoint, model: Checkpoint
-) -> tuple[list[tuple[TensorSpec, TensorSpec]], list[str]]:
-    known = {_BODY.sub("", name): spec for name, spec in base.specs.items()}
+) -> tuple[list[tuple[str, TensorSpec, TensorSpec]], list[str]]:
+    """(canonical name, the base's tensor, the model's), and the names without their like."""
+    from emberge import canonical_names
+
+    known = canonical_names(base).specs
     pairs, left_out = [], []
-    for name, spec in model.specs.items():
+    for name, spec in canonical_names(model).specs.items():
         if not spec.mergeable:
             continue
-        like = known.get(_BODY.sub("", name))
+        like = known.get(name)
         if like is None or not like.mergeable or like.shape != spec.shape:
             left_out.append(name)
         else:
-            pairs.append((like, spec))
+            pairs.append((name, like, spec))
     return pairs, left_out
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emberge_standard.reporting.markup import Markup, tag
 from emberge_standard.reporting.marks import Look, marker, short, text
+from emberge_standard.reporting.markup import Markup, tag
 from emberge_standard.reporting.scale import Scale, number
 
 __all__ = ["Dot", "dot_chart", "range_of"]

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emberge_standard.reporting.markup import Markup, tag
+from emberge_standard.reporting.curves import Curve, thin
 from emberge_standard.reporting.marks import Look, marker, short, text
+from emberge_standard.reporting.markup import Markup, tag
 from emberge_standard.reporting.scale import Scale, number, ticks
 
 __all__ = ["Chart", "Line", "line_chart"]
@@ -15,9 +16,6 @@ __all__ = ["Chart", "Line", "line_chart"]
 WIDTH, HEIGHT = 1040, 300
 _LEFT, _TOP, _BOTTOM = 56, 22, 40
 _NAME_ROOM = 24
-_POINTS = 400
-
-Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +27,8 @@ class Line:
 
     name: str
     look: Look
-    points: Points
-    faint: Points = ()
+    points: Curve
+    faint: Curve = ()
     breaks: frozenset[int] = frozenset()
     dots: bool = False
 
@@ -56,9 +54,9 @@ def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
     y = Scale(*_y_range(lines, chart), HEIGHT - _BOTTOM, _TOP)
     parts = [_y_axis(y, right, chart), _x_axis(x, chart)]
     for line in lines:
-        parts += [_path(_thin(line.faint), x, y, f"raw {line.look.style}")] if line.faint else []
+        parts += [_path(thin(line.faint), x, y, f"raw {line.look.style}")] if line.faint else []
     for line in lines:
-        points = line.points if line.dots else _thin(line.points)
+        points = line.points if line.dots else thin(line.points)
         parts.append(_path(points, x, y, f"line {line.look.style}", line.breaks))
         if line.dots:
             parts.append(tag("g", [marker(x(a), y(b), line.look, 3.6) for a, b in points]))
@@ -116,7 +114,7 @@ def _keeps(place: int, every: int, chart: Chart) -> bool:
 
 
 def _path(
-    points: Points, x: Scale, y: Scale, style: str, breaks: frozenset[int] = frozenset()
+    points: Curve, x: Scale, y: Scale, style: str, breaks: frozenset[int] = frozenset()
 ) -> Markup:
     steps: list[str] = []
     pen_up = True
@@ -127,16 +125,6 @@ def _path(
         steps.append(f"{'M' if pen_up or i in breaks else 'L'}{x(a):.1f} {y(b):.1f}")
         pen_up = False
     return tag("path", class_=style, d="".join(steps) or "M0 0")
-
-
-def _thin(points: Points) -> Points:
-    """At most `_POINTS` points, each the mean of its neighbours, so that long trainings stay light."""
-    if len(points) <= _POINTS:
-        return points
-    size = len(points) / _POINTS
-    cuts = [round(i * size) for i in range(_POINTS + 1)]
-    parts = [points[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
-    return [(sum(a for a, _ in p) / len(p), sum(b for _, b in p) / len(p)) for p in parts]
 
 
 def _names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:

@@ -10,17 +10,17 @@ from typing import Any
 from emberge_standard.reporting.curves import Curve, smooth
 from emberge_standard.reporting.distances import EMBEDDINGS, FINAL, Distances, layer_order
 from emberge_standard.reporting.line_chart import Chart, Line, line_chart
-from emberge_standard.reporting.markup import Child, Markup, join, tag
 from emberge_standard.reporting.marks import Look
+from emberge_standard.reporting.marks import looks as looks_of
+from emberge_standard.reporting.markup import Child, Markup, join, tag
 from emberge_standard.reporting.scale import number
 from emberge_standard.reporting.story import Made, Story
-from emberge_standard.reporting.tables import duration, fold, plain, swatch, table
+from emberge_standard.reporting.tables import duration, fold, left, plain, swatch, table
 
 __all__ = ["distance_section", "merge_section", "training_section"]
 
 # More lines than this in one chart cannot be told apart; the others get charts of their own.
 _LINES = 8
-_SHOWN = ("base", "datasets", "data", "examples", "steps", "seconds", "seed", "loss")
 Looks = Mapping[str, Look]
 
 
@@ -31,26 +31,22 @@ def training_section(story: Story, looks: Looks) -> Markup:
             _name(made, looks),
             *map(_number, (made.artifact.size, _steps(made))),
             tag("td", _last_loss(made)),
-            tag("td", duration(made.details.get("seconds"))),
+            tag("td", duration(made.seconds)),
             tag("td", plain(made.details.get("seed"))),
             tag("td", plain(made.details.get("base")), class_="words"),
         ]
         for made in story.trained
     ]
-    head = ["Model", "Examples", "Steps", "Last loss", "Time", "Seed", _left("Started from")]
+    head = ["Model", "Examples", "Steps", "Last loss", "Time", "Seed", left("Started from")]
     curves = {made.name: made.curves for made in story.trained}
     return tag(
         "div",
         table(head, rows),
         _loss_charts({name: c["loss"] for name, c in curves.items() if c.get("loss")}, looks),
-        [_by_dataset(name, found, looks) for name, found in curves.items()],
+        [_by_dataset(name, found) for name, found in curves.items()],
         _other_charts(curves, looks),
-        [_all_details(made) for made in story.trained],
+        fold("All that the trainings say of themselves", [_all_details(m) for m in story.trained]),
     )
-
-
-def _left(words: str) -> Markup:
-    return tag("span", words, class_="left")
 
 
 def _number(value: Any) -> Markup:
@@ -86,14 +82,16 @@ def _loss_charts(curves: Mapping[str, Curve], looks: Looks) -> Markup | None:
         _chart({n: curves[n] for n in part}, looks, "training loss", "Training loss")
         for part in parts
     ]
-    caption = "Faint: the loss of each logged step. Strong: a centred moving mean of 8 % of the run."
+    caption = "Faint: the loss of each logged step. Strong: smoothed over a fifth of the run."
     notes = [_not_finite(name, curve) for name, curve in curves.items()]
     return tag("figure", drawn, tag("figcaption", caption, notes))
 
 
 def _not_finite(name: str, curve: Curve) -> str | None:
     lost = sum(not math.isfinite(value) for _, value in curve)
-    return f" {name}: {lost} logged losses are not finite numbers and are left out." if lost else None
+    return (
+        f" {name}: {lost} logged losses are not finite numbers and are left out." if lost else None
+    )
 
 
 def _chart(curves: Mapping[str, Curve], looks: Looks, y: str, label: str) -> Markup:
@@ -106,16 +104,16 @@ def _chart(curves: Mapping[str, Curve], looks: Looks, y: str, label: str) -> Mar
     return line_chart(lines, Chart(label=f"{label}, smoothed: {ends}", x="optimizer step", y=y))
 
 
-def _by_dataset(name: str, curves: Mapping[str, Curve], looks: Looks) -> Markup | None:
+def _by_dataset(name: str, curves: Mapping[str, Curve]) -> Markup | None:
     """One training's losses a data set, when there are several."""
-    from emberge_standard.reporting.marks import looks as looks_of
-
     parts = {key.removeprefix("loss/"): c for key, c in curves.items() if key.startswith("loss/")}
     if len(parts) < 2:
         return None
     chosen = looks_of(parts)
     shown = list(parts)[:_LINES]
-    chart = _chart({n: parts[n] for n in shown}, chosen, "training loss", f"Loss of {name} by data set")
+    chart = _chart(
+        {n: parts[n] for n in shown}, chosen, "training loss", f"Loss of {name} by data set"
+    )
     more = f" The first {_LINES} of {len(parts)} data sets." if len(parts) > _LINES else ""
     return fold(f"{name}: loss by data set", tag("figure", chart, tag("figcaption", more or None)))
 
@@ -130,7 +128,9 @@ def _other_charts(curves: Mapping[str, Mapping[str, Curve]], looks: Looks) -> Ma
             continue
         plainly = key == "learning_rate"
         lines = [
-            Line(n, looks[n], found[n] if plainly else smooth(found[n]), () if plainly else found[n])
+            Line(
+                n, looks[n], found[n] if plainly else smooth(found[n]), () if plainly else found[n]
+            )
             for n in names
         ]
         chart = Chart(label=f"{words} of {', '.join(names)}", x="optimizer step", y=words)
@@ -145,7 +145,7 @@ def _all_details(made: Made) -> Markup | None:
         [tag("th", key.replace("_", " "), scope="row"), tag("td", plain(value), class_="words")]
         for key, value in made.details.items()
     ]
-    return fold(f"{made.name}: everything it says of itself", table(["", _left("Value")], rows))
+    return table(["", left("Value")], rows, made.name)
 
 
 def merge_section(story: Story, looks: Looks) -> Markup:
@@ -177,11 +177,11 @@ def _merge(made: Made, looks: Looks) -> Markup:
             "Merged with ",
             tag("code", plain(made.details.get("strategy"))),
             f" around the base {plain(base)}" if base else None,
-            f" in {duration(made.details['seconds'])}" if "seconds" in made.details else None,
+            f" in {duration(made.seconds)}" if made.seconds is not None else None,
             ".",
         ),
-        table(["Parent", _left("Weight")], rows),
-        _all_details(made),
+        tag("div", table(["Parent", left("Weight")], rows), class_="narrow"),
+        fold("All that the merge says of itself", _all_details(made)),
     )
 
 
@@ -197,12 +197,11 @@ def _bar(weight: float | None, largest: float, look: Look | None) -> list[Child]
 def _weights(made: Made) -> list[tuple[str, float | None]]:
     """(parent, weight); a weight that is not one number is None."""
     found = made.details.get("weights")
-    parents = [parent.removeprefix("$") for parent in made.artifact.parents]
     if isinstance(found, Mapping):
         return [(str(name).removeprefix("$"), _float(weight)) for name, weight in found.items()]
-    if isinstance(found, Sequence) and len(found) == len(parents):
-        return [(parent, _float(w)) for parent, w in zip(parents, found, strict=True)]
-    return [(parent, None) for parent in parents]
+    if isinstance(found, Sequence) and len(found) == len(made.parents):
+        return [(parent, _float(w)) for parent, w in zip(made.parents, found, strict=True)]
+    return [(parent, None) for parent in made.parents]
 
 
 def _float(value: Any) -> float | None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.resources import files
 
-from emberge_standard.reporting.markup import Child, Markup, join, tag
 from emberge_standard.reporting.marks import NEUTRAL, Look, looks
+from emberge_standard.reporting.markup import Child, Markup, join, tag
 from emberge_standard.reporting.model_section import (
     distance_section,
     merge_section,
     training_section,
 )
 from emberge_standard.reporting.score_section import findings, score_section
-from emberge_standard.reporting.scores import Scores
+from emberge_standard.reporting.scores import MEANS, Scores
 from emberge_standard.reporting.story import Story
-from emberge_standard.reporting.tables import duration, fact, plain, points, table, warning
+from emberge_standard.reporting.tables import duration, fact, left, plain, points, table, warning
 
 __all__ = ["page"]
 
@@ -32,7 +32,13 @@ def page(story: Story) -> str:
             "header",
             tag("h1", story.title),
             tag("p", _subtitle(story)),
-            tag("nav", [tag("a", title, href=f"#{key}") for key, title, _ in sections]),
+            tag(
+                "nav",
+                [
+                    tag("a", title.partition(" from ")[0], href=f"#{key}")
+                    for key, title, _ in sections
+                ],
+            ),
         ),
         _facts(story),
         _summary(story),
@@ -74,6 +80,10 @@ def _sections(story: Story, chosen: dict[str, Look]) -> Iterator[Section]:
     yield "run", "What was run", _run(story)
 
 
+def _link(title: str) -> str:
+    return title.partition(" from ")[0]
+
+
 def _subtitle(story: Story) -> str:
     trained, merged = len(story.trained), len(story.merges)
     parts = [_count(trained, "training"), _count(merged, "merge")]
@@ -88,49 +98,68 @@ def _count(number: int, word: str) -> str:
 
 def _facts(story: Story) -> Markup | None:
     shown = [fact_ for _, scores in story.scores[:1] for fact_ in _score_facts(scores)]
-    seconds = [made.details.get("seconds") for made in story.made]
-    known = [s for s in seconds if isinstance(s, int | float)]
-    if known:
-        shown.append(fact(duration(sum(known)), "spent on training and merging"))
+    seconds = [made.seconds for made in story.made if made.seconds is not None]
+    if seconds:
+        shown.append(fact(duration(sum(seconds)), "spent on training and merging"))
     return tag("div", shown, class_="facts") if shown else None
 
 
 def _score_facts(scores: Scores) -> Iterator[Markup]:
-    columns = scores.mean_columns() if len(scores.tasks) > 1 else scores.columns()
     words = {"in": "highest in-domain mean", "out": "highest out-of-domain mean"}
-    chosen = [c for c in columns if c in words] or list(columns[:1])
-    for on in chosen:
+    for on in scores.headlines():
         best = scores.best(on)
         if best is None:
             continue
         names = [m for m in scores.models if scores.value(m, on) == best]
-        yield fact(points(best), f"{words.get(on, 'highest score')}: {', '.join(names)}")
+        title = words.get(on, f"highest {MEANS.get(on, on)}")
+        yield fact(points(best), f"{title}: {', '.join(names)}")
 
 
 def _summary(story: Story) -> Markup:
     said: list[Child] = []
-    merged = [made.name for made in story.merges]
+    merged = {made.name: made.parents for made in story.merges}
     for _, scores in story.scores:
         said += findings(scores, merged)
-    warned = [
-        warning(tag("b", step), ": ", text) for step, text in story.warnings
-    ]
-    return tag("div", tag("ul", [tag("li", one) for one in said], class_="findings") if said else None, warned)
+    listed = tag("ul", [tag("li", one) for one in said], class_="findings") if said else None
+    warned = [warning(tag("b", step), ": ", text) for step, text in story.warnings]
+    return tag("div", listed, warned)
 
 
 def _run(story: Story) -> Markup:
-    rows = [
+    steps = [
+        [
+            tag("th", done.name, scope="row"),
+            tag("td", done.component, class_="words"),
+            tag("td", duration(done.seconds)),
+            tag("td", tag("code", done.fingerprint[:8]) if done.fingerprint else "–"),
+        ]
+        for done in story.done
+    ]
+    facts = [
         [tag("th", key.replace("_", " "), scope="row"), tag("td", plain(value), class_="words")]
         for key, value in story.provenance.items()
-        if key != "recipe_text"
+        if key not in _OF_THE_REPORT
     ]
-    recipe = (
-        (tag("h3", "The recipe"), tag("pre", tag("code", story.recipe))) if story.recipe else None
+    recipe = (tag("h3", "The recipe"), tag("pre", tag("code", story.recipe)))
+    return tag(
+        "div",
+        table(["Step", left("Kind"), "Time", "Fingerprint"], steps) if steps else None,
+        tag("h3", "Seed and versions"),
+        tag("div", table(["", left("Value")], facts), class_="narrow") if facts else None,
+        recipe if story.recipe else None,
     )
-    return tag("div", table(["", tag("span", "Value", class_="left")], rows) if rows else None, recipe)
+
+
+# What a report's own provenance says of the report alone.
+_OF_THE_REPORT = {"step", "kind", "fingerprint"}
 
 
 def _made_by(story: Story) -> Markup:
     version = story.provenance.get("emberge")
-    words = f"Written by emberge {version}." if isinstance(version, str) else "Written by emberge."
-    return join((words, " Scores come from the evaluator's own code; nothing on this page was rounded before it was compared."))
+    who = f"emberge {version}" if isinstance(version, str) else "emberge"
+    words = (
+        f"Written by {who} from what the steps left; this page loads nothing from anywhere. "
+        "All trainings here are single runs: another seed gives other scores, and the intervals above "
+        "do not cover that."
+    )
+    return join(words)

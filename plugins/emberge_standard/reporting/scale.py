@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = ["Scale", "number", "ticks"]
 
@@ -43,7 +44,7 @@ def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
 
 def number(value: float, among: Sequence[float] = ()) -> str:
     """A number for a tick's label: as many digits as tell it from its neighbours, a true minus sign."""
-    gaps = [abs(b - a) for a, b in zip(among, among[1:], strict=False) if b != a]
+    gaps = [abs(b - a) for a, b in pairwise(among) if b != a]
     gap = min(gaps, default=abs(value) or 1.0)
     digits = max(0, -math.floor(math.log10(gap) + 1e-9)) if gap < 1 else 0
     if digits > 5 or abs(value) >= 1e6:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from emberge_standard.reporting.dot_chart import Dot, dot_chart, range_of
-from emberge_standard.reporting.markup import Child, Markup, tag
 from emberge_standard.reporting.marks import NEUTRAL, Look
-from emberge_standard.reporting.scores import MEANS, Comparison, Scores, Task
+from emberge_standard.reporting.markup import Child, Markup, tag
+from emberge_standard.reporting.scores import FEW, MEANS, Comparison, Scores, Task
 from emberge_standard.reporting.tables import fold, points, signed, swatch, table, warning
 
 __all__ = ["findings", "score_section"]
@@ -30,10 +30,13 @@ def score_section(scores: Scores, looks: Looks) -> Markup:
     )
 
 
-def findings(scores: Scores, merged: Sequence[str]) -> list[Child]:
-    """What the numbers say, in sentences that claim no more than the intervals allow."""
+def findings(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]:
+    """What the numbers say, in sentences that claim no more than the intervals allow.
+
+    `merged` names the parents of each merge.
+    """
     said: list[Child] = []
-    for on in _headlines(scores):
+    for on in scores.headlines():
         best = max(
             (m for m in scores.models if scores.value(m, on) is not None),
             key=lambda m: scores.value(m, on) or 0.0,
@@ -43,25 +46,27 @@ def findings(scores: Scores, merged: Sequence[str]) -> list[Child]:
             continue
         words = f" has the highest {_title(on)}, {points(scores.value(best, on))}"
         said.append((tag("b", best), words, _compared(scores.difference(best, on)), "."))
-    for model in merged:
-        said += _merge_findings(scores, model)
+    for model, parents in merged.items():
+        said += _merge_findings(scores, model, parents)
     return said
 
 
-def _merge_findings(scores: Scores, model: str) -> list[Child]:
+def _merge_findings(scores: Scores, model: str, parents: Sequence[str]) -> list[Child]:
     said: list[Child] = []
-    for on in _headlines(scores):
+    for on in scores.headlines():
         if (value := scores.value(model, on)) is None:
             continue
         words = f" scores {points(value)} {_place(on)}"
-        said.append((tag("b", model), words, _compared(scores.difference(model, on)), "."))
+        compared = _compared(scores.difference(model, on))
+        said.append((tag("b", model), words, compared, _among(scores, parents, on), "."))
     return said
 
 
-def _headlines(scores: Scores) -> tuple[str, ...]:
-    means = scores.mean_columns()
-    domains = tuple(m for m in means if m in ("in", "out"))
-    return domains or tuple(m for m in means if m == "task") or tuple(scores.columns()[:1])
+def _among(scores: Scores, parents: Sequence[str], on: str) -> str:
+    values = [v for parent in parents if (v := scores.value(parent, on)) is not None]
+    if not values:
+        return ""
+    return f"; its parents score {points(min(values))} to {points(max(values))}"
 
 
 def _compared(difference: Comparison | None) -> Child:
@@ -89,28 +94,18 @@ def _place(on: str) -> str:
 
 def _panels(scores: Scores, looks: Looks) -> Markup:
     tasks = [task.name for task in scores.tasks]
-    means = [m for m in scores.mean_columns() if len(tasks) > 1]
-    rows = {on: _dots(scores, on, looks) for on in (*means, *tasks)}
-    span = 100 * max((high - low for low, high in map(_range, rows.values())), default=0.0)
-    charts = {on: _panel(scores, on, rows[on], span) for on in rows}
+    rows = {on: _dots(scores, on, looks) for on in scores.columns()}
+    widths = [high - low for low, high in map(range_of, rows.values())]
+    charts = {on: _panel(scores, on, rows[on], max(widths, default=0.0)) for on in rows}
     folded = len(tasks) > _PANELS
-    shown = means if folded else [*means, *tasks]
+    shown = [charts[on] for on in rows if not folded or on not in tasks]
+    every = tag("div", [charts[on] for on in tasks], class_="panels")
     return tag(
         "figure",
-        tag("div", [charts[on] for on in shown], class_="panels"),
+        tag("div", shown, class_="panels"),
         _panel_caption(scores),
-        fold(
-            f"All {len(tasks)} tasks",
-            tag("div", [charts[on] for on in tasks], class_="panels"),
-        )
-        if folded
-        else None,
+        fold(f"All {len(tasks)} tasks", every) if folded else None,
     )
-
-
-def _range(rows: Sequence[Dot]) -> tuple[float, float]:
-    low, high = range_of(rows)
-    return low / 100, high / 100
 
 
 def _panel_caption(scores: Scores) -> Markup:
@@ -120,7 +115,9 @@ def _panel_caption(scores: Scores) -> Markup:
         "figcaption",
         "Scores ×100. All panels cover the same width of scores, each around its own values, so "
         "distances can be compared between panels; none starts at zero. ",
-        f"Bars behind the dots are {share} bootstrap intervals over test examples. " if known else None,
+        f"Bars behind the dots are {share} bootstrap intervals over test examples. "
+        if known
+        else None,
         f"The dashed line is {scores.reference}." if scores.reference else None,
     )
 
@@ -130,12 +127,13 @@ def _dots(scores: Scores, on: str, looks: Looks) -> list[Dot]:
     rows = []
     for model in scores.models:
         value, interval = scores.value(model, on), scores.interval(model, on)
-        low, high = interval if interval is not None else (None, None)
         rows.append(
             Dot(
                 model,
                 looks.get(model, NEUTRAL),
-                *(None if n is None else 100 * n for n in (value, low, high)),
+                None if value is None else 100 * value,
+                100 * interval[0] if interval else None,
+                100 * interval[1] if interval else None,
                 label=points(value),
                 strong=value is not None and value == best,
             )
@@ -161,29 +159,51 @@ def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
 
 def _about(task: Task) -> str:
     domain = {"in": "in-domain", "out": "out-of-domain"}.get(task.domain or "", "")
-    return ", ".join(word for word in (domain, task.metric) if word)
+    units = f"{task.units:,} {_plural(task.unit, task.units)}" if task.units and task.unit else ""
+    return ", ".join(word for word in (domain, task.metric, units) if word)
+
+
+def _plural(word: str, count: int) -> str:
+    if count == 1:
+        return word
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
 
 
 def _score_table(scores: Scores, looks: Looks) -> Markup:
+    known = any(scores.intervals.values())
+    caption = "Scores ×100; a star marks the highest" + (
+        ", below a score its interval" if known else ""
+    )
+    return _grid(scores, scores.models, looks, caption, _score)
+
+
+Cell = Callable[[Scores, str, str], Markup]
+
+
+def _grid(scores: Scores, models: Sequence[str], looks: Looks, caption: str, cell: Cell) -> Markup:
+    """Models down and tasks across, or the other way round where there are many tasks."""
     columns = scores.columns()
-    tasks = {task.name: task for task in scores.tasks}
-    head: list[Child] = ["Model"]
-    for on in columns:
-        about = _about(tasks[on]) if on in tasks else None
-        head.append((_title(on), tag("small", about) if about else None))
+    if len(columns) > len(MEANS) + FEW:
+        head = ["Task", *models]
+        turned = [
+            [tag("th", *_heading(scores, on), scope="row"), *(cell(scores, m, on) for m in models)]
+            for on in columns
+        ]
+        return table(head, turned, caption)
     rows = [
         [
-            _name(model, looks),
-            *(_score(scores, model, on) for on in columns),
+            tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
+            *(cell(scores, model, on) for on in columns),
         ]
-        for model in scores.models
+        for model in models
     ]
-    caption = "Scores ×100; a star marks the highest of each column, below each score its interval"
-    return table(head, rows, caption if any(scores.intervals.values()) else caption.partition(",")[0])
+    return table(["Model", *(_heading(scores, on) for on in columns)], rows, caption)
 
 
-def _name(model: str, looks: Looks) -> Markup:
-    return tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row")
+def _heading(scores: Scores, on: str) -> list[Child]:
+    task = next((task for task in scores.tasks if task.name == on), None)
+    about = _about(task) if task else ""
+    return [_title(on), tag("small", about) if about else None]
 
 
 def _score(scores: Scores, model: str, on: str) -> Markup:
@@ -192,6 +212,7 @@ def _score(scores: Scores, model: str, on: str) -> Markup:
     best = value is not None and value == scores.best(on)
     return tag(
         "td",
+        tag("span", "★ ", class_="star", aria_label="highest") if best else None,
         points(value),
         tag("small", spread) if spread else None,
         class_="best" if best else None,
@@ -202,17 +223,12 @@ def _differences(scores: Scores, looks: Looks) -> Markup | None:
     others = scores.models[1:]
     if not others:
         return None
-    columns = scores.columns()
-    rows = [
-        [_name(model, looks), *(_difference(scores.difference(model, on)) for on in columns)]
-        for model in others
-    ]
     counted = any(c.interval for c in scores.comparisons)
     return tag(
         "div",
         tag("h3", f"Differences from {scores.reference}"),
         tag("p", _how_compared(scores) if counted else _NOT_COMPARED),
-        table(["Model", *(_title(on) for on in columns)], rows, "Differences in points (scores ×100)"),
+        _grid(scores, others, looks, "Differences in points (scores ×100)", _difference),
     )
 
 
@@ -228,7 +244,8 @@ def _how_compared(scores: Scores) -> str:
     )
 
 
-def _difference(found: Comparison | None) -> Markup:
+def _difference(scores: Scores, model: str, on: str) -> Markup:
+    found = scores.difference(model, on)
     if found is None:
         return tag("td", "–")
     if found.interval is None:

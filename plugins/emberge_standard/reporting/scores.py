@@ -21,6 +21,11 @@ MEANS = {
     "task": "mean over tasks",
     "type": "mean over task types",
 }
+# Up to so many tasks a reader takes in side by side.
+FEW = 6
+
+# How an evaluation names the groups of tasks that it compares models on.
+_GROUPS = {"all": "task"}
 
 Interval = tuple[float, float]
 
@@ -35,6 +40,9 @@ class Task:
     languages: tuple[str, ...] = ()
     domain: str | None = None
     note: str = ""
+    unit: str = ""
+    units: int | None = None
+    """How many queries, pairs or texts (`unit`) the score was computed from."""
 
 
 @dataclass(frozen=True)
@@ -103,18 +111,28 @@ class Scores:
         values = [v for m in self.models if (v := self.value(m, on)) is not None]
         return max(values) if len(values) > 1 else None
 
-    def columns(self) -> tuple[str, ...]:
-        """The means that any model has and that say more than one task does, then the tasks."""
-        tasks = tuple(task.name for task in self.tasks)
-        if len(tasks) < 2:
-            return tasks
-        return (*self.mean_columns(), *tasks)
+    @property
+    def means_known(self) -> tuple[str, ...]:
+        """The means that any model has, in order."""
+        return tuple(m for m in MEANS if any(m in self.means.get(name, {}) for name in self.models))
 
-    def mean_columns(self) -> tuple[str, ...]:
-        """The means worth showing: one over all tasks of a single domain or type repeats another."""
-        kinds = {task.kind for task in self.tasks}
-        shown = [m for m in MEANS if any(m in self.means.get(model, {}) for model in self.models)]
-        return tuple(m for m in shown if m != "type" or len(kinds) > 1)
+    def columns(self) -> tuple[str, ...]:
+        """Tasks, and the means that say more than one of the tasks does; of many tasks the means first."""
+        tasks = tuple(task.name for task in self.tasks)
+        means = tuple(m for m in self.means_known if self._says_more(m))
+        return (*means, *tasks) if len(tasks) > FEW else (*tasks, *means)
+
+    def _says_more(self, mean: str) -> bool:
+        if mean == "type":
+            return len({task.kind for task in self.tasks}) > 1
+        if mean == "task":
+            return len(self.tasks) > 1
+        return sum(task.domain == mean for task in self.tasks) > 1
+
+    def headlines(self) -> tuple[str, ...]:
+        """What the run is judged by: in and out of domain, else the mean over tasks."""
+        domains = tuple(mean for mean in self.means_known if mean in ("in", "out"))
+        return domains or self.means_known[:1] or self.columns()[:1]
 
     def difference(self, model: str, on: str, reference: str | None = None) -> Comparison | None:
         """The comparison of a model with the reference on a task or mean, without interval if need be."""
@@ -162,7 +180,7 @@ def _scores(found: Mapping[str, Any]) -> Scores:
         },
         comparisons=tuple(_comparison(c) for c in found.get("comparisons") or ()),
         requirements=tuple(_requirement(r) for r in found.get("requirements") or ()),
-        confidence=float(found.get("confidence") or 0.95),
+        confidence=next((float(c["confidence"]) for c in found.get("comparisons") or ()), 0.95),
     )
 
 
@@ -178,6 +196,8 @@ def _task(found: Mapping[str, Any]) -> Task:
         languages=tuple(found.get("languages") or ()),
         domain=found.get("domain"),
         note=found.get("note") or "",
+        unit=found.get("unit") or "",
+        units=found.get("units"),
     )
 
 
@@ -197,10 +217,10 @@ def _by_model(found: Mapping[str, Any] | None) -> Mapping[str, Mapping[str, Inte
 def _comparison(found: Mapping[str, Any]) -> Comparison:
     return Comparison(
         model=found["model"],
-        reference=found["reference"],
-        on=found["on"],
+        reference=found["other"],
+        on=_GROUPS.get(found["tasks"], found["tasks"]),
         difference=float(found["difference"]),
-        interval=_interval(found.get("interval")),
+        interval=_interval([found.get("low"), found.get("high")]),
     )
 
 

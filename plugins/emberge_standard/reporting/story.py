@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import EmbergeError, ModelRef
+
 from emberge_standard.reporting.curves import Curve, read_curves
 from emberge_standard.reporting.scores import Scores, read_scores
 
 if TYPE_CHECKING:
     from emberge import Artifact, Model, StepRef, Workspace
+
     from emberge_standard.reporting.distances import Distances
 
 __all__ = ["Made", "Story", "gather"]
 
-METRICS = "metrics.jsonl"
+# What a run keeps beside the results, and in each of them.
+RECIPE, METRICS, RECORD = "recipe.yaml", "metrics.jsonl", "artifact.json"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A step that the report is about: its component, how long it took, what it was made under."""
+
+    name: str
+    component: str = ""
+    seconds: float | None = None
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True)
@@ -28,6 +42,7 @@ class Made:
     folder: Path
     artifact: Artifact
     curves: Mapping[str, Curve] = field(default_factory=dict)
+    seconds: float | None = None
     distances: Distances | None = None
     no_distances: str = ""
     """Why there are no distances."""
@@ -36,6 +51,11 @@ class Made:
     def details(self) -> Mapping[str, Any]:
         """What the step says of itself."""
         return self.artifact.details
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The models it came from, as tables call them."""
+        return tuple(parent.removeprefix("$") for parent in self.artifact.parents)
 
     @property
     def merged(self) -> bool:
@@ -51,6 +71,7 @@ class Story:
     made: tuple[Made, ...] = ()
     scores: tuple[tuple[str, Scores], ...] = ()
     others: tuple[tuple[str, Artifact], ...] = ()
+    done: tuple[Done, ...] = ()
     base: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     recipe: str = ""
@@ -81,13 +102,15 @@ def gather(
     Raises:
         DataError: for scores that cannot be read.
     """
-    story = Story(title, provenance=workspace.provenance, recipe=_recipe(workspace))
+    story = Story(title, provenance=workspace.provenance, recipe=_recipe(workspace.store.parent))
     made: list[Made] = []
     for reference in steps:
         folder, artifact = workspace.artifact(reference)
         name = reference.step or folder.name
+        done = _done(name, folder)
+        story = replace(story, done=(*story.done, done))
         if artifact.kind == "model":
-            made.append(Made(name, folder, artifact, _curves(folder, name)))
+            made.append(Made(name, folder, artifact, read_curves(folder / METRICS), done.seconds))
             continue
         if artifact.kind == "scores":
             story = replace(story, scores=(*story.scores, (name, read_scores(folder))))
@@ -100,14 +123,25 @@ def gather(
     return replace(story, made=tuple(measured), base=given.name if given else _one_base(measured))
 
 
-def _curves(folder: Path, step: str) -> Mapping[str, Curve]:
-    own = read_curves(folder / METRICS)
-    return own or read_curves(folder.parent / METRICS, step)
+def _done(name: str, folder: Path) -> Done:
+    """What the runner wrote beside the artifact."""
+    try:
+        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return Done(name)
+    return Done(
+        name,
+        str(found.get("component", "")),
+        found.get("seconds"),
+        str(found.get("fingerprint", "")),
+    )
 
 
-def _recipe(workspace: Workspace) -> str:
-    text = workspace.provenance.get("recipe_text")
-    return text if isinstance(text, str) else ""
+def _recipe(out: Path) -> str:
+    try:
+        return (out / RECIPE).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 def _with_distances(
@@ -140,7 +174,7 @@ def _bases(made: Made, known: Mapping[str, Made]) -> set[str]:
     base = made.details.get("base")
     if isinstance(base, str) and base:
         return {base}
-    parents = [known[p.removeprefix("$")] for p in made.artifact.parents if p.removeprefix("$") in known]
+    parents = [known[parent] for parent in made.parents if parent in known]
     return {b for parent in parents if parent.name != made.name for b in _bases(parent, known)}
 
 

@@ -6,10 +6,21 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from emberge_standard.reporting.markup import Child, Markup, tag
 from emberge_standard.reporting.marks import Look, marker
+from emberge_standard.reporting.markup import Child, Markup, tag
 
-__all__ = ["duration", "fact", "fold", "plain", "points", "signed", "swatch", "table", "warning"]
+__all__ = [
+    "duration",
+    "fact",
+    "fold",
+    "left",
+    "plain",
+    "points",
+    "signed",
+    "swatch",
+    "table",
+    "warning",
+]
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -18,7 +29,7 @@ def table(
     head: Sequence[Child], rows: Iterable[Sequence[Markup]], caption: str | None = None
 ) -> Markup:
     """A table that scrolls sideways by itself; `rows` hold ready cells."""
-    headings = [tag("th", cell, scope="col") for cell in head]
+    headings = [cell if _is_cell(cell) else tag("th", cell, scope="col") for cell in head]
     return tag(
         "div",
         tag(
@@ -32,6 +43,15 @@ def table(
         role="group",
         aria_label=caption or "table",
     )
+
+
+def _is_cell(cell: Child) -> bool:
+    return isinstance(cell, Markup) and cell.startswith("<th")
+
+
+def left(words: str) -> Markup:
+    """The heading of a column of words."""
+    return tag("th", words, scope="col", class_="left")
 
 
 def swatch(look: Look) -> Markup:
