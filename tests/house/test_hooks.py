@@ -45,6 +45,7 @@ ARGUMENTS: dict[str, Any] = {
     "out": Path("out"),
     "recipe": Path("recipe.yaml"),
     "steps": ["soup"],
+    "quiet": False,
     "step": "soup",
     "kind": "standard:merge",
     "done": 3,
