@@ -1,0 +1,231 @@
+"""Documented functions of installed Python packages: what each says it does, and its code without that."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = [
+    "STDLIB",
+    "Definition",
+    "definitions",
+    "import_names",
+    "licence",
+    "locate",
+    "source_files",
+    "version",
+]
+
+STDLIB = "stdlib"
+# Folders that hold tests, copies of other projects, or programs rather than a library.
+SKIPPED = frozenset(
+    {
+        *("test", "tests", "_tests", "testing", "idlelib", "turtledemo", "lib2to3", "ensurepip"),
+        *("site-packages", "dist-packages", "__pycache__", "_vendor", "vendor", "vendored"),
+        *(
+            "externals",
+            "_bundled",
+            "pydoc_data",
+            "array_api_compat",
+            "array_api_extra",
+            "_distutils",
+        ),
+        *("benchmarks", "examples", "_examples", "doc", "docs", "distutils"),
+    }
+)
+SKIPPED_FILES = ("test_", "conftest", "_sysconfigdata", "setup.py", "this.py", "antigravity.py")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One documented function or method: `module` is dotted, `name` qualified by its classes."""
+
+    module: str
+    name: str
+    query: str
+    document: str
+
+    @property
+    def id(self) -> str:
+        """`module.name`, which a package may give twice (overloads, branches)."""
+        return f"{self.module}.{self.name}"
+
+
+def locate(package: str) -> Path | None:
+    """The package's folder without importing it; None when it is not installed as one."""
+    if package == STDLIB:
+        return Path(sysconfig.get_path("stdlib"))
+    try:
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+@functools.cache
+def _providers() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+def import_names(distribution: str) -> list[str]:
+    """What a distribution is imported as, for those who write `scikit-learn` and mean `sklearn`."""
+    wanted = distribution.lower().replace("_", "-")
+    return [
+        name
+        for name, providers in sorted(_providers().items())
+        if name.isidentifier() and wanted in {p.lower().replace("_", "-") for p in providers}
+    ]
+
+
+def _distribution(package: str) -> importlib.metadata.Distribution | None:
+    names = _providers().get(package, [])
+    return importlib.metadata.distribution(names[0]) if names else None
+
+
+def version(package: str) -> str:
+    """The installed version: the interpreter's for the standard library."""
+    if package == STDLIB:
+        return ".".join(str(part) for part in sys.version_info[:3])
+    distribution = _distribution(package)
+    return distribution.version if distribution is not None else "unknown"
+
+
+def licence(package: str) -> str:
+    """The licence that the package's own metadata state."""
+    if package == STDLIB:
+        return "PSF-2.0"
+    distribution = _distribution(package)
+    if distribution is None:
+        return "unknown"
+    metadata = distribution.metadata.json
+    stated = str(metadata.get("license_expression") or metadata.get("license") or "")
+    if stated and "\n" not in stated and len(stated) <= 100:
+        return stated
+    classifiers = distribution.metadata.get_all("Classifier") or []
+    named = [c.rpartition(" :: ")[2] for c in classifiers if c.startswith("License")]
+    return ", ".join(named) or stated.partition("\n")[0] or "unknown"
+
+
+def source_files(package: str, folder: Path) -> list[tuple[str, Path]]:
+    """(dotted module name, file) of every Python file to read, sorted by name."""
+    found = []
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder).parts
+        if SKIPPED.intersection(parts[:-1]) or parts[-1].startswith(SKIPPED_FILES):
+            continue
+        module = ".".join(parts).removesuffix(".py").removesuffix("__init__").rstrip(".")
+        prefix = "" if package == STDLIB else package
+        name = ".".join(part for part in (prefix, module) if part)
+        if name:
+            found.append((name, path))
+    return sorted(found)
+
+
+def definitions(
+    package: str, folder: Path, progress: Callable[[float, float], None] | None = None
+) -> Iterator[Definition]:
+    """Every documented function and method of the package, module by module, in order of lines.
+
+    Files that do not parse under this Python are passed over.
+    """
+    files = source_files(package, folder)
+    for i, (module, path) in enumerate(files):
+        if progress is not None:
+            progress(i, len(files))
+        yield from _of_file(module, path)
+
+
+def _of_file(module: str, path: Path) -> Iterator[Definition]:
+    try:
+        source = path.read_bytes()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other projects' escapes and comparisons are theirs
+            tree = ast.parse(source)
+        text = source.decode("utf-8-sig")
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    # Not splitlines: form feeds end no line for `ast`.
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for name, node in _functions(tree, ""):
+        docstring = ast.get_docstring(node, clean=False)
+        if docstring is None:
+            continue
+        yield Definition(module, name, first_paragraph(docstring), without_docstring(node, lines))
+
+
+def _functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
+    """Functions of modules and classes, also under `if` and `try`, but not those inside functions."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Function):
+            yield f"{prefix}{node.name}", node
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.stmt | ast.ExceptHandler):
+            yield from _functions(node, prefix)
+
+
+def first_paragraph(docstring: str) -> str:
+    """The text before the first empty line, on one line."""
+    lines = inspect.cleandoc(docstring).splitlines()
+    taken: list[str] = []
+    for line in lines:
+        if not line.strip():
+            break
+        taken.append(line)
+    # A docstring may spell half a surrogate pair, which is no text.
+    return " ".join(" ".join(taken).split()).encode(errors="replace").decode()
+
+
+def without_docstring(node: Function, lines: list[str]) -> str:
+    """The definition's text with decorators and comments, without its docstring, at the left margin.
+
+    Empty for a function that has no body beyond the docstring, `pass`, `...` or one `raise`.
+    """
+    if not _has_body(node.body[1:]):
+        return ""
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+    docstring, following = node.body[0], node.body[1]
+    start, end = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
+    before = _cut(lines[start], 0, docstring.col_offset)
+    shares_line = bool(before.strip()) or following.lineno == end
+    if shares_line:  # def f(): "doc"; return 1
+        after = _cut(lines[end - 1], docstring.end_col_offset or 0, None)
+        middle = [before + after.lstrip(" ;")]
+    else:
+        middle = []
+        while not lines[end].strip():
+            end += 1
+    kept = [*lines[first:start], *middle, *lines[end : node.end_lineno or end]]
+    return "\n".join(_dedented(line, node.col_offset) for line in kept).strip()
+
+
+def _dedented(line: str, columns: int) -> str:
+    """The line without its indentation; text inside of strings may stand further left."""
+    return line[columns:].rstrip() if not line[:columns].strip() else line.rstrip()
+
+
+def _cut(line: str, start: int, end: int | None) -> str:
+    """Part of a line by offsets in UTF-8 bytes, which is what `ast` counts."""
+    return line.encode()[start:end].decode()
+
+
+def _has_body(statements: list[ast.stmt]) -> bool:
+    for statement in statements:
+        if isinstance(statement, ast.Pass | ast.Raise):
+            continue
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue
+        return True
+    return False
