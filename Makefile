@@ -41,8 +41,10 @@ lint: $(READY)
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
+# BENCH= (empty) takes models of full size.
+BENCH ?= --small
 bench: $(READY)
-	$(BIN)/python -m pytest -m benchmark -s
+	$(BIN)/python -m tests.benchmarks.merge $(BENCH)
 
 $(READY): $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)

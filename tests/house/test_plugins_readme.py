@@ -10,9 +10,13 @@ import torch
 from emberge import Block, load_plugins, merge_blocks
 from emberge.plugins import Plugins
 
-from tests.house.sources import PLUGINS
+from tests.house.sources import PLUGINS, ROOT
 
 README = (PLUGINS / "README.md").read_text("utf-8")
+
+
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +26,17 @@ def installed() -> Plugins:
 
 @pytest.fixture
 def plugin_file(tmp_path: Path) -> Path:
-    (code,) = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    (code,) = python_blocks(README)
     (tmp_path / "mine.py").write_text(code)
     return tmp_path / "mine.py"
 
 
 def test_the_plugin_has_thirty_lines(plugin_file: Path) -> None:
     assert len(plugin_file.read_text().splitlines()) <= 30
+
+
+def test_the_projects_readme_shows_the_same_plugin(plugin_file: Path) -> None:
+    assert plugin_file.read_text() in python_blocks((ROOT / "README.md").read_text("utf-8"))
 
 
 def test_the_plugin_takes_the_median(plugin_file: Path) -> None:
