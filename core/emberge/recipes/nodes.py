@@ -1,0 +1,283 @@
+"""YAML 1.2 as nodes that know their `file:line`.
+
+PyYAML reads YAML 1.1, where `on` is true and `12:30` is 750. Only its scanner and composer are used here;
+what a plain word means is said by the core schema of YAML 1.2, with `<<` kept for merging anchors.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.composer import Composer
+from yaml.parser import Parser
+from yaml.reader import Reader, ReaderError
+from yaml.resolver import BaseResolver
+from yaml.scanner import Scanner
+
+from emberge.errors import Problem
+
+__all__ = ["Fields", "Items", "Node", "Scalar", "StepUse", "node_of", "plain", "read_yaml", "words"]
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One word, number, truth value or nothing, with its text as it was written."""
+
+    value: bool | int | float | str | None
+    text: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list."""
+
+    items: tuple[Node, ...]
+    where: str
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A mapping; `lines` says where each key stands."""
+
+    entries: Mapping[str, Node]
+    where: str
+    lines: Mapping[str, str] = field(default_factory=dict)
+
+    def line(self, key: str) -> str:
+        """Where a key stands."""
+        return self.lines.get(key, self.where)
+
+
+@dataclass(frozen=True)
+class StepUse:
+    """`$group`, `$group.checkpoints` or `$group+adapter`: what a step makes, its instance not chosen yet."""
+
+    group: str
+    part: str
+    rest: str
+    where: str
+
+    @property
+    def text(self) -> str:
+        """As it was written."""
+        return f"${self.group}{self.part}{self.rest}"
+
+
+Node = Scalar | Items | Fields | StepUse
+
+_TAG = "tag:yaml.org,2002:"
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_WORDS = {
+    "null": {"", "~", "null", "Null", "NULL"},
+    "bool": {"true", "True", "TRUE", "false", "False", "FALSE"},
+}
+
+
+class _Core(BaseResolver):
+    """What a plain scalar is in YAML 1.2's core schema."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
+        if kind is not yaml.ScalarNode or not implicit[0]:
+            return super().resolve(kind, value, implicit)  # type: ignore[no-any-return,no-untyped-call]
+        if value == "<<":
+            return _TAG + "merge"
+        for tag, known in _WORDS.items():
+            if value in known:
+                return _TAG + tag
+        if _INT.fullmatch(value):
+            return _TAG + "int"
+        return _TAG + ("float" if _FLOAT.fullmatch(value) else "str")
+
+
+class _Loader(Reader, Scanner, Parser, Composer, _Core):
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        Composer.__init__(self)
+        _Core.__init__(self)
+
+
+def read_yaml(
+    text: str, place: Callable[[int], str], problems: list[Problem], *, what: str = "the recipe"
+) -> Node | None:
+    """The one document of a text; faults are added to `problems`, and None is returned if it is broken.
+
+    `place` gives the words for a line number, which starts at 1.
+    """
+    try:
+        root = _Loader(text).get_single_node()
+        if root is None:
+            problems.append(Problem(f"{what} is empty", place(1)))
+            return None
+        return _Reading(place, problems).node(root)
+    except ReaderError as error:
+        line = text.count("\n", 0, int(error.position)) + 1
+        problems.append(Problem(f"YAML has no place for {error.character!r}", place(line)))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problems.append(Problem(_syntax(error), place(mark.line + 1 if mark else 1)))
+    except RecursionError:
+        problems.append(Problem(f"{what} is nested too deeply", place(1)))
+    return None
+
+
+def _syntax(error: yaml.MarkedYAMLError) -> str:
+    said = str(error.problem or error.context)
+    if r"'\t'" in said:
+        return "a tab stands here; indent with spaces"
+    context = f"{error.context}, " if error.context and error.problem else ""
+    return f"this is not YAML: {context}{said}"
+
+
+class _Reading:
+    """PyYAML's nodes become ours; nodes shared by an anchor stay shared."""
+
+    def __init__(self, place: Callable[[int], str], problems: list[Problem]) -> None:
+        self.place = place
+        self.problems = problems
+        self.done: dict[int, Node] = {}
+        self.open: set[int] = set()
+
+    def where(self, node: yaml.Node) -> str:
+        return self.place(node.start_mark.line + 1)
+
+    def fault(self, node: yaml.Node, message: str) -> None:
+        self.problems.append(Problem(message, self.where(node)))
+
+    def node(self, node: yaml.Node) -> Node:
+        key = id(node)
+        if key in self.open:
+            self.fault(node, "an anchor holds itself")
+            return Scalar(None, "", self.where(node))
+        if key not in self.done:
+            self.open.add(key)
+            self.done[key] = self._convert(node)
+            self.open.discard(key)
+        return self.done[key]
+
+    def _convert(self, node: yaml.Node) -> Node:
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if node.tag not in (_TAG + "seq", _TAG + "map"):
+            self.fault(node, f"the tag {node.tag} means nothing here")
+        if isinstance(node, yaml.SequenceNode):
+            return Items(tuple(self.node(item) for item in node.value), self.where(node))
+        return self._fields(node)
+
+    def _fields(self, node: yaml.Node) -> Fields:
+        entries: dict[str, Node] = {}
+        lines: dict[str, str] = {}
+        merged: list[Fields] = []
+        for key, value in node.value:
+            if key.tag == _TAG + "merge":
+                merged += self._merged(value)
+            elif not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "null":
+                self.fault(key, "a key must be a word")
+            elif key.value in entries:
+                self.fault(key, f"'{key.value}' is written twice, first at {lines[key.value]}")
+            else:
+                entries[key.value] = self.node(value)
+                lines[key.value] = self.where(key)
+        for other in merged:
+            for name in [n for n in other.entries if n not in entries]:
+                entries[name], lines[name] = other.entries[name], other.line(name)
+        return Fields(entries, self.where(node), lines)
+
+    def _merged(self, node: yaml.Node) -> Iterator[Fields]:
+        several = isinstance(node, yaml.SequenceNode)
+        for one in node.value if several else [node]:
+            converted = self.node(one)
+            if isinstance(converted, Fields):
+                yield converted
+            else:
+                self.fault(one, "`<<` takes a mapping, such as *anchor, or a list of them")
+
+    def _scalar(self, node: yaml.ScalarNode) -> Scalar:
+        kind = node.tag.removeprefix(_TAG)
+        convert = _CONVERT.get("str" if kind == "merge" else kind)
+        if convert is None:
+            self.fault(node, f"the tag {node.tag} means nothing here")
+            return Scalar(node.value, node.value, self.where(node))
+        try:
+            return Scalar(convert(node.value), node.value, self.where(node))
+        except ValueError:
+            self.fault(node, f"{node.value!r} is no {kind}")
+            return Scalar(None, node.value, self.where(node))
+
+
+def _bool(text: str) -> bool:
+    if text not in _WORDS["bool"]:
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _int(text: str) -> int:
+    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+
+
+def _float(text: str) -> float:
+    return float(text.replace(".inf", "inf").replace(".nan", "nan") if "." in text else text)
+
+
+_CONVERT: dict[str, Callable[[str], Any]] = {
+    "null": lambda _: None,
+    "bool": _bool,
+    "int": _int,
+    "float": lambda text: _float(text.lower()),
+    "str": str,
+}
+
+
+def plain(node: Node) -> Any:
+    """The node as plain Python data; a use of a step is its text."""
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, StepUse):
+        return node.text
+    if isinstance(node, Items):
+        return [plain(item) for item in node.items]
+    return {key: plain(value) for key, value in node.entries.items()}
+
+
+def node_of(value: Any, where: str) -> Node | None:
+    """Plain Python data as a node that stands at `where`; None for anything that YAML cannot say."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return Scalar(value, "null" if value is None else str(value), where)
+    if isinstance(value, Mapping):
+        entries = {str(key): node_of(inner, where) for key, inner in value.items()}
+        known = {key: inner for key, inner in entries.items() if inner is not None}
+        return Fields(known, where) if len(known) == len(entries) else None
+    if isinstance(value, Sequence):
+        items = [node_of(inner, where) for inner in value]
+        found = tuple(item for item in items if item is not None)
+        return Items(found, where) if len(found) == len(items) else None
+    return None
+
+
+def words(node: Node) -> str:
+    """A node in a few words, for messages: "the number 5", "the text 'five'", "a list"."""
+    if isinstance(node, Items):
+        return "a list"
+    if isinstance(node, Fields):
+        return "a mapping"
+    if isinstance(node, StepUse):
+        return f"the step {node.text}"
+    if node.value is None:
+        return "nothing"
+    if isinstance(node.value, bool):
+        return node.text.lower()
+    if isinstance(node.value, str):
+        shown = node.value if len(node.value) <= 60 else node.value[:57] + "…"
+        return f"the text {shown!r}"
+    return "NaN" if math.isnan(node.value) else f"the number {node.text}"
