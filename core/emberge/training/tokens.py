@@ -19,7 +19,7 @@ from emberge.contracts.backbone import TokenisedText
 if TYPE_CHECKING:
     from emberge.contracts.backbone import Encoder
 
-__all__ = ["Ragged", "TokenCache", "kept_folder"]
+__all__ = ["TEXTS_AT_ONCE", "Ragged", "RaggedWriter", "TokenCache", "kept_folder"]
 
 # Texts handed to the tokenizer at once: enough for its threads, little enough for memory.
 TEXTS_AT_ONCE = 4096
@@ -55,40 +55,38 @@ class Ragged:
         return cls(ids, np.concatenate([[0], np.cumsum(lengths)]), prompts)
 
     @classmethod
-    def tokenised(
-        cls, encoder: Encoder, texts: Sequence[str], prompt: str, max_length: int | None
-    ) -> Ragged:
-        """Tokenise texts, some thousands at a time."""
-        parts = [
-            cls.of(encoder.tokenise(texts[i : i + TEXTS_AT_ONCE], prompt=prompt, max_length=max_length))
-            for i in range(0, len(texts), TEXTS_AT_ONCE)
-        ]
-        return cls.joined(parts) if parts else cls.of([])
+    def load(cls, folder: Path) -> Ragged:
+        """Map what a RaggedWriter wrote into memory."""
+        path = folder / "ids.bin"
+        empty = path.stat().st_size == 0
+        ids = np.zeros(0, np.int32) if empty else np.memmap(path, np.int32, mode="r")
+        return cls(ids, np.load(folder / "offsets.npy"), np.load(folder / "prompts.npy"))
 
-    @classmethod
-    def joined(cls, parts: Sequence[Ragged]) -> Ragged:
-        """Several, one behind another."""
-        lengths = np.concatenate([p.lengths for p in parts])
-        return cls(
-            np.concatenate([p.ids for p in parts]),
-            np.concatenate([[0], np.cumsum(lengths)]),
-            np.concatenate([p.prompts for p in parts]),
+
+class RaggedWriter:
+    """Writes token ids as they come, so that a large dataset's never lie in memory at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = (folder / "ids.bin").open("wb")
+        self._lengths: list[NDArray[np.int64]] = []
+        self._prompts: list[NDArray[np.int32]] = []
+
+    def add(self, texts: Sequence[TokenisedText]) -> None:
+        """Append texts."""
+        part = Ragged.of(texts)
+        part.ids.tofile(self._file)
+        self._lengths.append(part.lengths)
+        self._prompts.append(part.prompts)
+
+    def close(self) -> None:
+        """Write what finds the texts again."""
+        self._file.close()
+        lengths = np.concatenate([np.zeros(1, np.int64), *self._lengths])
+        np.save(self._folder / "offsets.npy", np.cumsum(lengths))
+        np.save(
+            self._folder / "prompts.npy", np.concatenate([np.zeros(0, np.int32), *self._prompts])
         )
-
-    def save(self, folder: Path, name: str) -> None:
-        """Write three arrays under a name."""
-        np.save(folder / f"{name}.ids.npy", self.ids)
-        np.save(folder / f"{name}.offsets.npy", self.offsets)
-        np.save(folder / f"{name}.prompts.npy", self.prompts)
-
-    @classmethod
-    def load(cls, folder: Path, name: str) -> Ragged:
-        """Map what `save` wrote into memory."""
-        ids, offsets, prompts = (
-            np.load(folder / f"{name}.{part}.npy", mmap_mode="r")
-            for part in ("ids", "offsets", "prompts")
-        )
-        return cls(ids, offsets, prompts)
 
 
 def kept_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
@@ -137,7 +135,7 @@ class TokenCache:
         for path in sorted(self.folder.iterdir()):
             if path.name.startswith(".") or path.name in self._segments:
                 continue
-            self._segments[path.name] = Ragged.load(path, "texts")
+            self._segments[path.name] = Ragged.load(path)
             keys = np.load(path / "keys.npy").tobytes()
             for i in range(0, len(keys), 16):
                 self._places.setdefault(keys[i : i + 16], (path.name, i // 16))
@@ -157,8 +155,16 @@ class TokenCache:
         name = hashlib.blake2b(b"".join(missing), digest_size=16).hexdigest()
 
         def fill(folder: Path) -> None:
-            made = Ragged.tokenised(self._encoder, list(missing.values()), self._prompt, self._max_length)
-            made.save(folder, "texts")
+            writer, texts = RaggedWriter(folder), list(missing.values())
+            for start in range(0, len(texts), TEXTS_AT_ONCE):
+                writer.add(
+                    self._encoder.tokenise(
+                        texts[start : start + TEXTS_AT_ONCE],
+                        prompt=self._prompt,
+                        max_length=self._max_length,
+                    )
+                )
+            writer.close()
             np.save(folder / "keys.npy", np.frombuffer(b"".join(missing), np.uint8))
 
         kept_folder(self.folder / name, fill)

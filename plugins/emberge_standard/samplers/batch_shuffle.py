@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import Batch, DataError, DatasetInfo, Part, PerDataset, Pool, Sampler, shuffled, stable_seed
+from emberge import (
+    Batch,
+    DataError,
+    DatasetInfo,
+    Part,
+    PerDataset,
+    Pool,
+    Sampler,
+    shuffled,
+    stable_seed,
+)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,0 +1,216 @@
+"""A dataset as numbers: which token sequences a row holds, with scores and labels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emberge.contracts.dataset import Dataset, DatasetInfo, Example
+from emberge.errors import DataError
+from emberge.training.tokens import TEXTS_AT_ONCE, Ragged, RaggedWriter, kept_folder
+
+if TYPE_CHECKING:
+    from emberge.contracts.backbone import Encoder
+
+__all__ = ["ExampleTable", "Side", "build_table", "sides"]
+
+VERSION = 1
+ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
+
+
+@dataclass(frozen=True)
+class Side:
+    """How the texts of one side of a pair are tokenised."""
+
+    prompt: str
+    max_length: int | None
+
+
+def sides(
+    dataset: Dataset, encoder: Encoder, query_length: int | None, document_length: int | None
+) -> tuple[Side, Side]:
+    """The anchor's side and that of positives and negatives.
+
+    The dataset's prompt comes before anchors, and before everything if it is symmetric; without one the
+    model's own prompts are taken.
+    """
+    own = encoder.prompts
+    query = dataset.prompt or own.get("query", "")
+    document = own.get("document", own.get("passage", ""))
+    return Side(query, query_length), Side(
+        query if dataset.symmetric else document, document_length
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleTable:
+    """Rows of a dataset; row r owns entries starts[r] to starts[r + 1]: anchor, positives, negatives.
+
+    `entries` index `sequences`, which holds each text once for each side; `positives` counts them per row;
+    `scores` [entries] are NaN where a file gives none; `labels` are -1 without one; `text_ids` [sequences] are
+    equal for equal texts.
+    """
+
+    info: DatasetInfo
+    starts: NDArray[np.int64]
+    entries: NDArray[np.int32]
+    positives: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    text_ids: NDArray[np.int64]
+    sequences: Ragged
+
+    @property
+    def negatives(self) -> NDArray[np.int64]:
+        """Negatives per row."""
+        return np.diff(self.starts) - 1 - self.positives
+
+    def require(self, needs: frozenset[str], rows: Sequence[int], loss: str, in_batch: bool) -> None:
+        """Refuse rows that lack what a loss reads.
+
+        Raises:
+            DataError: naming dataset, row, and what to do.
+        """
+        taken = np.asarray(rows, dtype=np.int64)
+        for need in sorted(needs):
+            bad = self._lacking(need, taken, in_batch)
+            if len(bad):
+                raise DataError(
+                    f"dataset '{self.info.name}': row {int(bad[0]) + 1} has no {_WORDS[need]}, which loss "
+                    f"'{loss}' needs ({len(bad)} of {len(taken)} rows); {_FIXES[need]}"
+                )
+
+    def _lacking(self, need: str, rows: NDArray[np.int64], in_batch: bool) -> NDArray[np.int64]:
+        if need == "negative" or (need == "contrast" and not in_batch):
+            return rows[self.negatives[rows] == 0]
+        if need == "label":
+            return rows[self.labels[rows] < 0]
+        if need == "positive_score":
+            # Scores come for all positives of a row or for none.
+            return rows[np.isnan(self.scores[self.starts[rows] + 1])]
+        return rows[:0]
+
+
+_WORDS = {
+    "negative": "negative",
+    "contrast": "negative of its own",
+    "label": "label",
+    "positive_score": "score",
+}
+_FIXES = {
+    "negative": "add hard negatives or choose another loss",
+    "contrast": "add hard negatives, or take other rows' texts with negatives: in_batch",
+    "label": "name the column, or choose another loss",
+    "positive_score": "name the score column, or choose another loss for this task",
+}
+
+
+def build_table(
+    dataset: Dataset,
+    encoder: Encoder,
+    both: tuple[Side, Side],
+    store: Path,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExampleTable:
+    """The table of a dataset, made once and then found in `store` by content.
+
+    Raises:
+        DataError: for a row without a positive.
+    """
+    key = f"{VERSION}\x1f{dataset.fingerprint}\x1f{encoder.tokenizer_fingerprint}\x1f{both}"
+    folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
+    kept_folder(folder, lambda side: _Builder(encoder, both, side).write(dataset, progress))
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+    return ExampleTable(dataset.info, sequences=Ragged.load(folder), **arrays)
+
+
+class _Builder:
+    """Reads a dataset once, row by row, and writes its table."""
+
+    def __init__(self, encoder: Encoder, both: tuple[Side, Side], folder: Path) -> None:
+        self._encoder = encoder
+        self._both = both
+        self._folder = folder
+        self._writer = RaggedWriter(folder)
+        self._places: dict[tuple[Side, bytes], int] = {}
+        self._texts: dict[bytes, int] = {}
+        self._labels: dict[str, int] = {}
+        self._waiting: dict[Side, list[tuple[int, str]]] = {}
+        self._count = 0
+        self._text_ids: list[int] = []
+        self._order: list[NDArray[np.int64]] = []
+
+    def write(self, dataset: Dataset, progress: Callable[[int, int], None] | None) -> None:
+        """Fill the folder."""
+        entries: list[int] = []
+        scores: list[float] = []
+        starts, positives, labels = [0], [], []
+        for row in range(len(dataset)):
+            example = dataset[row]
+            if not example.positives:
+                raise DataError(f"dataset '{dataset.info.name}': row {row + 1} has no positive")
+            entries += self._entries(example)
+            scores += _scores(example)
+            starts.append(len(entries))
+            positives.append(len(example.positives))
+            labels.append(self._label(example.label))
+            if progress is not None and row % 1000 == 999:
+                progress(row + 1, len(dataset))
+        self._flush()
+        self._writer.close()
+        # Sequences were written side by side, not in the order of their numbers.
+        order = np.concatenate([np.zeros(0, np.int64), *self._order])
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        arrays = {
+            "starts": np.asarray(starts, np.int64),
+            "entries": place[np.asarray(entries, np.int64)].astype(np.int32),
+            "positives": np.asarray(positives, np.int32),
+            "scores": np.asarray(scores, np.float32),
+            "labels": np.asarray(labels, np.int64),
+            "text_ids": np.asarray(self._text_ids, np.int64)[order],
+        }
+        for name, array in arrays.items():
+            np.save(self._folder / f"{name}.npy", array)
+
+    def _entries(self, example: Example) -> list[int]:
+        query, document = self._both
+        texts = (*example.positives, *example.negatives)
+        return [self._place(query, example.anchor), *(self._place(document, t) for t in texts)]
+
+    def _place(self, side: Side, text: str) -> int:
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        key = (side, digest)
+        if key not in self._places:
+            self._places[key] = self._count
+            self._text_ids.append(self._texts.setdefault(digest, len(self._texts)))
+            self._waiting.setdefault(side, []).append((self._count, text))
+            self._count += 1
+            if len(self._waiting[side]) >= TEXTS_AT_ONCE:
+                self._flush()
+        return self._places[key]
+
+    def _flush(self) -> None:
+        for side, waiting in self._waiting.items():
+            texts = [text for _, text in waiting]
+            self._writer.add(
+                self._encoder.tokenise(texts, prompt=side.prompt, max_length=side.max_length)
+            )
+            self._order.append(np.asarray([number for number, _ in waiting], np.int64))
+        self._waiting.clear()
+
+    def _label(self, label: str | None) -> int:
+        return -1 if label is None else self._labels.setdefault(label, len(self._labels))
+
+
+def _scores(example: Example) -> list[float]:
+    nan = float("nan")
+    first = example.positive_scores or (nan,) * len(example.positives)
+    second = example.negative_scores or (nan,) * len(example.negatives)
+    return [nan, *first, *second]
