@@ -35,7 +35,8 @@ ROOMS: dict[str, set[str]] = {
     "training": LEAVES | {"data"},
     "recipes": LEAVES | RUNNERS | {"hookspecs", "plugins"},
     "testing": LEAVES | RUNNERS,
-    "cli": LEAVES | RUNNERS | {"plugins", "recipes"},
+    "verbs": LEAVES | RUNNERS | {"plugins", "recipes"},
+    "cli": {"errors", "verbs"},
     "__main__": {"cli"},
 }
 # `Block.uniform` reaches for its arithmetic when it is called, because a contract imports no torch.

@@ -65,7 +65,7 @@ def test_the_examples_own_tests_pass() -> None:
 @pytest.fixture(scope="module")
 def acme(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository as `emberge new-plugin acme` writes it."""
-    return write_plugin("acme", tmp_path_factory.mktemp("repository"))
+    return write_plugin("acme", tmp_path_factory.mktemp("repository") / "emberge-acme")
 
 
 @pytest.fixture(scope="module")

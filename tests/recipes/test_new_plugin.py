@@ -25,12 +25,12 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def test_the_example_is_what_a_new_plugin_looks_like(tmp_path: Path) -> None:
-    assert contents(write_plugin("acme", tmp_path)) == contents(EXAMPLE)
+    assert contents(write_plugin("acme", tmp_path / "new")) == contents(EXAMPLE)
 
 
 def test_a_new_plugin_bears_its_own_name_everywhere(tmp_path: Path) -> None:
-    folder = write_plugin("my_bags", tmp_path)
-    assert folder == tmp_path / "emberge-my-bags"
+    folder = write_plugin("my_bags", tmp_path / "src" / "bags")
+    assert folder == tmp_path / "src" / "bags"
     files = contents(folder)
     assert not [name for name, text in files.items() if "acme" in (name + text).lower()]
     project = tomllib.loads(files["pyproject.toml"])
@@ -41,7 +41,7 @@ def test_a_new_plugin_bears_its_own_name_everywhere(tmp_path: Path) -> None:
 
 
 def test_a_new_plugin_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(write_plugin("fresh", tmp_path))
+    monkeypatch.syspath_prepend(write_plugin("fresh", tmp_path / "new"))
     plugins = Plugins()
     plugins.register(importlib.import_module("emberge_fresh"), "fresh")
     assert {c.full_name for c in plugins.components} == {"fresh:keep_norm", "fresh:uniformity"}
@@ -66,7 +66,7 @@ def test_a_new_plugin_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 )
 def test_a_name_that_cannot_be_is_refused(name: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=why) as caught:
-        write_plugin(name, tmp_path)
+        write_plugin(name, tmp_path / "new")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -75,14 +75,14 @@ def test_what_stands_already_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "emberge-bags").mkdir()
     (tmp_path / "emberge-bags" / "mine.txt").write_text("mine")
     with pytest.raises(RecipeError, match="emberge-bags stands already"):
-        write_plugin("bags", tmp_path)
+        write_plugin("bags", tmp_path / "emberge-bags")
     assert contents(tmp_path / "emberge-bags") == {"mine.txt": "mine"}
 
 
 def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RecipeError, match="emberge-bags cannot be written: Not a directory"):
-        write_plugin("bags", tmp_path / "file")
+    with pytest.raises(RecipeError, match="bags cannot be written: Not a directory"):
+        write_plugin("bags", tmp_path / "file" / "bags")
 
 
 def test_what_a_test_run_leaves_in_the_example_is_not_copied(
@@ -99,4 +99,4 @@ def test_what_a_test_run_leaves_in_the_example_is_not_copied(
         (used / left).parent.mkdir(parents=True, exist_ok=True)
         (used / left).write_bytes(b"\xff")
     monkeypatch.setattr(new_plugin, "_example", lambda: used)
-    assert contents(write_plugin("acme", tmp_path)) == contents(EXAMPLE)
+    assert contents(write_plugin("acme", tmp_path / "new")) == contents(EXAMPLE)

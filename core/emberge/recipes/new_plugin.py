@@ -21,19 +21,19 @@ _SKIPPED = {"build", "dist"}
 
 
 def write_plugin(name: str, folder: Path) -> Path:
-    """Write a plugin's repository into `folder / "emberge-<name>"` and return that path.
+    """Write a plugin's repository as `folder`, which must not exist yet, and return it.
 
     `name` is how recipes will call the plugin (`name:component`). The repository holds a package
-    `emberge_<name>` with one merge strategy and one loss, their tests, a README and a pyproject.
+    `emberge_<name>` with one merge strategy and one loss, their tests, a recipe, a README and a pyproject.
 
     Raises:
-        RecipeError: for a name that cannot be a plugin's, or a repository that stands already.
+        RecipeError: for a name that cannot be a plugin's, or a folder that stands already.
         PluginError: when this installation of emberge lacks the example.
     """
     _hold_to_rules(name)
-    target = Path(folder) / f"emberge-{name.replace('_', '-')}"
+    target = Path(folder)
     if target.exists() or target.is_symlink():
-        raise RecipeError(f"{target} stands already; choose another name or remove it first")
+        raise RecipeError(f"{target} stands already; choose another place or remove it first")
     source = _example()
     unfinished = target.with_name(f".{target.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
