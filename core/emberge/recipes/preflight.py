@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,6 +85,7 @@ class _Lookup:
     def __post_init__(self) -> None:
         self.steps = {step.id: step for step in self.recipe.steps}
         self._seen: dict[tuple[str, Path], Path | Problem] = {}
+        self._look_for_all()
 
     @cached_property
     def readers(self) -> tuple[Reader, ...]:
@@ -95,6 +97,16 @@ class _Lookup:
         if key not in self._seen:
             self._seen[key] = self._look(reference)
         return self._seen[key]
+
+    def _look_for_all(self) -> None:
+        """Ask for all models outside at once: a silent network then costs one wait and not one each."""
+        named = [r for step in self.recipe.steps for r in references(step.step)]
+        outside = {
+            (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
+        }
+        with ThreadPoolExecutor(max_workers=8) as threads:
+            found = threads.map(self._look, outside.values())
+            self._seen.update(zip(outside, found, strict=True))
 
     def _look(self, reference: ModelRef) -> Path | Problem:
         if not self.deep and not is_folder(reference.main) and ":" not in reference.main:

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Artifact, Machine, Rehearsal
+from emberge.contracts.step import Artifact, Machine, ModelRef, Rehearsal
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError, PluginError, RequirementError
 from emberge.plugins import Plugins
 from emberge.recipes.fingerprint import HashCache, plain, stable_hash
 from emberge.recipes.lock import hold
 from emberge.recipes.out import ARTIFACT, OutFolder, read_artifact
-from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.record import Record
 from emberge.recipes.results import Result, Results
 from emberge.recipes.workspace import (
@@ -97,6 +97,7 @@ class _Run:
         self.blocked: set[str] = set()
 
     def everything(self, quiet: bool) -> Mapping[str, Path]:
+        self._fetch_models()
         self.record.run_started(self.recipe.path, quiet)
         try:
             for step in self.recipe.steps:
@@ -107,6 +108,14 @@ class _Run:
             raise
         self._end(None)
         return {step.id: self.place.link(step.id) for step in self.recipe.steps}
+
+    def _fetch_models(self) -> None:
+        """Download what is to be downloaded before the run is shown; the step says what went wrong."""
+        for step in self.recipe.steps:
+            for reference in references(step.step):
+                if isinstance(reference, ModelRef) and reference.step is None:
+                    with contextlib.suppress(EmbergeError):
+                        self.around.results.model(reference)
 
     def _one(self, step: RecipeStep) -> None:
         missing = [name for name in step.needs if name in self.failed or name in self.blocked]

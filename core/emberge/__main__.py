@@ -1,0 +1,9 @@
+"""`python -m emberge` is the command `emberge`."""
+
+from __future__ import annotations
+
+import sys
+
+from emberge.cli import main
+
+sys.exit(main())

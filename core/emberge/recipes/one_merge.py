@@ -1,0 +1,124 @@
+"""A merge of one command line: a recipe of one step whose result is the folder asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge.contracts.step import Machine
+from emberge.errors import RecipeError
+from emberge.plugins import Plugins
+from emberge.recipes.grammar import parse_recipe
+from emberge.recipes.models import is_folder
+from emberge.recipes.preflight import Report, check_recipe
+from emberge.recipes.recipe import Recipe
+from emberge.recipes.run import run_recipe
+
+__all__ = ["OneMerge", "run_one_merge"]
+
+STEP = "merged"
+
+
+@dataclass(frozen=True)
+class OneMerge:
+    """What `emberge merge` was asked for. `options` are `name=value` of the strategy, values as in YAML."""
+
+    models: Sequence[str]
+    strategy: str
+    base: str | None = None
+    weights: Sequence[float] = ()
+    options: Sequence[str] = ()
+    dtype: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The recipe.
+
+        Raises:
+            RecipeError: for another number of weights than models, or an option without a value.
+        """
+        if self.weights and len(self.weights) != len(self.models):
+            raise RecipeError(
+                f"{len(self.weights)} weights for {len(self.models)} models; give one each, or none"
+            )
+        weights: Sequence[float | None] = self.weights or [None] * len(self.models)
+        pairs = zip(self.models, weights, strict=True)
+        lines = ["steps:", f"  {STEP}:", "    merge:", "      models:"]
+        lines += [f"        - {_model(model, weight)}" for model, weight in pairs]
+        if self.base is not None:
+            lines.append(f"      base: {_named(self.base)}")
+        if self.dtype is not None:
+            lines.append(f"      dtype: {self.dtype}")
+        options = [_option(option) for option in self.options]
+        if not options:
+            return "\n".join([*lines, f"      strategy: {self.strategy}", ""])
+        lines += ["      strategy:", f"        {self.strategy}:"]
+        return "\n".join([*lines, *(f"          {option}" for option in options), ""])
+
+    def recipe(self, plugins: Plugins) -> Recipe:
+        """The recipe, read; folders are relative to the one we are in.
+
+        Raises:
+            RecipeError: for whatever is wrong with it.
+        """
+        return parse_recipe(self.text, plugins, path=Path("command line"))
+
+
+def run_one_merge(
+    merge: OneMerge,
+    out: Path,
+    plugins: Plugins,
+    *,
+    machine: Machine | None = None,
+    quiet: bool = False,
+    tell: Callable[[Report], None] = Report.raise_errors,
+) -> None:
+    """Check the merge, do it, and publish the model as the folder `out` by one rename.
+
+    The work is done in a hidden folder beside `out`, which stays only after a kill, for the same command
+    to go on from. `tell` hears what the check found, and stops the merge by raising.
+
+    Raises:
+        RecipeError: when `out` exists, or the check finds an error.
+    """
+    if (out.is_dir() and any(out.iterdir())) or out.is_file():
+        raise RecipeError(f"{out} exists already; remove it or choose another --out")
+    recipe = merge.recipe(plugins)
+    tell(check_recipe(recipe, plugins))
+    beside = out.parent / f".{out.name}.merging"
+    try:
+        results = run_recipe(recipe, beside, plugins, machine=machine, quiet=quiet)
+        if out.is_dir():
+            out.rmdir()
+        os.rename(results[STEP].resolve(), out)
+    except Exception:
+        _forget(beside)
+        raise
+    _forget(beside)
+
+
+def _forget(beside: Path) -> None:
+    shutil.rmtree(beside, ignore_errors=True)
+
+
+def _model(model: str, weight: float | None) -> str:
+    named = _named(model)
+    return named if weight is None else f"{{model: {named}, weight: {weight!r}}}"
+
+
+def _named(model: str) -> str:
+    """A model as a recipe names it: on a command line a bare name that is a folder means the folder."""
+    if not is_folder(model) and Path(model).is_dir():
+        model = f"./{model}"
+    return json.dumps(model.replace("$", "$$"), ensure_ascii=False)
+
+
+def _option(option: str) -> str:
+    name, equals, value = option.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise RecipeError(f"--set {option}: write it as option=value")
+    return f"{name.strip()}: {value.strip()}"

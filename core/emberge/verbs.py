@@ -1,0 +1,267 @@
+"""What each verb of the command line does: one call, and how its outcome is shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberge.errors import EmbergeError, Problem, RecipeError, suggest
+
+if TYPE_CHECKING:
+    from emberge.contracts.step import Machine
+    from emberge.plugins import Plugins
+    from emberge.recipes.preflight import Report
+    from emberge.recipes.recipe import Recipe
+
+__all__ = [
+    "check",
+    "list",
+    "merge",
+    "new_plugin",
+    "recipes",
+    "rehearse",
+    "run",
+    "safetensors",
+    "schema",
+    "show",
+    "status",
+]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check a recipe, run it, and say where each result stands."""
+    from emberge.recipes.preflight import check_recipe
+    from emberge.recipes.run import run_recipe
+
+    plugins = _plugins(options)
+    recipe = _recipe(options, plugins)
+    machine = _machine(options)
+    _hold_to_check(check_recipe(recipe, plugins), options.quiet)
+    try:
+        run_recipe(recipe, options.out, plugins, machine=machine, quiet=options.quiet)
+    finally:
+        _show_results(options.out, recipe)
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Show everything that a recipe's headers, configs and data heads can tell."""
+    from emberge.recipes.preflight import check_recipe
+
+    plugins = _plugins(options)
+    recipe = _recipe(options, plugins)
+    report = check_recipe(recipe, plugins, deep=not options.offline)
+    for note in report.notes:
+        print(f"{note.step}: {note.title}")
+        print("".join(f"  {line}\n" for line in note.lines), end="")
+    _show_problems(report.of("unseen"), "not seen")
+    _show_problems(report.of("warning"), "warning")
+    report.raise_errors()
+    count = len(recipe.steps)
+    print(f"nothing wrong was found in {count} step{'s' if count != 1 else ''}")
+    return 0
+
+
+def rehearse(options: argparse.Namespace) -> int:
+    """Run a recipe on very little and say what happened in each step."""
+    from emberge.recipes.preflight import check_recipe
+    from emberge.recipes.rehearse import rehearse as rehearse_recipe
+
+    plugins = _plugins(options)
+    recipe = _recipe(options, plugins)
+    _hold_to_check(check_recipe(recipe, plugins), options.quiet)
+    steps, error = rehearse_recipe(
+        recipe, plugins, options.out, machine=_machine(options), quiet=options.quiet
+    )
+    for step in steps:
+        print(f"{step.id}: {step.line}")
+        print("".join(f"  warning: {warning}\n" for warning in step.warnings), end="")
+    if error is not None:
+        raise error
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    """Say what is done in an OUT and what is left."""
+    from emberge.recipes.status import status as status_of
+
+    print("\n".join(status_of(options.out).lines))
+    return 0
+
+
+def merge(options: argparse.Namespace) -> int:
+    """Merge models into one folder."""
+    from emberge.recipes.one_merge import OneMerge, run_one_merge
+
+    wanted = OneMerge(
+        models=options.models,
+        strategy=options.strategy,
+        base=options.base,
+        weights=_weights(options.weight),
+        options=options.overrides,
+        dtype=options.dtype,
+    )
+    plugins, machine = _plugins(options), _machine(options)
+    run_one_merge(
+        wanted,
+        options.out,
+        plugins,
+        machine=machine,
+        quiet=options.quiet,
+        tell=lambda report: _hold_to_check(report, options.quiet),
+    )
+    print(f"merged: {options.out}")
+    return 0
+
+
+def list(options: argparse.Namespace) -> int:  # noqa: A001 — the verb's name
+    """List components."""
+    from emberge.plugins import KINDS
+    from emberge.recipes.describe import list_components
+
+    plugins = _plugins(options)
+    if options.kind is not None:
+        if options.kind not in KINDS:
+            hint = suggest(options.kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
+            raise RecipeError(f"there is no kind '{options.kind}'{hint}")
+        plugins.components = [c for c in plugins.components if c.kind == options.kind]
+    _print(list_components(plugins, options.json))
+    return 0
+
+
+def show(options: argparse.Namespace) -> int:
+    """Describe a component."""
+    from emberge.recipes.describe import describe_component
+
+    _print(describe_component(_plugins(options), options.component))
+    return 0
+
+
+def recipes(options: argparse.Namespace) -> int:
+    """List the shipped recipes, or print one."""
+    from emberge.recipes.describe import shipped_recipes
+
+    shipped = shipped_recipes()
+    if options.name is not None:
+        if options.name not in shipped:
+            hint = suggest(options.name, shipped)
+            raise RecipeError(f"no recipe '{options.name}' comes with emberge{hint}")
+        _print(shipped[options.name].path.read_text(encoding="utf-8"))
+        return 0
+    width = max((len(name) for name in shipped), default=0)
+    for name, recipe in sorted(shipped.items()):
+        print(f"{name:<{width}}  {recipe.description.partition(chr(10))[0]}")
+    return 0
+
+
+def schema(options: argparse.Namespace) -> int:
+    """Print the JSON Schema of recipes."""
+    from emberge.recipes.schema import recipe_schema
+
+    _print(json.dumps(recipe_schema(_plugins(options)), indent=2, ensure_ascii=False))
+    return 0
+
+
+def new_plugin(options: argparse.Namespace) -> int:
+    """Write the repository of a new plugin."""
+    from emberge.recipes.new_plugin import write_plugin
+
+    folder = write_plugin(options.name, options.out or Path(f"emberge-{options.name}"))
+    print(f"written: {folder}; its README says how to go on")
+    return 0
+
+
+def safetensors(options: argparse.Namespace) -> int:
+    """Convert pickled weights."""
+    from emberge.merging.convert import convert_pickles
+
+    for path in convert_pickles(options.folder):
+        print(f"written: {path}")
+    return 0
+
+
+def _plugins(options: argparse.Namespace) -> Plugins:
+    from emberge.plugins import load_plugins
+
+    return load_plugins(options.plugin or ())
+
+
+def _recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
+    """A recipe by its file or, when there is no such file, by its shipped name."""
+    import dataclasses
+
+    from emberge.recipes.describe import shipped_recipes
+    from emberge.recipes.grammar import load_recipe
+
+    path = Path(options.recipe)
+    if not path.is_file():
+        shipped = shipped_recipes()
+        if options.recipe not in shipped:
+            raise RecipeError(_no_recipe(path, shipped))
+        path = shipped[options.recipe].path
+    recipe = load_recipe(path, plugins, options.overrides)
+    return dataclasses.replace(recipe, overrides=tuple(options.overrides))
+
+
+def _no_recipe(path: Path, shipped: Iterable[str]) -> str:
+    if path.is_dir():
+        return f"{path} is a folder; name the recipe file in it"
+    beside = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
+    hint = suggest(str(path), [*shipped, *map(str, beside)])
+    return f"{path}: there is no such file, nor a shipped recipe of this name{hint}"
+
+
+def _machine(options: argparse.Namespace) -> Machine:
+    from emberge.devices import find_machine
+
+    return find_machine(options.devices, options.workers, options.memory)
+
+
+def _weights(given: Iterable[str]) -> tuple[float, ...]:
+    words = [word for text in given for word in text.split(",")]
+    try:
+        return tuple(float(word) for word in words)
+    except ValueError:
+        raise RecipeError(f"--weight {','.join(words)}: weights are numbers: 0.5,0.3") from None
+
+
+def _hold_to_check(report: Report, quiet: bool) -> None:
+    """Stop before any work when something is wrong; else show what is only doubtful."""
+    report.raise_errors()
+    if not quiet:
+        _show_problems(report.of("unseen"), "not seen")
+        _show_problems(report.of("warning"), "warning")
+
+
+def _show_problems(problems: Iterable[Problem], label: str) -> None:
+    for problem in problems:
+        print(f"{label}: {problem}", file=sys.stderr)
+
+
+def _show_results(out: Path, recipe: Recipe) -> None:
+    from emberge.recipes.out import OutFolder, read_artifact
+    from emberge.recipes.status import status as status_of
+
+    try:
+        done = {step.id for step in status_of(out).steps if step.state == "done"}
+    except EmbergeError:
+        return  # it ended before it began
+    place = OutFolder(out)
+    for step in recipe.steps:
+        link = place.link(step.id)
+        artifact = read_artifact(link) if step.id in done else None
+        if artifact is None:
+            continue
+        table = link / str(artifact.details.get("table") or "")
+        if table.is_file():
+            print(f"\n{table.read_text(encoding='utf-8').strip()}\n")
+        print(f"{step.id}: {link}")
+
+
+def _print(text: str) -> None:
+    if text:
+        print(text.rstrip("\n"))
