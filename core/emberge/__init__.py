@@ -23,14 +23,18 @@ from emberge.contracts.dataset import (
 from emberge.contracts.evaluator import Evaluator, TaskInfo, TaskScore, Units
 from emberge.contracts.loss import Embeddings, Loss, TokenLoss
 from emberge.contracts.merge import (
+    BasePolicy,
     Block,
+    ChainSpec,
     Measures,
     MergeStrategy,
     MergeTransform,
     Options,
     Rule,
+    Scope,
     Stage,
     Stats,
+    WeightRole,
     chain,
     merge_blocks,
 )
@@ -39,6 +43,7 @@ from emberge.contracts.sampler import Batch, Negatives, Part, Pool, Rows, Sample
 from emberge.contracts.schedule import Filtered, PerModel, PerTensor
 from emberge.contracts.step import (
     Artifact,
+    ArtifactKind,
     DataRef,
     FileRef,
     Machine,
@@ -95,7 +100,7 @@ if TYPE_CHECKING:
     from emberge.merging.reader import TensorReader
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
     from emberge.plugins import Plugins, load_plugins
-    from emberge.recipes.fingerprint import model_fingerprint
+    from emberge.recipes.fingerprint import HashCache, model_fingerprint
     from emberge.recipes.grammar import load_recipe, parse_recipe
     from emberge.recipes.out import OutFolder, read_artifact
     from emberge.recipes.preflight import check_recipe
@@ -132,6 +137,7 @@ _LAZY = {
     "check_entries": "emberge.data.datasets",
     "CheckedData": "emberge.data.datasets",
     "first_examples": "emberge.data.datasets",
+    "HashCache": "emberge.recipes.fingerprint",
     "model_fingerprint": "emberge.recipes.fingerprint",
     "OutFolder": "emberge.recipes.out",
     "read_artifact": "emberge.recipes.out",
@@ -146,11 +152,14 @@ __version__ = "0.1.0"
 __all__ = [
     "TASK_KINDS",
     "Artifact",
+    "ArtifactKind",
     "Backbone",
     "BadRow",
+    "BasePolicy",
     "Batch",
     "Block",
     "Catalogue",
+    "ChainSpec",
     "CheckedData",
     "Checkpoint",
     "CheckpointError",
@@ -176,6 +185,7 @@ __all__ = [
     "Filtered",
     "FitOptions",
     "FitResult",
+    "HashCache",
     "Loss",
     "Machine",
     "Measures",
@@ -208,6 +218,7 @@ __all__ = [
     "Rows",
     "Rule",
     "Sampler",
+    "Scope",
     "Stage",
     "Stats",
     "Step",
@@ -222,6 +233,7 @@ __all__ = [
     "TokenLoss",
     "TokenisedText",
     "Units",
+    "WeightRole",
     "Workspace",
     "__version__",
     "canonical_names",
