@@ -1,0 +1,46 @@
+"""The example scripts run as they stand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.house.commands import python
+from tests.house.sources import EXAMPLES
+
+
+def test_merge_two_folders(berts: list[Path], tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+    from sentence_transformers import SentenceTransformer
+
+    script = str(EXAMPLES / "merge_two_folders.py")
+    done = python(script, str(berts[0]), str(berts[1]), "merged", "0.25", cwd=tmp_path)
+    merged = load_file(tmp_path / "merged" / "model.safetensors")
+    assert f"{len(merged)} tensors were merged into merged" in done.stdout
+    one, two = (load_file(folder / "model.safetensors") for folder in berts[:2])
+    name = "encoder.layer.1.output.dense.weight"
+    to_one, to_two = ((merged[name] - parent[name]).norm() for parent in (one, two))
+    assert float(to_one / (to_one + to_two)) == pytest.approx(0.25, abs=0.01)
+    assert SentenceTransformer(str(tmp_path / "merged"), device="cpu").encode("a list").shape == (
+        32,
+    )
+
+
+def test_train_members_and_merge(bert: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    pairs = zip(tiny.WORDS, reversed(tiny.WORDS), strict=True)
+    rows = [{"query": f"find the {one}", "pos": [f"{one} of {two}"]} for one, two in pairs]
+    data = tmp_path / "pairs.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    script = str(EXAMPLES / "train_members_and_merge.py")
+    done = python(script, str(bert), str(data), "out", cwd=tmp_path)
+    assert "3 members were merged into out/merged" in done.stdout
+    merged = load_file(tmp_path / "out" / "merged" / "model.safetensors")
+    base = load_file(bert / "model.safetensors")
+    assert {k: v.shape for k, v in merged.items()} == {k: v.shape for k, v in base.items()}
+    name = "encoder.layer.1.output.dense.weight"
+    assert not merged[name].equal(base[name])
