@@ -20,6 +20,7 @@ from emberge import (
 from emberge.contracts.merge import ChainSpec
 
 from emberge_standard.hub import locate_model
+from emberge_standard.reporters.model_card import card_of_finished, card_of_skipped, card_origin
 from emberge_standard.reporters.progress import (
     metric_logged,
     run_finished,
@@ -33,6 +34,9 @@ from emberge_standard.reporters.progress import (
 )
 
 __all__ = [
+    "card_of_finished",
+    "card_of_skipped",
+    "card_origin",
     "locate_model",
     "metric_logged",
     "run_finished",

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from emberge_standard.reporting.curves import Curve, smooth
-from emberge_standard.reporting.distances import EMBEDDINGS, FINAL, Distances, layer_order
+from emberge_standard.reporting.distances import Distances, layer_order
 from emberge_standard.reporting.line_chart import Chart, Line, line_chart
 from emberge_standard.reporting.marks import Look
 from emberge_standard.reporting.marks import looks as looks_of
@@ -253,13 +253,16 @@ _CAPTION = (
 def _distance_line(name: str, found: Distances, order: Sequence[str], looks: Looks) -> Line:
     placed = [(float(i), layer) for i, layer in enumerate(order) if layer in found.layers]
     points = [(at, 100 * found.layers[layer]) for at, layer in placed]
-    apart = {EMBEDDINGS, FINAL}
     breaks = {
         i
         for i, ((_, before), (_, layer)) in enumerate(pairwise(placed), start=1)
-        if before in apart or layer in apart
+        if not (_is_numbered(before) and _is_numbered(layer))
     }
     return Line(name, looks[name], points, breaks=frozenset(breaks), dots=True)
+
+
+def _is_numbered(layer: str) -> bool:
+    return layer.rpartition(".")[2].isdecimal()
 
 
 def _distance_table(

@@ -1,0 +1,258 @@
+"""A model card in the format of the Hugging Face hub, from what the run left and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberge_standard.reporting.anatomy import Anatomy
+from emberge_standard.reporting.card_scores import results_of, score_lines
+from emberge_standard.reporting.card_text import code, grid, prose, usage, yaml_block
+from emberge_standard.reporting.lineage import Parent, Trained
+from emberge_standard.reporting.scores import Scores
+
+if TYPE_CHECKING:
+    from emberge import Artifact
+    from huggingface_hub import ModelCard
+
+__all__ = ["Facts", "Origin", "model_card"]
+
+UNKNOWN = "unknown"
+_MACHINERY = {"base", "weights", "datasets", "seconds", "strategy", "parents"}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How the step that made a model came about."""
+
+    component: str = ""
+    fingerprint: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
+    seed: Any = None
+    recipe_hash: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a card is made of.
+
+    `roots` are the models outside the run that it goes back to, `data` all that it and its parents learned
+    from, `scores` evaluations of exactly these weights.
+    """
+
+    name: str
+    artifact: Artifact
+    anatomy: Anatomy
+    parents: tuple[Parent, ...] = ()
+    roots: tuple[Parent, ...] = ()
+    data: tuple[Trained, ...] = ()
+    scores: tuple[Scores, ...] = ()
+    origin: Origin = Origin()
+
+    @property
+    def merged(self) -> bool:
+        """Whether a merge made it."""
+        return "strategy" in self.artifact.details
+
+    @property
+    def sources(self) -> tuple[Parent | Trained, ...]:
+        """Everything whose licence counts."""
+        found: list[Parent | Trained] = [*self.roots, *self.data]
+        return tuple(found)
+
+    @property
+    def licence(self) -> str | None:
+        """The one licence that all ancestors and all data state; None if any is silent or differs."""
+        stated = {one.licence for one in self.sources}
+        return stated.pop() if len(stated) == 1 else None
+
+
+def model_card(facts: Facts) -> ModelCard:
+    """The card, front matter and text."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
+    languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
+    hubs = [data.hub for data in facts.data if data.hub]
+    results = [result for scores in facts.scores for result in results_of(facts.name, scores)]
+    data = ModelCardData(
+        model_name=facts.name,
+        base_model=bases or None,
+        language=languages or None,
+        license=facts.licence.lower() if facts.licence and _known(facts.licence) else None,
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=_tags(facts),
+        datasets=hubs or None,
+        eval_results=results or None,
+    )
+    if bases:
+        data["base_model_relation"] = "merge" if facts.merged else "finetune"
+    if not results:
+        data.pop("model_name")
+    body = "\n".join(line for section in _sections(facts) for line in (*section, ""))
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n")
+
+
+def _known(licence: str) -> bool:
+    """Whether a licence has the form of an identifier, so that it may stand in the front matter."""
+    return bool(licence) and " " not in licence and licence.lower() not in (UNKNOWN, "other")
+
+
+def _tags(facts: Facts) -> list[str]:
+    own = ["merge"] if facts.merged else []
+    return ["sentence-transformers", "feature-extraction", "sentence-similarity", "emberge", *own]
+
+
+def _sections(facts: Facts) -> Iterator[Iterable[str]]:
+    yield [f"# {prose(facts.name)}"]
+    yield [_opening(facts)]
+    yield usage(facts.name, facts.anatomy)
+    yield from (score_lines(facts.name, scores) for scores in facts.scores)
+    yield _parents(facts)
+    yield _method(facts)
+    if facts.data or facts.artifact.size is not None:
+        yield _data(facts)
+    yield _licences(facts)
+    yield _limits(facts)
+    yield _provenance(facts)
+
+
+def _opening(facts: Facts) -> str:
+    how = "merging" if facts.merged else "training"
+    count = len([p for p in facts.parents if p.weight is not None or not facts.merged])
+    what = f"{count} models" if facts.merged and count else prose(_first(facts.parents))
+    dimension = facts.anatomy.dimension
+    size = f"{dimension} numbers" if dimension else "numbers"
+    return (
+        f"A text-embedding model, made with emberge by {how} {what}. "
+        f"It turns a text into {size}; texts that mean similar things get similar numbers."
+    )
+
+
+def _first(parents: Sequence[Parent]) -> str:
+    return parents[0].name.removeprefix("$") if parents else "another model"
+
+
+def _parents(facts: Facts) -> list[str]:
+    if not facts.parents:
+        return []
+    title = "## Merged from" if facts.merged else "## Trained from"
+    weighted = any(parent.weight is not None for parent in facts.parents)
+    head = ["Model", *(["Weight"] if weighted else []), "Revision", "Licence"]
+    rows = [
+        [
+            _linked(parent),
+            *([_weight(parent.weight)] if weighted else []),
+            prose(parent.revision or "–"),
+            "see below" if parent.step else prose(parent.licence or UNKNOWN),
+        ]
+        for parent in facts.parents
+    ]
+    lines = [title, "", *grid(head, rows)]
+    if any(parent.step for parent in facts.parents) and facts.roots:
+        back = ", ".join(f"{_linked(r)} ({prose(r.licence or UNKNOWN)})" for r in facts.roots)
+        lines += ["", f"Those marked as steps go back to {back}."]
+    return lines
+
+
+def _linked(parent: Parent) -> str:
+    name = prose(parent.name.removeprefix("$"))
+    if parent.link:
+        return f"[{name}]({parent.link})"
+    return f"{name} (a step of the same run)" if parent.step else name
+
+
+def _weight(weight: Any) -> str:
+    if isinstance(weight, int | float) and not isinstance(weight, bool):
+        return f"{weight:.4f}".rstrip("0").rstrip(".") or "0"
+    return "base" if weight is None else "varies by tensor or layer"
+
+
+def _method(facts: Facts) -> list[str]:
+    details = facts.artifact.details
+    rest = {key: value for key, value in details.items() if key not in _MACHINERY}
+    if facts.merged:
+        lines = ["## How it was merged", "", *yaml_block({"strategy": details["strategy"], **rest})]
+    else:
+        lines = ["## How it was trained", "", *yaml_block(rest)] if rest else []
+    return [*lines, *_warnings(facts.artifact.warnings)]
+
+
+def _warnings(warnings: Sequence[str]) -> list[str]:
+    return (
+        ["", "What the run warned about:", "", *(f"- {prose(w)}" for w in warnings)]
+        if warnings
+        else []
+    )
+
+
+def _data(facts: Facts) -> list[str]:
+    lines = ["## Training data", ""]
+    if facts.data:
+        rows = [
+            [
+                f"[{prose(one.name)}](https://huggingface.co/datasets/{one.hub})"
+                if one.hub
+                else prose(one.name),
+                prose(one.task or "–"),
+                f"{one.size:,}" if one.size is not None else UNKNOWN,
+                prose(one.licence or UNKNOWN),
+            ]
+            for one in facts.data
+        ]
+        lines += [*grid(["Data set", "Task", "Examples", "Licence"], rows), ""]
+    if facts.artifact.size is not None:
+        owner = "Its parents were trained" if facts.merged else "It was trained"
+        joined = " all together" if facts.merged else ""
+        lines += [f"{owner} on {facts.artifact.size:,} examples{joined} in this run."]
+    lines += ["What the models it goes back to were trained on, their own cards tell."]
+    return lines
+
+
+def _licences(facts: Facts) -> list[str]:
+    stated = [f"{prose(one.name)}: {prose(one.licence)}" for one in facts.sources if one.licence]
+    silent = [prose(one.name) for one in facts.sources if not one.licence]
+    lines = ["## Licence", ""]
+    lines.append(f"{'; '.join(stated)}." if stated else "No ancestor and no data set states one.")
+    if silent:
+        lines.append(f"Unknown for {', '.join(silent)}.")
+    lines.append(
+        "This was gathered from cards and catalogues and is no legal advice: before you share the model, "
+        "check the licences of all parents and of all data yourself."
+    )
+    return lines
+
+
+def _limits(facts: Facts) -> list[str]:
+    longest = facts.anatomy.max_length
+    lines = ["## Limits", ""]
+    if longest:
+        lines.append(f"- Texts are cut after {longest} tokens.")
+    lines.append("- It keeps the biases and gaps of its parents and of their data.")
+    if facts.scores:
+        lines.append(
+            "- Scores are of single runs on the tasks above; other data, languages and domains may differ."
+        )
+    else:
+        lines.append("- It has not been evaluated in this run.")
+    return lines
+
+
+def _provenance(facts: Facts) -> list[str]:
+    origin = facts.origin
+    rows = [[name, code(version)] for name, version in origin.versions]
+    rows += [["step", code(f"{facts.name} ({origin.component})")]] if origin.component else []
+    rows += [["seed", code(str(origin.seed))]] if origin.seed is not None else []
+    rows += [["fingerprint", code(origin.fingerprint)]] if origin.fingerprint else []
+    rows += [["recipe (SHA-256)", code(origin.recipe_hash)]] if origin.recipe_hash else []
+    if not rows:
+        return []
+    return [
+        "## How to make it again",
+        "",
+        "The same recipe with the same inputs.",
+        "",
+        *grid(["", ""], rows),
+    ]
