@@ -1,0 +1,33 @@
+"""The weighted mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import BasePolicy, Block, MergeStrategy, Stats, WeightRole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(MergeStrategy):
+    """Average the models by their weights (model soups: Wortsman et al., 2022, arXiv:2203.05482).
+
+    W = Σ αᵢ Wᵢ / Σ αᵢ. With `normalize: false` the weighted sum is not divided.
+    """
+
+    normalize: bool = True
+
+    @property
+    def base_policy(self) -> BasePolicy:
+        return "forbidden"
+
+    @property
+    def weight_role(self) -> WeightRole:
+        return "share" if self.normalize else "scale"
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        weights = block.weights / block.weights.sum() if self.normalize else block.weights
+        return block.combine(weights.tolist())

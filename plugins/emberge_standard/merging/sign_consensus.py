@@ -1,0 +1,49 @@
+"""Electing a sign for each number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignConsensus(MergeStrategy):
+    """Elect a sign for each number and average the changes that have it (TIES, arXiv:2306.01708).
+
+    The sign is that of Σ αᵢ τᵢ, plus for zero; a model takes part where αᵢ τᵢ has it. With `normalize` the
+    sum of those is divided by their Σ αᵢ; `scale` multiplies the result (Yadav et al., 2023). Trim before
+    it: the chain of both is `ties`.
+    """
+
+    normalize: bool = True
+    scale: PerTensor = PerTensor(1.0)
+
+    @property
+    def base_policy(self) -> BasePolicy:
+        return "required"
+
+    @property
+    def weight_role(self) -> WeightRole:
+        # The sum of those that agree divides, never the sum of all.
+        return "scale"
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        assert block.base is not None
+        weights = block.weights.tolist()
+        deltas = block.deltas
+        # Twice the indicator of a non-negative sum, less one: the elected sign, +1 for zero.
+        elected = block.combine(weights, deltas).ge_(0).mul_(2).sub_(1)
+        total, divisor = elected.new_zeros(elected.shape), elected.new_zeros(elected.shape)
+        for weight, delta in zip(weights, deltas, strict=True):
+            agreeing = (delta * elected).mul_(weight).clamp_(min=0)
+            total.add_(agreeing)
+            if self.normalize:
+                divisor.add_(agreeing.sign_(), alpha=weight)
+        if self.normalize:
+            total.div_(divisor.add_(divisor == 0))
+        return total.mul_(elected).mul_(block.options.scale).add_(block.base)

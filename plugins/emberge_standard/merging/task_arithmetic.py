@@ -1,0 +1,38 @@
+"""Adding what fine-tuning changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskArithmetic(MergeStrategy):
+    """Add the models' weighted changes to the base (Ilharco et al., 2022, arXiv:2212.04089).
+
+    W = W₀ + scale · Σ αᵢ (Wᵢ - W₀); with `normalize` the sum is divided by Σ αᵢ. Weights are scales here:
+    three models of weight 1 move three times as far.
+    """
+
+    scale: PerTensor = PerTensor(1.0)
+    normalize: bool = False
+
+    @property
+    def base_policy(self) -> BasePolicy:
+        return "required"
+
+    @property
+    def weight_role(self) -> WeightRole:
+        return "share" if self.normalize else "scale"
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        assert block.base is not None
+        weights = block.weights * block.options.scale
+        if self.normalize:
+            weights = weights / block.weights.sum()
+        return block.combine(weights.tolist(), block.deltas).add_(block.base)
