@@ -1,4 +1,4 @@
-"""The command line: words become arguments here, and each verb is one call in `verbs`.
+"""The command line: `arguments` reads the words, each verb is one call in `verbs`, errors end here.
 
 Nothing heavy is imported before a verb asks for it.
 """
@@ -7,110 +7,20 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NoReturn
 
-from emberge.errors import EmbergeError, RecipeError, suggest
+from emberge.arguments import parse
+from emberge.errors import EmbergeError
 
 __all__ = ["main"]
-
-_DESCRIPTION = (
-    "The merge engine for embedding models: train members, merge, evaluate, from one recipe."
-)
-_EXAMPLES = """\
-examples:
-  emberge merge ./a ./b --strategy linear --out merged     merge two models
-  emberge recipes                                          what comes with emberge
-  emberge check recipe.yaml                                what is wrong with it, in seconds
-  emberge run recipe.yaml --out out                        run it; again after a kill: it goes on
-
-exit codes: 0 done, 1 the work failed, 2 the recipe or input is wrong, 3 a requirement was not met"""
-
-# Verb: what it does, its examples.
-_VERBS = {
-    "run": (
-        "run a recipe; steps that are done are skipped, an interrupted run goes on",
-        "emberge run boom/demo --out out/demo\n"
-        "emberge run recipe.yaml --out out --set members.train.learning_rate=2e-5\n"
-        "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB",
-    ),
-    "check": (
-        "report everything that is wrong with a recipe, without loading weights",
-        "emberge check recipe.yaml\nemberge check boom/demo --offline",
-    ),
-    "rehearse": (
-        "run a whole recipe on two training steps and 64 rows a step, in minutes",
-        "emberge rehearse recipe.yaml\nemberge rehearse recipe.yaml --out out/rehearsal",
-    ),
-    "status": (
-        "say what is done in an OUT and what is left, also while it is being run",
-        "emberge status out",
-    ),
-    "merge": (
-        "merge models into one folder",
-        "emberge merge ./a ./b --strategy linear --out merged\n"
-        "emberge merge ./a ./b --strategy slerp --set t=0.3 --out merged\n"
-        "emberge merge me/legal me/faq --base me/base --strategy ties --set density=0.5 --out merged\n"
-        "emberge merge ./a ./b ./c --strategy linear --weight 0.5,0.3,0.2 --out merged",
-    ),
-    "list": (
-        "list every component that the installed plugins add",
-        'emberge list\nemberge list --kind "merge strategy"\nemberge list --json',
-    ),
-    "show": (
-        "say what a component does, its options, and how a recipe uses it",
-        "emberge show ties\nemberge show standard:train",
-    ),
-    "recipes": (
-        "list the recipes that come with emberge, or print one",
-        "emberge recipes\nemberge recipes boom/demo > mine.yaml",
-    ),
-    "schema": (
-        "print the JSON Schema of recipes, with the options of every installed plugin",
-        "emberge schema > recipe.schema.json",
-    ),
-    "new-plugin": (
-        "write the repository of a new plugin: a strategy, a loss and their tests",
-        "emberge new-plugin acme --out ~/src/emberge-acme",
-    ),
-    "safetensors": (
-        "convert a model's pickled weights to safetensors, without running what is in the pickle",
-        "emberge safetensors ./old_model",
-    ),
-}
-# A verb stands here only where the module that does its work is installed.
-_NEEDS = {"safetensors": "emberge.merging.convert"}
 
 
 class _Terminated(KeyboardInterrupt):
     """The process was asked to end (SIGTERM)."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says `error: …` in one line, with the verb or option that may have been meant."""
-
-    def error(self, message: str) -> NoReturn:
-        raise RecipeError(f"{message} (see `{self.prog} --help`)")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse a misspelt option by its name, before argparse misses a required one."""
-        if self._subparsers is None:  # else verbs follow, which know their own options
-            for word in itertools.takewhile(lambda w: w != "--", args or ()):
-                self.hold_option_to_known(word)
-        return super().parse_known_args(args, namespace)
-
-    def hold_option_to_known(self, word: str) -> None:
-        """Refuse `--misspelt`, with the option that may have been meant."""
-        name = word.partition("=")[0]
-        known = [o for action in self._actions for o in action.option_strings]
-        if name.startswith("--") and name not in known:
-            self.error(f"there is no option '{name}'{suggest(name, known)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EmbergeError as error:
         return _user_error(error, debug)
     except _Terminated:
-        return _interrupted(143, debug)
+        return _interrupted(143, words)
     except KeyboardInterrupt:
-        return _interrupted(130, debug)
+        return _interrupted(130, words)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone, as `head` does
         return 1
@@ -134,176 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    parser = _parser()
-    _hold_verb_to_known(words, parser)
-    options = parser.parse_args(words)
+    options = parse(words)
     if options.verb is None:
-        parser.print_help()
         return 0
     verbs = importlib.import_module("emberge.verbs")
     verb: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
     return verb(options)
-
-
-def _parser() -> _Parser:
-    parser = _Parser("emberge", description=_DESCRIPTION, epilog=_EXAMPLES, **_RAW)
-    parser.add_argument("--version", action="version", version=f"emberge {_version()}")
-    _common(parser, default=None)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for name in _known_verbs():
-        summary, examples = _VERBS[name]
-        shown = "examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
-        about = f"{summary[0].upper()}{summary[1:]}."
-        one = verbs.add_parser(name, help=summary, description=about, epilog=shown, **_RAW)
-        _common(one, default=argparse.SUPPRESS)
-        _ADD[name](one)
-    return parser
-
-
-_RAW: dict[str, Any] = {
-    "formatter_class": argparse.RawDescriptionHelpFormatter,
-    "allow_abbrev": False,
-}
-
-
-def _common(parser: argparse.ArgumentParser, default: Any) -> None:
-    group = parser.add_argument_group("everywhere")
-    group.add_argument(
-        "--plugin",
-        action="append",
-        type=Path,
-        metavar="FILE",
-        default=default,
-        help="load a plugin from a bare file too; may be given several times",
-    )
-    group.add_argument(
-        "--debug",
-        action="store_true",
-        default=default or False,
-        help="show the traceback of an error",
-    )
-
-
-def _run(parser: argparse.ArgumentParser) -> None:
-    _recipe(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
-    _machine(parser)
-
-
-def _check(parser: argparse.ArgumentParser) -> None:
-    _recipe(parser)
-    parser.add_argument("--offline", action="store_true", help="use no network")
-
-
-def _rehearse(parser: argparse.ArgumentParser) -> None:
-    _recipe(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="keep what is made, in this folder")
-    _machine(parser)
-
-
-def _status(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
-
-
-def _merge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "models", nargs="+", metavar="MODEL", help="./folder, owner/name@revision or pkg:module"
-    )
-    parser.add_argument("--strategy", default="linear", metavar="NAME", help="default: linear")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the merged model")
-    parser.add_argument("--base", metavar="MODEL", help="the models' common ancestor")
-    parser.add_argument(
-        "--weight", action="append", default=[], metavar="W", help="one a model: 0.5,0.3,0.2"
-    )
-    _set(parser, "option=value", "an option of the strategy; may be given several times")
-    parser.add_argument("--dtype", metavar="NAME", help="of the merged weights")
-    _machine(parser)
-
-
-def _list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--kind", metavar="KIND", help='only one kind, such as "loss"')
-
-
-def _show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("component", metavar="COMPONENT", help="its name, or plugin:name")
-
-
-def _recipes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print this one")
-
-
-def _schema(parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
-
-
-def _new_plugin(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="letters, digits and underscores")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: ./emberge-NAME")
-
-
-def _safetensors(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the model's folder")
-
-
-_ADD: dict[str, Callable[[argparse.ArgumentParser], None]] = {
-    "run": _run,
-    "check": _check,
-    "rehearse": _rehearse,
-    "status": _status,
-    "merge": _merge,
-    "list": _list,
-    "show": _show,
-    "recipes": _recipes,
-    "schema": _schema,
-    "new-plugin": _new_plugin,
-    "safetensors": _safetensors,
-}
-
-
-def _recipe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of a shipped recipe")
-    _set(parser, "ID.KIND.OPTION=VALUE", "override an option; may be given several times")
-
-
-def _set(parser: argparse.ArgumentParser, shape: str, text: str) -> None:
-    parser.add_argument(
-        "--set", action="append", default=[], metavar=shape, dest="overrides", help=text
-    )
-
-
-def _machine(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the machine (decides the speed, never the result)")
-    group.add_argument("--devices", metavar="NAMES", help="cpu, cuda, or cuda:0,cuda:1")
-    group.add_argument("--workers", type=int, metavar="N", help="default: all cores")
-    group.add_argument("--memory", metavar="SIZE", help="stay below it where possible: 512MB, 8GiB")
-    group.add_argument("--quiet", action="store_true", help="print errors and results only")
-
-
-def _known_verbs() -> list[str]:
-    import importlib.util
-
-    return [v for v in _VERBS if v not in _NEEDS or importlib.util.find_spec(_NEEDS[v])]
-
-
-def _hold_verb_to_known(words: Sequence[str], parser: _Parser) -> None:
-    """Name the verb or option that was meant; argparse would list all verbs."""
-    known = _known_verbs()
-    words = [w for w, before in zip(words, ["", *words], strict=False) if before != "--plugin"]
-    for word in words:
-        if word.startswith("-"):
-            parser.hold_option_to_known(word)
-        elif word in known:
-            return
-        else:
-            hint = suggest(word, known) or f"; verbs: {', '.join(known)}"
-            raise RecipeError(f"there is no verb '{word}'{hint}")
-
-
-def _version() -> str:
-    from emberge import __version__
-
-    return __version__
 
 
 @contextmanager
@@ -334,10 +80,9 @@ def _user_error(error: EmbergeError, debug: bool) -> int:
     return error.exit_code
 
 
-def _interrupted(code: int, debug: bool) -> int:
-    if debug:
-        traceback.print_exc()
-    print("stopped; the same command goes on from here", file=sys.stderr)
+def _interrupted(code: int, words: Sequence[str]) -> int:
+    goes_on = "; the same command goes on from here" if {"run", "merge"} & set(words) else ""
+    print(f"stopped{goes_on}", file=sys.stderr)
     return code
 
 
