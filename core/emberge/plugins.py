@@ -46,8 +46,8 @@ KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "evaluator": ("register_evaluators", (Evaluator,)),
     "reader": ("register_readers", (Reader,)),
 }
-# Kinds that share one set of names in recipes: any link of a merge.
-_SHARED = {"merge transform": "merge stage", "merge strategy": "merge stage"}
+# What several kinds together, or a kind that steps are named beside, are called in messages.
+_WORDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,10 @@ class Plugins:
         function = getattr(module, hook, None)
         if function is None or not hasattr(function, "emberge_impl"):
             return
-        added = function()
+        try:
+            added = function()
+        except Exception as error:
+            raise PluginError(_failed(source, error)) from error
         if not isinstance(added, Mapping):
             raise PluginError(
                 f"{hook} of plugin '{source.name}' must return a mapping of names to types"
@@ -154,7 +157,7 @@ class Plugins:
         Raises:
             PluginError: when there is none (with a suggestion) or more than one.
         """
-        word = _SHARED.get(kinds[0], kinds[0])
+        word = _WORDS.get(kinds, " or ".join(kinds))
         found = self.of(*kinds)
         plugin, colon, bare = name.rpartition(":")
         matches = [
@@ -232,31 +235,40 @@ def _entry_points() -> list[tuple[Distribution, EntryPoint]]:
     return [found[key] for key in sorted(found)]
 
 
-def _load(entry: EntryPoint, name: str, version: str) -> ModuleType:
+def _load(entry: EntryPoint, name: str, version: str) -> object:
     try:
-        module = entry.load()
+        module: object = entry.load()
     except Exception as error:
-        raise PluginError(
-            f"plugin '{entry.name}' of {name} {version} cannot be imported: {error!r}; "
-            f"update or uninstall {name}, or leave it out with {BLOCK}={entry.name}"
-        ) from error
-    assert isinstance(module, ModuleType)
+        raise PluginError(_failed(_Source(entry.name, name, version), error)) from error
     return module
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise PluginError(f"{path}: there is no such plugin file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A name of its own, so that a file called json.py does not stand in for the real one.
+    name = f"emberge_plugin_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
     return module
+
+
+def _failed(source: _Source, error: Exception) -> str:
+    if not source.version:
+        return f"plugin '{source.name}' ({source.distribution}) cannot be imported: {error!r}"
+    return (
+        f"plugin '{source.name}' of {source.distribution} {source.version} cannot be imported: "
+        f"{error!r}; update or uninstall {source.distribution}, "
+        f"or leave it out with {BLOCK}={source.name}"
+    )
 
 
 def _misspelt(source: _Source, error: pluggy.PluginValidationError) -> str:
@@ -287,7 +299,6 @@ def _hold_to_contract(
     frozen = is_dataclass(type_) and type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
     if kind != "reader" and (not frozen or "__dataclass_fields__" not in vars(type_)):
         raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")
-    if not (vars(type_).get("__doc__") or "").strip() or type_.__doc__.startswith(
-        f"{type_.__name__}("
-    ):
+    doc = vars(type_).get("__doc__") or ""
+    if not doc.strip() or doc.startswith(f"{type_.__name__}("):  # the one that dataclass makes
         raise PluginError(f"{label} needs a docstring: `emberge show` is made of it")

@@ -15,7 +15,7 @@ from emberge.errors import Problem, suggest
 from emberge.plugins import Plugins
 from emberge.recipes import forms
 from emberge.recipes.forms import Form
-from emberge.recipes.nodes import Node, Scalar, words
+from emberge.recipes.nodes import Node, Scalar, StepUse, is_number, words
 from emberge.recipes.said import say
 
 __all__ = ["BROKEN", "At", "Builder", "Handler", "Instance"]
@@ -77,6 +77,8 @@ class Builder:
 
     def value(self, form: Form, node: Node, at: At) -> Any:
         """The value of a node, or BROKEN."""
+        if isinstance(node, StepUse) and not node.group:
+            return BROKEN
         for path in (at.written, at.built):
             self.lines.setdefault(path, node.where)
         return self.handlers[type(form)](self, form, node, at)
@@ -100,7 +102,8 @@ Handler = Callable[[Builder, Any, Node, At], Any]
 def _hint(form: Form, node: Scalar) -> str:
     texts = [value for value in _choices(form) if isinstance(value, str)]
     if isinstance(node.value, str):
-        return suggest(node.value, texts)
+        quoted = form in (forms.Value(float), forms.Value(int)) and is_number(node.value)
+        return "; write it without quotes" if quoted else suggest(node.value, texts)
     takes_text = isinstance(form, forms.Ref | forms.Folder) or form == forms.Value(str)
     return "; put it in quotes" if takes_text or node.text in texts else ""
 

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from emberge.contracts.merge import ChainSpec, MergeStrategy
 from emberge.contracts.sampler import Sampler
-from emberge.errors import EmbergeError, PluginError, suggest
+from emberge.errors import PluginError
 from emberge.plugins import Component
 from emberge.recipes import forms
 from emberge.recipes.build import BROKEN, At, Builder, Handler
+from emberge.recipes.construct import (
+    Given,
+    Named,
+    construct,
+    fields_of,
+    record_value,
+    refuse_unknown,
+)
 from emberge.recipes.forms import CONTRACTS, kinds_of
-from emberge.recipes.nodes import Fields, Items, Node, Scalar, node_of, words
-from emberge.recipes.options import Option, first_option, options_of
+from emberge.recipes.nodes import Fields, Items, Node, Scalar, StepUse, node_of, words
+from emberge.recipes.options import options_of
 
 __all__ = ["HANDLERS", "build_component"]
-
-
-class _Named(NamedTuple):
-    """A component as a recipe writes it."""
-
-    name: str
-    options: Node | None
-    where: str
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def build_component(
     try:
         found = build.plugins.find(named.name, *kinds_of(contracts))
     except PluginError as error:
-        build.fault(str(error), named.where)
+        build.fault(_other_kind(build, contracts, named.name, at) or str(error), named.where)
         return None
     inner = at.under(named.name, entry=False, default=None)
     build.lines.setdefault(inner.written, named.where)
@@ -67,22 +65,31 @@ def build_component(
         return None
     if isinstance(found.type, ChainSpec):
         return found, _chain(build, found, named, inner)
-    value = _record_value(build, found.type, _label(found), named, inner)
+    value = record_value(build, found.type, _label(found), named, inner)
     return found, value
 
 
-def _named(build: Builder, node: Node, at: At) -> _Named | None:
+def _other_kind(build: Builder, contracts: tuple[type, ...], name: str, at: At) -> str | None:
+    """What to say of a name that is there, as something else."""
+    kinds = kinds_of(contracts)
+    known = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
+    if not known or set(known) & set(kinds):
+        return None
+    return f"'{name}' is a {known[0]}, and {at.label} takes a {' or '.join(kinds)}"
+
+
+def _named(build: Builder, node: Node, at: At) -> Named | None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value:
-        return _Named(node.value, None, node.where)
+        return Named(node.value, None, node.where)
     if isinstance(node, Fields) and len(node.entries) == 1:
         ((name, options),) = node.entries.items()
         nothing = isinstance(options, Scalar) and options.value is None
-        return _Named(name, None if nothing else options, node.line(name))
+        return Named(name, None if nothing else options, node.line(name))
     if isinstance(node, Fields) and node.entries:
         names = ", ".join(f"'{name}'" for name in node.entries)
         said = f"{at.label} takes one component, not {names}; write `name: {{options}}`, or a list"
         build.fault(said, node.where)
-    else:
+    elif not isinstance(node, StepUse) or node.group:
         said = f"{at.label} takes a component, `name` or `name: {{options}}`, not {words(node)}"
         build.fault(said, node.where)
     return None
@@ -115,140 +122,27 @@ def _part(build: Builder, form: forms.Part, node: Node, at: At) -> Any:
     return value[0]
 
 
-# ── options ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Given(NamedTuple):
-    """What a recipe gives to one dataclass."""
-
-    label: str
-    fields: Fields
-    where: str
-    ready: Mapping[str, Any] = MappingProxyType({})
-    """Values that a registered chain sets and YAML cannot say."""
-
-
-def _record(build: Builder, form: forms.Record, node: Node, at: At) -> Any:
-    label = _inside(at.label, at.entry)
-    named = _Named("", node, node.where)
-    return _record_value(build, form.type, label, named, dataclasses.replace(at, default=None))
-
-
-def _record_value(build: Builder, owner: type, label: str, named: _Named, at: At) -> Any:
-    fields = _fields(build, [owner], label, named)
-    if fields is None:
-        return BROKEN
-    _refuse_unknown(build, label, fields, options_of(owner))
-    return _construct(build, owner, _Given(label, fields, named.where), at)
-
-
-def _fields(build: Builder, owners: Iterable[type], label: str, named: _Named) -> Fields | None:
-    """The options as a mapping: `name: value` is the first option that the class itself declares."""
-    node = named.options
-    if node is None:
-        return Fields({}, named.where)
-    if isinstance(node, Fields):
-        return node
-    first = next((o for o in map(first_option, owners) if o is not None), None)
-    if first is None:
-        build.fault(f"{label} has no option for {words(node)}", node.where)
-        return None
-    return Fields({first.name: node}, node.where)
-
-
-def _refuse_unknown(build: Builder, label: str, given: Fields, known: Iterable[str]) -> None:
-    names = list(known)
-    for name in given.entries:
-        if name not in names:
-            hint = suggest(name, names) or (f"; it has {', '.join(names)}" if names else "")
-            has = f"{label} has no option '{name}'{hint}" if names else f"{label} has no options"
-            build.fault(has, given.line(name))
-
-
-def _construct(build: Builder, owner: type, given: _Given, at: At) -> Any:
-    """The dataclass of the options, once all of them are sound."""
-    options = options_of(owner)
-    values: dict[str, Any] = dict(given.ready)
-    for option in options.values():
-        inner = _option_at(option, given.label, at)
-        if option.name in given.fields.entries:
-            values[option.name] = _option_value(build, option, given.fields, inner)
-        elif option.component is not None and option.name not in values:
-            values[option.name] = _default_value(build, option, given.where, inner)
-    missing = [f"'{o.name}'" for o in options.values() if o.required and o.name not in values]
-    if missing:
-        noun = "option" if len(missing) == 1 else "options"
-        return build.fault(f"{given.label} needs the {noun} {' and '.join(missing)}", given.where)
-    sound = all(name in options for name in given.fields.entries)
-    if not sound or any(value is BROKEN for value in values.values()):
-        return BROKEN
-    return _made(build, owner, values, given)
-
-
-def _option_at(option: Option, label: str, at: At) -> At:
-    return at.under(
-        option.name,
-        option.name,
-        label=f"option '{option.name}' of {label}",
-        default=None if option.required else option.default,
-    )
-
-
-def _inside(label: str, entry: bool) -> str:
-    """What the options of a nested mapping belong to: "an entry of 'models'"."""
-    name = label.removeprefix("option '").partition("'")[0]
-    return f"an entry of '{name}'" if entry else f"'{name}'"
-
-
-def _option_value(build: Builder, option: Option, given: Fields, at: At) -> Any:
-    value = build.value(option.form, given.entries[option.name], at)
-    build.lines[at.written] = build.lines[at.built] = given.line(option.name)
-    return value
-
-
-def _default_value(build: Builder, option: Option, where: str, at: At) -> Any:
-    """The component that stands where the option is left out, with its own defaults."""
-    name = str(option.component)
-    bare = name.rpartition(":")[2]
-    if not any(component.name == bare for component in build.plugins.components):
-        said = f"{at.label} would be '{name}', which no plugin gives; name another"
-        return build.fault(said, where)
-    return build.value(option.form, Scalar(name, name, where), at)
-
-
-def _made(build: Builder, owner: type, values: dict[str, Any], given: _Given) -> Any:
-    try:
-        return owner(**values)
-    except (ValueError, EmbergeError) as error:
-        spoken = re.findall(r"\w+", str(error))
-        named = [name for name in given.fields.entries if name in spoken]
-        place = given.fields.line(named[0]) if len(named) == 1 else given.where
-        return build.fault(f"{given.label}: {error}", place)
-    except Exception as error:
-        raise PluginError(f"{given.where}: {given.label} cannot be made: {error!r}") from error
-
-
 # ── chains and sums ─────────────────────────────────────────────────────────────────────────────
 
 
-def _chain(build: Builder, found: Component, named: _Named, at: At) -> Any:
+def _chain(build: Builder, found: Component, named: Named, at: At) -> Any:
     """The links of a registered chain; each takes its own of the options, some may share one."""
     spec: ChainSpec = found.type
     label = _label(found)
-    fields = _fields(build, spec.links, label, named)
+    fields = fields_of(build, spec.links, label, named)
     if fields is None:
         return BROKEN
     union = dict.fromkeys(name for link in spec.links for name in options_of(link))
-    _refuse_unknown(build, label, fields, union)
+    refuse_unknown(build, label, fields, union)
     links = []
     for index, link in enumerate(spec.links):
-        given = _of_link(spec, link, _Given(label, fields, named.where))
-        links.append(_construct(build, link, given, _moved(at, index)))
+        given = _of_link(spec, link, Given(label, fields, named.where))
+        links.append(construct(build, link, given, _moved(at, index)))
     known = all(name in union for name in fields.entries)
     return tuple(links) if known and all(link is not BROKEN for link in links) else BROKEN
 
 
-def _of_link(spec: ChainSpec, link: type, given: _Given) -> _Given:
+def _of_link(spec: ChainSpec, link: type, given: Given) -> Given:
     """The link's own part of the options, and of the chain's defaults where the user gave nothing."""
     own = options_of(link)
     entries = {name: node for name, node in given.fields.entries.items() if name in own}
@@ -348,5 +242,4 @@ def _groups(sampler: Sampler) -> bool:
 HANDLERS: Mapping[type, Handler] = {
     forms.Part: _part,
     forms.Parts: _parts,
-    forms.Record: _record,
 }

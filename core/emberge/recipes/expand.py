@@ -176,7 +176,10 @@ class Substitution:
                 return self.variables[name]
             if name in self.steps:
                 return StepUse(name, part, rest, node.where)
+        faults = len(self.problems)
         replaced = self._text(text, node.where)
+        if len(self.problems) > faults:
+            return StepUse("", "", "", node.where)
         if text.startswith("$$"):  # a text, and no step's name
             return Scalar(replaced, text, node.where)
         return Scalar(replaced, replaced, node.where)
@@ -220,7 +223,7 @@ def _prefixes(word: str) -> Iterator[str]:
 
 def uses(node: Node) -> Iterator[StepUse]:
     """Every use of a step inside a node."""
-    if isinstance(node, StepUse):
+    if isinstance(node, StepUse) and node.group:
         yield node
     elif isinstance(node, Items | Fields):
         inner = node.items if isinstance(node, Items) else tuple(node.entries.values())

@@ -10,7 +10,7 @@ from pathlib import Path
 from emberge.contracts.step import Step
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
-from emberge.recipes import components, nested, references, values
+from emberge.recipes import components, construct, nested, references, values
 from emberge.recipes.build import BROKEN, At, Builder, Instance
 from emberge.recipes.expand import NAME, Row, Substitution, rows_of, uses
 from emberge.recipes.nodes import Fields, Node, Scalar, read_yaml, words
@@ -20,7 +20,13 @@ from emberge.recipes.recipe import Recipe, RecipeStep
 
 __all__ = ["load_recipe", "parse_recipe"]
 
-HANDLERS = {**values.HANDLERS, **references.HANDLERS, **nested.HANDLERS, **components.HANDLERS}
+HANDLERS = {
+    **values.HANDLERS,
+    **references.HANDLERS,
+    **nested.HANDLERS,
+    **construct.HANDLERS,
+    **components.HANDLERS,
+}
 
 
 def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> Recipe:
@@ -92,6 +98,8 @@ class _Group:
     kind: str
     kind_where: str
     options: list[tuple[Row, Node]] = field(default_factory=list)
+    variables: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
     @property
     def needs(self) -> set[str]:
@@ -124,11 +132,10 @@ class _Reading:
             self.fault("a recipe needs `steps: {id: {kind: options}}`", root.line("steps"))
             return Recipe(seed, ())
         groups = self._groups(written)
+        self._refuse_unused(groups)
         ordered = in_order_of_need(
             {group.id: group.needs for group in groups},
-            lambda cycle: self.fault(
-                f"the steps {' -> '.join(cycle)} need one another", written.line(cycle[0])
-            ),
+            lambda ring: self.fault(_ring(ring), written.line(ring[0])),
         )
         by_id = {group.id: group for group in groups}
         for name in ordered:
@@ -170,8 +177,9 @@ class _Reading:
         (kind,) = kinds
         rows = rows_of(node.entries.get("foreach"), self.problems)
         group = _Group(name, where, kind, node.line(kind))
-        unused: set[str] = set(rows[0].nodes) if rows else set()
-        for variable in unused & set(steps):
+        group.variables = set(rows[0].nodes) if rows else set()
+        faults = len(self.problems)
+        for variable in group.variables & set(steps):
             self.fault(f"'{variable}' is a step; name the variable differently", where)
         literal = Substitution({}, steps, self.problems)
         for row in rows:
@@ -179,11 +187,19 @@ class _Reading:
             substitution = Substitution(nodes, steps, self.problems)
             options = substitution(node.entries[kind])
             group.options.append((replace(row, nodes=nodes), options))
-            unused -= substitution.used
-        for variable in sorted(unused):
-            said = f"the variable '{variable}' is never used; write ${variable} where it belongs"
-            self.fault(said, node.line("foreach"))
+            group.used |= substitution.used
+        if len(self.problems) > faults:
+            group.used |= group.variables  # what is misspelt is not also unused
         return group
+
+    def _refuse_unused(self, groups: list[_Group]) -> None:
+        """A variable is used where it is written, or where it picks the matching step."""
+        variables = {group.id: group.variables for group in groups}
+        for group in groups:
+            matched = set().union(*(variables.get(need, set()) for need in group.needs))
+            for name in sorted(group.variables - group.used - matched):
+                said = f"the variable '{name}' is never used; write ${name} where it belongs"
+                self.fault(said, group.where)
 
     def _no_kind(self, name: str, node: Node, kinds: list[str], where: str) -> None:
         known = self.plugins.of("step")
@@ -251,6 +267,12 @@ class _Reading:
                     self.fault(f"{said}; {hint}", one.where)
                     break
             alike.append(one)
+
+
+def _ring(ring: list[str]) -> str:
+    if len(ring) == 2:
+        return f"step '{ring[0]}' needs its own output"
+    return f"the steps {' -> '.join(ring)} need one another"
 
 
 def _without_kind(lines: dict[str, str], kind: str) -> dict[str, str]:

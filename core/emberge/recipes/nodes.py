@@ -21,7 +21,18 @@ from yaml.scanner import Scanner
 
 from emberge.errors import Problem
 
-__all__ = ["Fields", "Items", "Node", "Scalar", "StepUse", "node_of", "plain", "read_yaml", "words"]
+__all__ = [
+    "Fields",
+    "Items",
+    "Node",
+    "Scalar",
+    "StepUse",
+    "is_number",
+    "node_of",
+    "plain",
+    "read_yaml",
+    "words",
+]
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,10 @@ class Fields:
 
 @dataclass(frozen=True)
 class StepUse:
-    """`$group`, `$group.checkpoints` or `$group+adapter`: what a step makes, its instance not chosen yet."""
+    """`$group`, `$group.checkpoints` or `$group+adapter`: what a step makes, its instance not chosen yet.
+
+    Its group is empty for a `$name` that nothing has, which was noted where it stands.
+    """
 
     group: str
     part: str
@@ -237,6 +251,11 @@ _CONVERT: dict[str, Callable[[str], Any]] = {
     "float": lambda text: _float(text.lower()),
     "str": str,
 }
+
+
+def is_number(text: str) -> bool:
+    """Whether a word would be a number if it stood there without quotes."""
+    return bool(_INT.fullmatch(text) or _FLOAT.fullmatch(text))
 
 
 def plain(node: Node) -> Any:

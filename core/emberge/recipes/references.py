@@ -8,6 +8,7 @@ from typing import Any
 from emberge.recipes import forms
 from emberge.recipes.build import BROKEN, At, Builder, Handler, Instance
 from emberge.recipes.nodes import Node, Scalar, StepUse
+from emberge.recipes.said import say
 
 __all__ = ["HANDLERS", "Spread"]
 
@@ -50,10 +51,13 @@ def _step_reference(build: Builder, form: forms.Ref, node: StepUse, at: At) -> A
         )
     (one,) = found
     if not _accepted(form, node, one):
-        wanted = " or ".join(form.type.accepts)
-        said = f"{node.text} makes {one.produces}, and {at.label} takes {wanted}"
+        said = f"{node.text} makes {_article(one.produces)}, and {at.label} takes {say(form)}"
         return build.fault(said, node.where)
     return form.type(f"${one.id}{node.part}{node.rest}", build.folder)
+
+
+def _article(produces: str) -> str:
+    return f"a {produces}" if produces in ("model", "report", "file") else produces
 
 
 def _accepted(form: forms.Ref, node: StepUse, one: Instance) -> bool:
