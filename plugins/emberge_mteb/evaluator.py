@@ -124,13 +124,15 @@ class Mteb(Evaluator):
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
-        from emberge_mteb.scoring import score_task
+        from emberge_mteb.scoring import quiet, score_task
 
         sources = {source.info.name: source for source in self._sources(workspace)}
         told = _Progress(workspace, len(tasks))
-        wrapped = self._load(model, workspace, told)
+        with quiet():
+            wrapped = self._load(model, workspace, told)
         for task in tasks:
-            made, texts = sources[task.name].make()
+            with quiet():
+                made, texts = sources[task.name].make()
             told.begin(task.name, texts)
             wrapped.ask(sources[task.name].asked)
             score, units, result = score_task(made, wrapped)

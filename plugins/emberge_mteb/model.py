@@ -38,7 +38,7 @@ class MtebModel:
         similarity: str = "cosine",
         heard: Callable[[int], None],
     ) -> None:
-        import mteb
+        from mteb.models.model_meta import ModelMeta
 
         self._embed = embed
         self._prompts = prompts
@@ -46,7 +46,7 @@ class MtebModel:
         self._heard = heard
         self._rows: dict[tuple[str, str], Matrix] = {}
         self._asked: Mapping[str, str] = {}
-        self.mteb_model_meta = mteb.ModelMeta.create_empty(
+        self.mteb_model_meta = ModelMeta.create_empty(
             {"name": f"emberge/{name}", "revision": fingerprint}
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import tempfile
@@ -50,7 +51,7 @@ def score_task(task: Any, model: MtebModel) -> tuple[float, Units | None, dict[s
         result = results.task_results[0]
         units = read_units(task, result.scores, queries, Path(name))
     score = float(result.get_score())
-    return score, units if math.isfinite(score) else None, result.to_dict()
+    return score, units if math.isfinite(score) else None, json.loads(result.model_dump_json())
 
 
 @contextmanager
@@ -59,6 +60,8 @@ def quiet() -> Iterator[None]:
     import datasets
     import numpy as np
     import torch
+    from scipy.stats import ConstantInputWarning
+    from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 
     bars = datasets.are_progress_bars_disabled()
     states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
@@ -67,9 +70,8 @@ def quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             # mteb's protocol fits for 100 iterations on 8 texts a label, converged or not, and asks for
             # the precision of labels that nothing was assigned to. A score that stays undefined is told.
-            for module in ("sklearn", "scipy", "numpy"):
-                warnings.filterwarnings("ignore", module=rf"{module}\b")
-            warnings.filterwarnings("ignore", category=RuntimeWarning, message="invalid value")
+            for category in (ConvergenceWarning, UndefinedMetricWarning, ConstantInputWarning):
+                warnings.simplefilter("ignore", category)
             yield
     finally:
         random.setstate(states[0])

@@ -1,0 +1,262 @@
+"""Local sets of every kind become mteb tasks; mteb's evaluators give the figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import DataError, DataRef, Model, Rehearsal, TaskScore
+from emberge_mteb.evaluator import Mteb
+from emberge_mteb.local_sets import EvalEntry
+from emberge_standard.bootstrap import statistic
+
+from tests.plugins.mteb.bench import (
+    BACKBONE,
+    KINDS,
+    Bench,
+    model_at,
+    write_catalogue,
+    write_retrieval,
+)
+
+METRICS = {
+    "retrieval": ("ndcg_at_10", "query"),
+    "reranking": ("map_at_1000", "query"),
+    "classification": ("accuracy", "text"),
+    "clustering": ("v_measure", None),
+    "sts": ("cosine_spearman", "pair"),
+    "pair_classification": ("cosine_ap", "pair"),
+}
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_catalogue(tmp_path_factory.mktemp("sets"))
+
+
+def mteb(catalogue: Path, **options: Any) -> Mteb:
+    entry = {
+        key: options.pop(key)
+        for key in ("only", "split", "limit_queries", "limit_corpus")
+        if key in options
+    }
+    path = DataRef(str(catalogue))
+    return Mteb(data=(EvalEntry(path=path, **entry),), backbone=BACKBONE, **options)
+
+
+def scored(evaluator: Mteb, model: Model, bench: Bench) -> dict[str, TaskScore]:
+    plan = evaluator.plan(bench)
+    return {score.task.name: score for score in evaluator.evaluate(model, plan, bench)}
+
+
+@pytest.fixture(scope="module")
+def scores(
+    catalogue: Path, bert: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, TaskScore]:
+    return scored(mteb(catalogue), model_at(bert), Bench(tmp_path_factory.mktemp("bench")))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_task_gets_its_main_metric(kind: str, scores: dict[str, TaskScore]) -> None:
+    score = scores[kind]
+    metric, unit = METRICS[kind]
+    entry = score.result["scores"]["test"][0]
+    assert score.task.metric == metric
+    assert score.score == entry["main_score"] == entry[metric]
+    assert 0 < score.score <= 1
+    assert (score.units.unit if score.units else None) == unit
+    json.dumps(score.result)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "clustering"])
+def test_the_units_make_up_the_score(kind: str, scores: dict[str, TaskScore]) -> None:
+    units = scores[kind].units
+    assert units is not None
+    assert statistic(units) == pytest.approx(scores[kind].score, abs=2e-5)
+
+
+def test_tasks_say_what_they_are(catalogue: Path, tmp_path: Path) -> None:
+    plan = {task.name: task for task in mteb(catalogue).plan(Bench(tmp_path))}
+    assert list(plan) == list(KINDS)
+    assert {name: task.kind for name, task in plan.items()} == {kind: kind for kind in KINDS}
+    assert plan["sts"].domain == "out"
+    assert plan["retrieval"].domain == "in"
+    assert plan["retrieval"].languages == ("en",)
+
+
+def test_two_models_in_turn_get_their_own_scores(
+    catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    evaluator, bench = mteb(catalogue, only=("retrieval", "sts")), Bench(tmp_path)
+    first = scored(evaluator, model_at(bert), bench)
+    second = scored(evaluator, model_at(berts[0]), bench)
+    again = scored(evaluator, model_at(bert), bench)
+    for task in ("retrieval", "sts"):
+        assert first[task].units != second[task].units
+        assert first[task].units == again[task].units
+        assert first[task].score == again[task].score
+
+
+def test_scores_are_sentence_transformers_own(
+    catalogue: Path, bert: Path, scores: dict[str, TaskScore]
+) -> None:
+    """The same figures from SentenceTransformer.encode and a few lines of numpy."""
+    from scipy.stats import spearmanr
+    from sentence_transformers import SentenceTransformer
+
+    from tests.plugins.mteb.bench import JsonLines
+
+    rows = [row for _, row in JsonLines().rows(catalogue.parent / "eval" / "sts" / "test.jsonl.gz")]
+    model = SentenceTransformer(str(bert), device="cpu")
+    left = model.encode([row["query"] for row in rows])  # type: ignore[index]
+    right = model.encode([row["pos"][0] for row in rows])  # type: ignore[index]
+    gold = [row["pos_scores"][0] for row in rows]  # type: ignore[index]
+    expected = spearmanr((left * right).sum(1), gold)[0]
+    assert scores["sts"].score == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_text_that_comes_again_is_embedded_once(
+    catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from emberge import TextEmbedder
+
+    seen: list[str] = []
+    original = TextEmbedder.embed
+
+    def embed(self: TextEmbedder, texts: Any, **options: Any) -> Any:
+        seen.extend(texts)
+        return original(self, texts, **options)
+
+    monkeypatch.setattr(TextEmbedder, "embed", embed)
+    scored(mteb(catalogue), model_at(bert), Bench(tmp_path))
+    assert seen
+    assert len(seen) == len(set(seen))
+
+
+def test_other_models_with_the_tokenizer_tokenise_nothing_again(
+    catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from emberge_standard.backbones.text_model import TextModel
+
+    evaluator, bench = mteb(catalogue), Bench(tmp_path)
+    scored(evaluator, model_at(bert), bench)
+    counted = []
+    original = TextModel.tokenise
+
+    def tokenise(self: TextModel, texts: Any, **options: Any) -> Any:
+        counted.extend(texts)
+        return original(self, texts, **options)
+
+    monkeypatch.setattr(TextModel, "tokenise", tokenise)
+    scored(evaluator, model_at(berts[1]), bench)
+    assert counted == []
+
+
+def test_a_cut_set_keeps_what_is_relevant_and_says_so(tmp_path: Path, bert: Path) -> None:
+    catalogue = write_catalogue(tmp_path / "sets", ["retrieval"])
+    write_retrieval(tmp_path / "sets/eval/retrieval", queries=20, documents=60)
+    evaluator = mteb(catalogue, limit_queries=5, limit_corpus=12)
+    (task,) = evaluator.plan(Bench(tmp_path))
+    assert task.note == "at most 5 queries and 12 documents"
+    assert task.fingerprint != mteb(catalogue).plan(Bench(tmp_path))[0].fingerprint
+    (score,) = evaluator.evaluate(model_at(bert), [task], Bench(tmp_path))
+    assert score.units is not None
+    assert len(score.units.values) == 5
+    assert score.score > 0  # the relevant documents are still there to be found
+
+
+def test_a_rehearsal_scores_a_little_of_everything(
+    catalogue: Path, bert: Path, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path, rehearsal=Rehearsal(steps=2, rows=6))
+    made = scored(mteb(catalogue), model_at(bert), bench)
+    assert set(made) == set(KINDS)
+    units = made["retrieval"].units
+    assert units is not None
+    assert len(units.values) == 6
+
+
+def test_progress_ends_with_every_task_done(catalogue: Path, bert: Path, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    scored(mteb(catalogue), model_at(bert), bench)
+    done = [told[0] for told in bench.told]
+    assert done == sorted(done)
+    assert bench.told[-1][:3] == (6, 6, "tasks")
+
+
+def test_an_evaluation_leaves_no_trace_in_global_random_numbers(
+    catalogue: Path, bert: Path, tmp_path: Path
+) -> None:
+    import random
+
+    import torch
+
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()
+    scored(mteb(catalogue, only=("clustering",)), model_at(bert), Bench(tmp_path))
+    assert random.getstate() == before[0]
+    assert np.random.get_state()[1].tolist() == before[1]
+    assert torch.equal(torch.random.get_rng_state(), before[2])
+
+
+def test_mteb_writes_nothing_into_its_own_cache(
+    catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mteb.cache import ResultCache
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("mteb's cache was used")
+
+    monkeypatch.setattr(ResultCache, "save_to_cache", refuse)
+    monkeypatch.setattr(ResultCache, "load_task_result", refuse)
+    scored(mteb(catalogue, only=("sts",)), model_at(bert), Bench(tmp_path))
+
+
+def test_a_collapsed_model_is_told_and_counts_as_zero(
+    catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from emberge import TextEmbedder
+
+    def embed(self: TextEmbedder, texts: Any, **_: Any) -> Any:
+        return np.ones((len(texts), 4), np.float32)
+
+    monkeypatch.setattr(TextEmbedder, "embed", embed)
+    bench = Bench(tmp_path)
+    (score,) = scored(mteb(catalogue, only=("sts",)), model_at(bert), bench).values()
+    assert (score.score, score.units) == (0.0, None)
+    assert "counted as 0" in bench.warnings[0]
+
+
+def test_prompts_go_before_queries_and_not_before_documents(tmp_path: Path, bert: Path) -> None:
+    catalogue = write_catalogue(tmp_path / "sets", ["retrieval"])
+    text = catalogue.read_text().replace("name: ret", "instruction: find a file\n  name: ret")
+    catalogue.write_text(text)
+    asked: dict[str, list[str]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        from emberge import TextEmbedder
+
+        original = TextEmbedder.embed
+
+        def embed(self: TextEmbedder, texts: Any, *, prompt: str, **options: Any) -> Any:
+            asked.setdefault(prompt, []).extend(texts)
+            return original(self, texts, prompt=prompt, **options)
+
+        patch.setattr(TextEmbedder, "embed", embed)
+        for prompt in ("Task: {instruction} ", "{prompt}", None):
+            scored(mteb(catalogue, prompt=prompt), model_at(bert), Bench(tmp_path))
+    assert list(asked) == ["Task: find a file ", "", "Instruct: find a file\nQuery: "]
+    assert len(asked["Task: find a file "]) == len(asked["Instruct: find a file\nQuery: "]) == 12
+
+
+def test_an_unknown_set_is_named_with_what_was_meant(catalogue: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no evaluation set 'retrieva'; did you mean 'retrieval'"):
+        mteb(catalogue, only=("retrieva",)).plan(Bench(tmp_path))
+
+
+def test_two_catalogues_with_one_name_are_refused(catalogue: Path, tmp_path: Path) -> None:
+    entry = EvalEntry(path=DataRef(str(catalogue)), only=("sts",))
+    with pytest.raises(DataError, match="task 'sts' is named 2 times"):
+        Mteb(data=(entry, entry), backbone=BACKBONE).plan(Bench(tmp_path))
