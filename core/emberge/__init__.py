@@ -96,7 +96,10 @@ if TYPE_CHECKING:
     )
     from emberge.merging.alignment import canonical_names, layer_of
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
-    from emberge.merging.merge import MergeInput, merge_checkpoints
+    from emberge.merging.memory import merge_state_dicts
+    from emberge.merging.merge import MergeReport, merge_checkpoints
+    from emberge.merging.options import stage_name
+    from emberge.merging.plan import MergeInput, MergePlan, MergeRequest, plan_merge
     from emberge.merging.reader import TensorReader
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
     from emberge.plugins import Plugins, load_plugins
@@ -106,7 +109,9 @@ if TYPE_CHECKING:
     from emberge.recipes.preflight import check_recipe
     from emberge.recipes.run import run_recipe
     from emberge.training.encode import TextEmbedder
-    from emberge.training.fit import FitOptions, FitResult, fit
+    from emberge.training.fit import fit
+    from emberge.training.options import FitOptions, FitResult
+    from emberge.training.outlook import outlook
 
 _LAZY = {
     "check_space": "emberge.devices",
@@ -118,8 +123,14 @@ _LAZY = {
     "layer_of": "emberge.merging.alignment",
     "Checkpoint": "emberge.merging.checkpoint",
     "TensorSpec": "emberge.merging.checkpoint",
-    "MergeInput": "emberge.merging.merge",
+    "merge_state_dicts": "emberge.merging.memory",
+    "MergeReport": "emberge.merging.merge",
     "merge_checkpoints": "emberge.merging.merge",
+    "stage_name": "emberge.merging.options",
+    "MergeInput": "emberge.merging.plan",
+    "MergePlan": "emberge.merging.plan",
+    "MergeRequest": "emberge.merging.plan",
+    "plan_merge": "emberge.merging.plan",
     "TensorReader": "emberge.merging.reader",
     "CopyJob": "emberge.merging.stream",
     "MergeJob": "emberge.merging.stream",
@@ -128,9 +139,10 @@ _LAZY = {
     "Plugins": "emberge.plugins",
     "load_plugins": "emberge.plugins",
     "TextEmbedder": "emberge.training.encode",
-    "FitOptions": "emberge.training.fit",
-    "FitResult": "emberge.training.fit",
+    "FitOptions": "emberge.training.options",
+    "FitResult": "emberge.training.options",
     "fit": "emberge.training.fit",
+    "outlook": "emberge.training.outlook",
     "load_catalogue": "emberge.data.datasets",
     "load_datasets": "emberge.data.datasets",
     "load_eval_set": "emberge.data.datasets",
@@ -191,6 +203,9 @@ __all__ = [
     "Measures",
     "MergeInput",
     "MergeJob",
+    "MergePlan",
+    "MergeReport",
+    "MergeRequest",
     "MergeStrategy",
     "MergeTransform",
     "Model",
@@ -256,13 +271,17 @@ __all__ = [
     "load_recipe",
     "merge_blocks",
     "merge_checkpoints",
+    "merge_state_dicts",
     "model_fingerprint",
+    "outlook",
     "parse_recipe",
+    "plan_merge",
     "random_bits",
     "read_artifact",
     "run_recipe",
     "shuffled",
     "stable_seed",
+    "stage_name",
     "stream",
     "suggest",
     "torch_threads",

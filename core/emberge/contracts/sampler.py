@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from emberge.contracts.dataset import DatasetInfo
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["Batch", "Negatives", "Part", "Pool", "Rows", "Sampler"]
 
 Negatives = Literal["auto", "in_batch", "hard_only"]
 # A lazy sequence of row numbers: a range, an array, or a list.
-Rows = Sequence[int]
-Pool = Mapping[DatasetInfo, Rows]
+Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
+Pool: TypeAlias = "Mapping[DatasetInfo, Rows]"
 
 
 class Part(NamedTuple):

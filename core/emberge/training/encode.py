@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge.contracts.backbone import Embedded, Encoder, TokenisedText
+from emberge.errors import PluginError
 from emberge.seeds import stable_seed
 from emberge.training.chunks import chunks, padded_tokens
+from emberge.training.memory import saved_bytes
 from emberge.training.tokens import TokenCache
 
-__all__ = ["Encoded", "EncodePlan", "TextEmbedder", "default_token_budget", "encode_and_backward"]
+__all__ = ["EncodePlan", "Encoded", "TextEmbedder", "default_token_budget", "encode_and_backward"]
 
 Progress = Callable[..., None]
 # Rows whose embeddings wait on the device before they are copied to the host.
@@ -41,13 +43,15 @@ def default_token_budget(device: str, *, training: bool) -> int:
 
 @dataclass(frozen=True)
 class EncodePlan:
-    """How a batch runs: tokens of a chunk, tokens whose activations are kept, precision, dropout.
+    """How a batch runs: tokens of a chunk, how many activations are kept, precision, dropout.
 
-    `kept_tokens` None keeps everything: the plain pass. `autocast` is a dtype or None for the weights' own.
+    Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
+    with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own.
     """
 
     token_budget: int
     kept_tokens: int | None = None
+    kept_bytes: int | None = None
     autocast: torch.dtype | None = None
     dropout: bool = True
 
@@ -113,19 +117,31 @@ class _Chunks:
         """All embeddings as leaves, and the graphs of the chunks that keep theirs."""
         device = _device(self.encoder)
         left = self.plan.kept_tokens
+        measured = left is None and self.plan.kept_bytes is not None
         graphs: list[list[Tensor] | None] = []
         values: list[list[Tensor]] = []
-        for index, piece in enumerate(self.pieces):
-            size = len(piece) * max(len(self.texts[i].ids) for i in piece)
+        for index in range(len(self.pieces)):
+            size = self._size(index)
             keep = left is None or left >= size
-            left = left - size if left is not None and keep else left
-            with contextlib.nullcontext() if keep else torch.no_grad():
+            with contextlib.ExitStack() as stack:
+                if not keep:
+                    stack.enter_context(torch.no_grad())
+                counter = stack.enter_context(saved_bytes(self.encoder.module)) if measured else [0]
                 outputs = self._run(index)
+            if measured:
+                # The first chunk is the longest, so none of the others needs more for a token.
+                left = int((self.plan.kept_bytes or 0) / max(1, counter[0]) * size)
+                measured = False
+            left = left - size if left is not None and keep else left
             graphs.append(outputs if keep else None)
             values.append([o.detach() for o in outputs])
         order = torch.from_numpy(np.argsort(np.concatenate(self.pieces))).to(device)
         leaves = [torch.cat(v)[order].float().requires_grad_() for v in zip(*values, strict=True)]
         return Encoded(leaves[0], dict(zip(self.layers, leaves[1:], strict=True))), graphs
+
+    def _size(self, index: int) -> int:
+        piece = self.pieces[index]
+        return len(piece) * max(len(self.texts[i].ids) for i in piece)
 
     def second(self, encoded: Encoded, graphs: list[list[Tensor] | None]) -> None:
         """Send the gradients of the embeddings through the model, chunk by chunk in a fixed order."""
@@ -163,10 +179,13 @@ def _forward(
     features = {
         name: value.to(device, non_blocking=True) for name, value in encoder.collate(texts).items()
     }
-    if autocast is None:
-        return encoder(features, layers)
-    with torch.autocast(device.type, dtype=autocast):
-        return encoder(features, layers)
+    with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
+        embedded = encoder(features, layers)
+    if embedded.auxiliary is not None and torch.is_grad_enabled():
+        raise PluginError(
+            f"{type(encoder).__name__} adds a loss of its own (auxiliary), which cannot be trained yet"
+        )
+    return embedded
 
 
 def _device(encoder: Encoder) -> torch.device:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Negatives
+from emberge.contracts.sampler import Negatives, Rows
 
 __all__ = ["FitOptions", "FitResult", "Precision", "Schedule"]
 
@@ -20,19 +20,20 @@ Precision = Literal["auto", "float32", "bfloat16"]
 class FitOptions:
     """How to train. Names are those of transformers' TrainingArguments where one exists.
 
-    `max_steps` overrides `epochs`, which may be a fraction. The learning rate rises over `warmup_ratio` of the
-    steps and then follows `schedule`. Weight decay spares biases and norms. `precision` auto is bfloat16 where
-    a GPU has it; weights and optimizer stay float32. Lengths count tokens; those of queries and documents
-    default to `max_length`, and that to the model's own. A row gives `positives` positives and up to
-    `hard_negatives` negatives, drawn anew each epoch; rows with fewer repeat theirs (`fill: repeat`) or leave
-    places out (`mask`). `negatives` says by task or dataset whether other rows' texts are negatives too: auto
-    is yes for retrieval and reranking. Without `dropout` equal texts of a batch are encoded once.
+    `max_steps` overrides `epochs`, which may be a fraction. The learning rate rises over `warmup_ratio` of
+    the steps and then follows `schedule`. Weight decay spares biases and norms. `precision` auto is
+    bfloat16 where a GPU has it; weights and optimizer stay float32. Lengths count tokens; those of queries
+    and documents default to `max_length`, and that to the model's own. A row gives `positives` positives
+    and up to `hard_negatives` negatives, drawn anew each epoch; rows with fewer repeat theirs (`fill:
+    repeat`) or leave places out (`mask`). `negatives` says by task or dataset whether other rows' texts are
+    negatives too: auto is yes for retrieval and reranking. Without `dropout` equal texts of a batch are
+    encoded once.
 
-    `token_budget` is the padded size of a chunk in tokens, `kept_tokens` how many tokens' activations are kept
-    for the backward pass instead of being computed again; neither changes what is learned but by rounding.
-    A state to resume from is saved every `save_steps` steps, or about every half minute; `keep_last` of the
-    models at those steps (or at the ends of epochs) stay as merge inputs. `logging_steps` None logs up to
-    about 500 points.
+    `token_budget` is the padded size of a chunk in tokens, `kept_tokens` how many tokens' activations are
+    kept for the backward pass instead of being computed again; neither changes what is learned but by
+    rounding. A state to resume from is saved every `save_steps` steps, or about every half minute;
+    `keep_last` of the models at those steps (or at the ends of epochs) stay as merge inputs.
+    `logging_steps` None logs up to about 500 points.
     """
 
     epochs: float = 1.0
@@ -92,9 +93,10 @@ class FitOptions:
 class FitResult:
     """What a training did.
 
-    `pool` counts the rows per dataset after the samplers' selection, `rows` holds them where they are fewer
-    than all; `losses` are means over each dataset's last tenth of steps (at least one); `curve` is (step, mean
-    loss since the point before). `seconds` adds up over interruptions, but for work that was lost.
+    `pool` counts the rows per dataset after the samplers' selection; `bags` holds their numbers where they
+    are not all of them in order. `losses` are means over each dataset's last tenth of steps (at least one),
+    `curve` is (step, mean loss since the point before). `seconds` adds up over interruptions, but for work
+    that was lost. `checkpoints` are paths of kept models inside the result.
     """
 
     examples: int
@@ -104,3 +106,4 @@ class FitResult:
     curve: tuple[tuple[int, float], ...]
     pool: Mapping[str, int]
     checkpoints: tuple[Path, ...] = ()
+    bags: Mapping[str, Rows] = field(default_factory=dict, compare=False)

@@ -93,11 +93,15 @@ class BatchPlan:
         negatives: PerDataset[Negatives] | None = None,
     ) -> None:
         if not samplers:
-            raise DataError("there is no sampler; end the chain with one that groups, such as batch_shuffle")
+            raise DataError(
+                "there is no sampler; end the chain with one that groups, such as batch_shuffle"
+            )
         self.seed = seed
         self.pool = select(samplers, pool, seed)
         if not self.pool:
-            raise DataError("there are no examples to train on: every dataset is empty after selection")
+            raise DataError(
+                "there are no examples to train on: every dataset is empty after selection"
+            )
         self._grouping = samplers[-1]
         self._infos = {info.name: info for info in self.pool}
         self._negatives = negatives or PerDataset()

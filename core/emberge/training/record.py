@@ -68,9 +68,12 @@ class Record:
             host = torch.empty(2, pin_memory=True)
             host.copy_(values, non_blocking=True)
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            arrived.record()  # type: ignore[no-untyped-call]
+            arrived.record()
             values = host
-        before, self._waiting = self._waiting, _Waiting(batch, passed, learning_rate, values, arrived)
+        before, self._waiting = (
+            self._waiting,
+            _Waiting(batch, passed, learning_rate, values, arrived),
+        )
         if before is not None:
             self._take(before)
 

@@ -1,8 +1,8 @@
 """Training states on disk: whole or absent, and the newest that is sound is taken.
 
-A state is a folder `step-N`, written under a side name, flushed file by file and then the folder, and renamed.
-Its manifest lists the SHA-256 of every file, so that a state which a dying disk or a full one has bent is
-passed over for the one before.
+A state is a folder `step-N`, written under a side name, flushed file by file and then the folder, and
+renamed. Its manifest lists the SHA-256 of every file, so that a state which a dying disk or a full one has
+bent is passed over for the one before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class State:
     facts: Mapping[str, Any]
 
 
-def save_state(folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
+def save_state(
+    folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+) -> Path:
     """Write `folder/step-N` and drop all but the newest two."""
     from safetensors.torch import save_file
 

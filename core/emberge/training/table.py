@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberge.contracts.dataset import Dataset, DatasetInfo, Example
+from emberge.contracts.sampler import Rows
 from emberge.errors import DataError
 from emberge.training.tokens import TEXTS_AT_ONCE, Ragged, RaggedWriter, kept_folder
 
@@ -53,8 +54,8 @@ class ExampleTable:
     """Rows of a dataset; row r owns entries starts[r] to starts[r + 1]: anchor, positives, negatives.
 
     `entries` index `sequences`, which holds each text once for each side; `positives` counts them per row;
-    `scores` [entries] are NaN where a file gives none; `labels` are -1 without one; `text_ids` [sequences] are
-    equal for equal texts.
+    `scores` [entries] are NaN where a file gives none; `labels` are -1 without one; `text_ids` [sequences]
+    are equal for equal texts.
     """
 
     info: DatasetInfo
@@ -69,9 +70,9 @@ class ExampleTable:
     @property
     def negatives(self) -> NDArray[np.int64]:
         """Negatives per row."""
-        return np.diff(self.starts) - 1 - self.positives
+        return np.asarray(np.diff(self.starts) - 1 - self.positives, np.int64)
 
-    def require(self, needs: frozenset[str], rows: Sequence[int], loss: str, in_batch: bool) -> None:
+    def require(self, needs: frozenset[str], rows: Rows, loss: str, in_batch: bool) -> None:
         """Refuse rows that lack what a loss reads.
 
         Raises:
@@ -88,12 +89,12 @@ class ExampleTable:
 
     def _lacking(self, need: str, rows: NDArray[np.int64], in_batch: bool) -> NDArray[np.int64]:
         if need == "negative" or (need == "contrast" and not in_batch):
-            return rows[self.negatives[rows] == 0]
+            return np.asarray(rows[self.negatives[rows] == 0])
         if need == "label":
-            return rows[self.labels[rows] < 0]
+            return np.asarray(rows[self.labels[rows] < 0])
         if need == "positive_score":
             # Scores come for all positives of a row or for none.
-            return rows[np.isnan(self.scores[self.starts[rows] + 1])]
+            return np.asarray(rows[np.isnan(self.scores[self.starts[rows] + 1])])
         return rows[:0]
 
 

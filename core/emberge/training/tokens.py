@@ -142,8 +142,13 @@ class TokenCache:
 
     def tokens(self, texts: Sequence[str]) -> list[TokenisedText]:
         """The ids of every text, tokenising those that are new."""
-        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._places}
+        keys = [
+            hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            for text in texts
+        ]
+        missing = {
+            key: text for key, text in zip(keys, texts, strict=True) if key not in self._places
+        }
         if missing:
             self._refresh()
             missing = {key: text for key, text in missing.items() if key not in self._places}

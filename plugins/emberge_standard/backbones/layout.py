@@ -25,8 +25,27 @@ POOLING = {
     "max": ("max", "pooling_mode_max_tokens"),
     "mean_sqrt_len": ("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
 }
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".ckpt", ".index.json")
-SKIPPED = {"README.md", ".git", ".gitattributes", ".cache", "onnx", "openvino", "checkpoints", "artifact.json"}
+WEIGHTS = (
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".h5",
+    ".msgpack",
+    ".onnx",
+    ".ckpt",
+    ".index.json",
+)
+SKIPPED = {
+    "README.md",
+    ".git",
+    ".gitattributes",
+    ".cache",
+    "onnx",
+    "openvino",
+    "checkpoints",
+    "artifact.json",
+}
 
 
 @dataclass(frozen=True)
@@ -81,7 +100,9 @@ def read_layout(folder: Path) -> Layout:
     modules = folder / "modules.json"
     if not modules.is_file():
         if not (folder / "config.json").is_file():
-            raise CheckpointError(f"{folder}: holds neither modules.json nor config.json, so no model")
+            raise CheckpointError(
+                f"{folder}: holds neither modules.json nor config.json, so no model"
+            )
         return Layout(folder, bare=True)
     entries = _modules(modules)
     trunk, *tail = entries
@@ -170,11 +191,15 @@ def write_layout(layout: Layout, target: Path, dimension: int) -> None:
             _write_pooling(layout, target / entry.path / "config.json", dimension)
     trunk = target / layout.trunk
     name = next((n for n in TRUNK_CONFIGS if (trunk / n).is_file()), TRUNK_CONFIGS[0])
-    write_json(trunk / name, {"max_seq_length": layout.max_length, "do_lower_case": layout.lower_case})
+    write_json(
+        trunk / name, {"max_seq_length": layout.max_length, "do_lower_case": layout.lower_case}
+    )
     overall = target / "config_sentence_transformers.json"
-    settings = read_json(overall) if overall.is_file() else {"similarity_fn_name": "cosine"}
+    settings: dict[str, Any] = {"similarity_fn_name": "cosine"}
+    if overall.is_file():
+        settings = read_json(overall)
     settings.pop("model_type", None)  # a word of newer releases
-    settings |= {"prompts": dict(layout.prompts)}
+    settings["prompts"] = dict(layout.prompts)
     settings.setdefault("default_prompt_name", None)
     write_json(overall, settings)
 

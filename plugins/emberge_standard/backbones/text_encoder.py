@@ -20,11 +20,12 @@ Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 class TextEncoder(Backbone):
     """A transformers model with pooling, as SentenceTransformers understands it.
 
-    A folder with modules.json is used as it says; an option given here overrides it. A bare transformers folder
-    needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the last token's.
-    `attention` switches causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe
-    makes sure that the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens,
-    `dtype` is that of the weights. What is saved loads without remote code.
+    A folder with modules.json is used as it says; an option given here overrides it. A bare transformers
+    folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the
+    last token's. `attention` switches causal models to bidirectional attention and back (BidirLM,
+    arXiv:2604.02045); a probe makes sure that the model obeys. `prompts` are texts by name (`query`,
+    `document`), `max_length` counts tokens, `dtype` is that of the weights. What is saved loads without
+    remote code.
     """
 
     pooling: Pooling | None = None
@@ -156,7 +157,9 @@ def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
     kind = config.get("model_type")
     if kind not in CONFIG_MAPPING:
         why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
-        raise CheckpointError(f"{path}: transformers has no model type '{kind}'" + (why and f"; {why}"))
+        raise CheckpointError(
+            f"{path}: transformers has no model type '{kind}'" + (why and f"; {why}")
+        )
 
 
 def _lower(tokenizer: Any) -> None:

@@ -40,7 +40,9 @@ class Chain(nn.Module):
 class TextModel:
     """Fills the Encoder contract for text. `config` is the trunk's config.json as it will be saved."""
 
-    def __init__(self, layout: Layout, config: Mapping[str, Any], trunk: Any, tokenizer: Any) -> None:
+    def __init__(
+        self, layout: Layout, config: Mapping[str, Any], trunk: Any, tokenizer: Any
+    ) -> None:
         self.layout = layout
         self._config = dict(config)
         self._tokenizer = tokenizer
@@ -134,7 +136,9 @@ class TextModel:
         return features
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
-        inputs = {name: features[name] for name in ("input_ids", "attention_mask") if name in features}
+        inputs = {
+            name: features[name] for name in ("input_ids", "attention_mask") if name in features
+        }
         with _Inputs(self._chain.trunk, layers) as taps:
             states = self._chain.trunk(**inputs)[0]
         pooled = {
@@ -164,6 +168,8 @@ class TextModel:
         return torch.stack([parts[row] for row in range(len(states))])
 
     def save(self, folder: Path) -> None:
+        if folder.resolve() == self.layout.folder.resolve():
+            raise CheckpointError(f"{folder}: the model came from here; save it elsewhere")
         carry_files(self.layout, folder)
         trunk = folder / self.layout.trunk
         trunk.mkdir(parents=True, exist_ok=True)
@@ -210,7 +216,7 @@ class _Inputs:
     """Catches the input of the blocks that intermediate layers ask for, and of those alone."""
 
     def __init__(self, trunk: Any, layers: Sequence[float]) -> None:
-        self._blocks = _blocks(trunk) if layers else []
+        self._blocks: Sequence[nn.Module] = list(_blocks(trunk)) if layers else []
         self._wanted = {self._index(layer) for layer in layers}
         self._states: dict[int, Tensor] = {}
         self._hooks: list[Any] = []
@@ -261,7 +267,9 @@ def _tail_module(layout: Layout, entry: ModuleEntry, width: int) -> nn.Module:
         return stock.Normalize()  # type: ignore[no-any-return]
     kind = getattr(stock, entry.kind, None)
     if kind is None:
-        raise CheckpointError(f"{layout.folder}/modules.json: no stock module '{entry.kind}' is known")
+        raise CheckpointError(
+            f"{layout.folder}/modules.json: no stock module '{entry.kind}' is known"
+        )
     folder = layout.folder / entry.path
     if list(folder.glob("*.bin")):
         refuse_pickles(folder)

@@ -22,7 +22,8 @@ def load_trunk(folder: Path, config: Mapping[str, Any], dtype: str) -> Any:
     """A transformers model of a config's dictionary and the weights in `folder`, without its unused pooler.
 
     Raises:
-        CheckpointError: for pickled, missing, left-over or misshapen weights, or a model that needs remote code.
+        CheckpointError: for pickled, missing, left-over or misshapen weights, or a model that needs remote
+        code.
     """
     import torch
     from transformers import AutoModel, AutoModelForTextEncoding
@@ -70,9 +71,11 @@ def refuse_pickles(folder: Path) -> None:
 def _config(folder: Path, config: Mapping[str, Any]) -> Any:
     from transformers import CONFIG_MAPPING
 
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     if kind not in CONFIG_MAPPING:
-        raise CheckpointError(f"{folder}: transformers has no model type '{kind}' without remote code")
+        raise CheckpointError(
+            f"{folder}: transformers has no model type '{kind}' without remote code"
+        )
     try:
         return CONFIG_MAPPING[kind].from_dict(dict(config))
     except Exception as error:
@@ -119,14 +122,14 @@ def quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(level)
         if bar:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def save_trunk(model: Any, source: Path, target: Path) -> None:

@@ -23,8 +23,8 @@ class InfoNCE(Loss):
     positives are never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
 
     `positives_in_denominator` takes all positives of other rows or only those of the same slot;
-    `slot_reduction` averages or sums over a row's positives. `mask_equal_text` leaves out candidates whose text
-    equals the positive's or the anchor's, `mask_equal_label` those of rows with the anchor's label.
+    `slot_reduction` averages or sums over a row's positives. `mask_equal_text` leaves out candidates whose
+    text equals the positive's or the anchor's, `mask_equal_label` those of rows with the anchor's label.
     `symmetric` adds the way back, from positives to anchors, and halves the sum; it needs other rows.
     """
 

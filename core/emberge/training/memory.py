@@ -1,0 +1,58 @@
+"""How much may be kept for a backward pass: it decides the speed and never the bytes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["activation_budget", "saved_bytes"]
+
+# Other trainings may run beside this one on a CPU; a GPU is one training's alone.
+CPU_SHARE = 0.25
+GPU_SHARE = 0.6
+# Gradient and two moments of AdamW, float32.
+BYTES_A_PARAMETER = 12
+
+
+def activation_budget(module: nn.Module, device: torch.device) -> int:
+    """Bytes that activations may take: a share of what is free once gradients and moments are there."""
+    later = BYTES_A_PARAMETER * sum(p.numel() for p in module.parameters())
+    if device.type == "cuda":
+        free, share = torch.cuda.mem_get_info(device)[0], GPU_SHARE
+    else:
+        free, share = _available(), CPU_SHARE
+    return max(0, int((free - later) * share))
+
+
+def _available() -> int:
+    amounts = []
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        amounts.append(int(line.split()[1]) * 1024)
+    with contextlib.suppress(OSError, ValueError):  # a container's own limit
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())
+        amounts.append(limit - int((group / "memory.current").read_text()))
+    return min(amounts, default=2**31)
+
+
+@contextlib.contextmanager
+def saved_bytes(module: nn.Module) -> Iterator[list[int]]:
+    """Count into `found[0]` the bytes that the forward passes inside save for their backward pass."""
+    known = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    found = [0]
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            known.add(storage.data_ptr())
+            found[0] += storage.nbytes()
+        return tensor.detach()  # returning an output itself would make a cycle
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield found

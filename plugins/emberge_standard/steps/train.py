@@ -1,0 +1,242 @@
+"""The `train` step: fine-tune one model on datasets."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge import (
+    Artifact,
+    Backbone,
+    CheckpointError,
+    DataEntry,
+    EmbergeError,
+    FitOptions,
+    FitResult,
+    Loss,
+    Model,
+    ModelRef,
+    Negatives,
+    PerDataset,
+    Preflight,
+    Problem,
+    Sampler,
+    Step,
+    Workspace,
+    component,
+)
+
+__all__ = ["Train"]
+
+# Options of the step that are handed to the training runner under the same name.
+SHARED = tuple(f.name for f in dataclasses.fields(FitOptions) if f.name != "epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Step):
+    """Fine-tune a model on datasets, one dataset an optimizer step as the sampler groups them.
+
+    The model is loaded by `backbone` and keeps everything its folder had. `data` are files, catalogues or
+    steps that make data; `sampler` is a chain that selects examples and, last, groups them; `loss` gives
+    every task a weighted sum of losses. Training lasts `epochs` (1) or `max_steps`. The other options have
+    the names of transformers' TrainingArguments where one exists.
+
+    A row gives `positives` positives and up to `hard_negatives` negatives. `negatives` says by task or
+    dataset whether other rows' texts are negatives too (`in_batch`, `hard_only`); auto is yes for retrieval
+    and reranking. `keep_last` models of those made every `save_steps` steps (or at the ends of epochs) are
+    kept for merging as `$id.checkpoints`.
+
+    It leaves a SentenceTransformers folder, `checkpoints/step-N`, and the row numbers of every dataset that
+    the sampler took only a part of, as `bags/<dataset>.npy`.
+    """
+
+    produces = "model"
+
+    model: ModelRef
+    data: tuple[DataEntry, ...]
+    sampler: tuple[Sampler, ...]
+    loss: PerDataset[tuple[Loss, ...]]
+    backbone: Backbone = component("text_encoder")
+    seed: int | None = None
+    epochs: float | None = None
+    max_steps: int | None = None
+    learning_rate: float = 2e-5
+    warmup_ratio: float = 0.1
+    schedule: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = "linear"
+    weight_decay: float = 0.01
+    max_grad_norm: float | None = 1.0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    max_length: int | None = None
+    query_length: int | None = None
+    document_length: int | None = None
+    positives: int = 1
+    hard_negatives: int = 7
+    fill: Literal["repeat", "mask"] = "repeat"
+    negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
+    dropout: bool = True
+    token_budget: int | None = None
+    kept_tokens: int | None = None
+    save_steps: int | None = None
+    keep_last: int = 0
+    logging_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.max_steps is not None:
+            raise ValueError("give epochs or max_steps, not both")
+        self._options()
+
+    def _options(self) -> FitOptions:
+        shared = {name: getattr(self, name) for name in SHARED}
+        return FitOptions(epochs=1.0 if self.epochs is None else self.epochs, **shared)
+
+    def check(self, context: Preflight) -> Iterable[Problem]:
+        yield from self._check_model(context)
+        if not self.sampler or type(self.sampler[-1]).batches is Sampler.batches:
+            last = f"{type(self.sampler[-1]).__name__} only selects; " if self.sampler else ""
+            yield context.problem(
+                f"{last}end the chain with a sampler that groups, such as batch_shuffle", "sampler"
+            )
+            return
+        found = list(self._check_data(context))
+        yield from found
+        if not any(problem.severity == "error" for problem in found):
+            yield from self._look_ahead(context)
+
+    def _check_model(self, context: Preflight) -> Iterator[Problem]:
+        folder = context.model(self.model)
+        if self.model.adapter is not None:
+            yield context.problem("training starts from a whole model, not an adapter", "model")
+        elif folder is not None:
+            for message in self.backbone.check(folder):
+                yield context.problem(message, "backbone")
+
+    def _check_data(self, context: Preflight) -> Iterator[Problem]:
+        from emberge import check_entries
+
+        if not self.data:
+            yield context.problem("there is no data to train on", "data")
+        checked = check_entries(
+            self.data, readers=context.readers, resolve=context.data, network=context.deep
+        )
+        for problem in checked.problems:
+            place = problem.where or context.where("data")
+            yield dataclasses.replace(problem, where=place)
+        for head in checked.heads:
+            context.note(head.title, head.lines)
+            losses = self.loss.of(head.info.name, head.info.task)
+            if not losses:
+                yield context.problem(
+                    f"dataset '{head.info.name}' has no loss for its task {head.info.task}; give one under "
+                    f"default, by_task: {{{head.info.task}: …}} or by_dataset",
+                    "loss",
+                )
+            for loss in losses or ():
+                if "positive_score" in loss.needs and head.example.positive_scores is None:
+                    yield context.problem(
+                        f"loss {type(loss).__name__} needs scores, which dataset '{head.info.name}' "
+                        f"({head.info.task}) has not; choose another under by_task",
+                        "loss",
+                    )
+
+    def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
+        from emberge import outlook
+
+        try:
+            lines = outlook(
+                self.data,
+                readers=context.readers,
+                resolve=context.data,
+                sampler=self.sampler,
+                options=self._options(),
+                seed=self.seed or 0,
+            )
+        except EmbergeError as error:
+            for line in str(error).splitlines():
+                yield context.problem(line, "sampler")
+            return
+        if lines:
+            context.note("training", lines)
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge import fit, load_datasets
+
+        model = workspace.model(self.model)
+        if model.adapter is not None:
+            raise CheckpointError(
+                f"{model.name}: training starts from a whole model, not an adapter"
+            )
+        rehearsal = workspace.rehearsal
+        datasets = load_datasets(
+            self.data,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            limit=rehearsal.rows if rehearsal else None,
+            store=workspace.store,
+            warn=workspace.warn,
+        )
+        seed = workspace.seed if self.seed is None else self.seed
+        result = fit(
+            backbone=self.backbone,
+            checkpoint=model.folder,
+            datasets=datasets,
+            sampler=self.sampler,
+            losses=self.loss,
+            options=self._options(),
+            folder=workspace.folder,
+            work=workspace.work,
+            seed=seed,
+            device=workspace.machine.devices[0],
+            store=workspace.store,
+            progress=workspace.progress,
+            metric=workspace.metric,
+            rehearsal=rehearsal,
+            warn=workspace.warn,
+        )
+        if rehearsal is None:
+            _write_bags(workspace.folder, result)
+        tasks = {d.info.name: (d.info.task, d.info.size) for d in datasets}
+        return Artifact(
+            kind="model",
+            size=sum(result.pool.values()),
+            parents=(model.name,),
+            details=self._details(model, result, tasks, seed),
+        )
+
+    def _details(
+        self, model: Model, result: FitResult, tasks: Mapping[str, tuple[str, int]], seed: int
+    ) -> dict[str, Any]:
+        used = {
+            name: {"task": task, "rows": result.pool.get(name, 0), "of": size}
+            for name, (task, size) in tasks.items()
+        }
+        return {
+            "base": model.name,
+            "base_fingerprint": model.fingerprint,
+            "datasets": used,
+            "examples": result.examples,
+            "steps": result.steps,
+            "seed": seed,
+            "seconds": round(result.seconds, 1),
+            "losses": dict(result.losses),
+            "loss_curve": [list(point) for point in result.curve],
+            "checkpoints": [path.as_posix() for path in result.checkpoints],
+            "backbone": dict(self.backbone.options()),
+            "sampler": [repr(sampler) for sampler in self.sampler],
+            "learning_rate": self.learning_rate,
+        }
+
+
+def _write_bags(folder: Path, result: FitResult) -> None:
+    import numpy as np
+
+    for name, rows in result.bags.items():
+        path = folder / "bags" / (re.sub(r"[^\w.-]", "_", name) + ".npy")
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, np.asarray(rows, dtype=np.int64))
