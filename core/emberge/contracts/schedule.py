@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,14 @@ class Filtered:
     value: float | tuple[float, ...]
     filter: str | None = None
 
+    @property
+    def all(self) -> bool:
+        """Whether this entry speaks of every tensor."""
+        return self.filter in (None, "*")
+
     def matches(self, name: str) -> bool:
         """Whether this entry speaks of the tensor."""
-        return self.filter in (None, "*") or str(self.filter) in name
+        return self.all or str(self.filter) in name
 
 
 class PerTensor:
@@ -30,7 +36,8 @@ class PerTensor:
     the layers use x = 0 (methods' convention of the field).
 
     Raises:
-        ValueError: for values outside `within`, an empty list, or a value of another form.
+        ValueError: for values outside `within` or not finite, an empty list, a value of another form, or
+            an entry after one that speaks of every tensor.
     """
 
     __slots__ = ("entries", "within")
@@ -65,7 +72,11 @@ class PerTensor:
     @property
     def filters(self) -> tuple[str, ...]:
         """The filters named, so that one which matches nothing can be reported."""
-        return tuple(e.filter for e in self.entries if e.filter not in (None, "*"))
+        return tuple(e.filter for e in self.entries if e.filter is not None and not e.all)
+
+    def times(self, factor: float) -> PerTensor:
+        """The same schedule with every value multiplied."""
+        return PerTensor([Filtered(_scaled(e.value, factor), e.filter) for e in self.entries])
 
     def plain(self) -> Any:
         """The value as it would stand in YAML."""
@@ -98,16 +109,24 @@ def _entries(value: Any) -> tuple[Filtered, ...]:
             f"needs a number, a list of numbers or a list of {{filter, value}}, not {value!r}"
         )
     if all(isinstance(v, Mapping | Filtered) for v in value):
-        return tuple(v if isinstance(v, Filtered) else _filtered(v) for v in value)
+        return _reachable(tuple(v if isinstance(v, Filtered) else _filtered(v) for v in value))
     return (Filtered(_numbers(value)),)
+
+
+def _reachable(entries: tuple[Filtered, ...]) -> tuple[Filtered, ...]:
+    if any(entry.all for entry in entries[:-1]):
+        raise ValueError("the first filter that fits wins, so an entry for all tensors stands last")
+    return entries
 
 
 def _filtered(entry: Mapping[str, Any]) -> Filtered:
     unknown = set(entry) - {"filter", "value"}
     if unknown or "value" not in entry:
         raise ValueError(f"an entry has 'value' and maybe 'filter', not {dict(entry)!r}")
-    value = entry["value"]
-    return Filtered(float(value) if _is_number(value) else _numbers(value), entry.get("filter"))
+    value, filter_ = entry["value"], entry.get("filter")
+    if filter_ is not None and not (isinstance(filter_, str) and filter_):
+        raise ValueError(f"a filter is a part of a tensor's name, not {filter_!r}")
+    return Filtered(float(value) if _is_number(value) else _numbers(value), filter_)
 
 
 def _numbers(value: Any) -> tuple[float, ...]:
@@ -119,7 +138,11 @@ def _numbers(value: Any) -> tuple[float, ...]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _scaled(value: float | tuple[float, ...], factor: float) -> float | tuple[float, ...]:
+    return tuple(v * factor for v in value) if isinstance(value, tuple) else value * factor
 
 
 def _interpolate(value: float | tuple[float, ...], depth: float) -> float:

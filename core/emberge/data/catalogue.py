@@ -26,7 +26,7 @@ FREE = frozenset(
     {
         *("source", "licence", "license", "url", "homepage", "citation", "description", "notes"),
         *("rows", "n", "scores", "labels", "corpus", "queries", "qrels", "language", "category"),
-        *("instruction", "domain", "metric", "baseline", "distance", "ind_tasks"),
+        *("domain", "metric", "baseline", "distance", "ind_tasks"),
     }
 )
 # How an instruction stands before a query (Wang et al., 2024, arXiv:2401.00368).
@@ -90,8 +90,6 @@ class _Reading(Nodes):
         keys = self.mapping(node)
         self.known(keys, {*_TRAIN, "path", "file", "columns", "name"}, node)
         options = {key: read(self, keys[key][1]) for key, read in _TRAIN.items() if key in keys}
-        if "prompt" not in options and "instruction" in keys:
-            options["prompt"] = instruction_prompt(self.text(keys["instruction"][1]))
         where = self.one_of(keys, ("path", "file"), node, needed="hub" not in keys)
         if where is not None and "hub" in keys:
             raise self.error(node, "a set has a path or a hub id, not both")
@@ -105,8 +103,7 @@ class _Reading(Nodes):
         keys = self.mapping(node)
         self.known(keys, {*_EVAL, "task", "path", "dir", "folder", "name"}, node)
         options = {key: read(self, keys[key][1]) for key, read in _EVAL.items() if key in keys}
-        if "prompt" not in options and "instruction" in keys:
-            options["prompt"] = instruction_prompt(self.text(keys["instruction"][1]))
+        options.setdefault("prompt", instruction_prompt(options.get("instruction", "")))
         options["task"] = self.task(self.need(keys, "task", node))
         options.setdefault("symmetric", options["task"] not in ("retrieval", "reranking"))
         where = self.one_of(keys, ("dir", "folder", "path"), node)
@@ -162,6 +159,7 @@ _TRAIN: Mapping[str, Callable[[_Reading, yaml.Node], Any]] = {
     "split": _Reading.text,
     "revision": _Reading.text,
     "task": _Reading.task,
+    "instruction": _Reading.text,
     "prompt": _Reading.text,
     "symmetric": _Reading.flag,
     "weight": _Reading.number,

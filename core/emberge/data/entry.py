@@ -32,6 +32,10 @@ class DataEntry:
     `limit` keeps an even sample that depends on the dataset's name and on nothing else, so that a smaller
     limit keeps a part of a larger one's rows. `score_range` is the lowest and the highest score the file
     may hold; they become 0 and 1. Options beside a catalogue hold for each of its sets.
+
+    `prompt` is the text put before anchors, and before every text of a `symmetric` set; without one the
+    model's own prompts stand. In it `{instruction}` is the set's instruction and `{prompt}` the prompt that
+    its catalogue gives or, failing that, the one its instruction makes.
     """
 
     path: DataRef | None = None
@@ -42,6 +46,7 @@ class DataEntry:
     revision: str | None = None
     columns: Columns = field(default_factory=Columns)
     task: TaskKind | None = None
+    instruction: str = ""
     prompt: str | None = None
     symmetric: bool | None = None
     weight: float = 1.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from emberge.contracts.dataset import BadRow, Reader
 from emberge.contracts.step import DataRef
-from emberge.data.catalogue import load_catalogue
+from emberge.data.catalogue import instruction_prompt, load_catalogue
 from emberge.data.entry import Columns, DataEntry
 from emberge.data.hub import hub_key, hub_name, hub_rows
 from emberge.data.stored import FORMAT
@@ -65,6 +65,7 @@ def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> 
     """
     _consistent(entry)
     if entry.path is None:
+        entry = _prompted(entry)
         return [Source(entry.name or str(entry.hub).rpartition("/")[2], entry)]
     path = resolve(entry.path)
     if path is None:
@@ -73,7 +74,16 @@ def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> 
         return _of_catalogue(entry, path, readers)
     if entry.only:
         raise DataError(f"{shown(path)}: `only` picks sets of a catalogue, and this is a file")
-    return [_file(entry, path, readers)]
+    return [_file(_prompted(entry), path, readers)]
+
+
+def _prompted(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
+    """The entry with its prompt filled in; `catalogued` is what the catalogue gives as the set's own."""
+    if entry.prompt is None:
+        return entry
+    own = instruction_prompt(entry.instruction) if catalogued is None else catalogued
+    prompt = entry.prompt.replace("{instruction}", entry.instruction).replace("{prompt}", own)
+    return dataclasses.replace(entry, prompt=prompt)
 
 
 def _consistent(entry: DataEntry) -> None:
@@ -121,7 +131,9 @@ def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> Sou
         over["columns"] = entry.columns
     if entry.weight != 1.0:
         over["weight"] = entry.weight
-    entry = dataclasses.replace(each, **over)
+    if entry.instruction:
+        over["instruction"] = entry.instruction
+    entry = _prompted(dataclasses.replace(each, **over), each.prompt)
     if entry.path is None:
         return Source(str(entry.name), entry)
     return _file(entry, Path(entry.path.text), readers)

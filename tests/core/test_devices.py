@@ -1,0 +1,79 @@
+"""What a machine offers."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from emberge import EmbergeError, RecipeError, check_space, dtype_for, find_machine, human_size
+from emberge.devices import parse_size, torch_threads
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("512MB", 512_000_000), ("2GiB", 2 << 30), ("1.5g", 1_500_000_000), (" 1000 ", 1000)],
+)
+def test_a_size_is_read_as_people_write_it(text: str, count: int) -> None:
+    assert parse_size(text) == count
+    assert find_machine(devices="cpu", memory=text).memory == count
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "12XB", "GB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(RecipeError, match="is no size; write it as 512MB"):
+        parse_size(text)
+
+
+def test_by_default_all_cores_work() -> None:
+    machine = find_machine()
+    assert machine.workers >= 1
+    assert machine.devices
+    assert find_machine(workers=3, devices="cpu").workers == 3
+
+
+def test_a_device_that_is_not_here_is_named() -> None:
+    with pytest.raises(RecipeError, match="cuda:99 is not here; this machine has cpu"):
+        find_machine(devices="cuda:99")
+    with pytest.raises(RecipeError, match="at least one worker"):
+        find_machine(workers=0)
+
+
+def test_a_cpu_computes_in_float32() -> None:
+    assert dtype_for("cpu") == "float32"
+
+
+def test_threads_are_as_many_as_before_afterwards() -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    with torch_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def test_a_disk_too_full_for_the_plan_is_told_with_both_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**10, 10**10, 4_500_000))
+    check_space(tmp_path / "not" / "yet", 4_500_000)
+    with pytest.raises(EmbergeError) as caught:
+        check_space(tmp_path / "not" / "yet", 12_300_000_000)
+    assert "needs 12.3 GB of disk, and 4.5 MB are free" in str(caught.value)
+
+
+def test_sizes_read_well() -> None:
+    assert [human_size(n) for n in (5, 999, 1500, 12_300_000_000, 5e13)] == [
+        "5 bytes",
+        "999 bytes",
+        "1.5 kB",
+        "12.3 GB",
+        "50 TB",
+    ]

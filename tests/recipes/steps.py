@@ -1,0 +1,174 @@
+"""Small real steps for tests of running recipes; registered as the plugin `toy`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from emberge import (
+    Artifact,
+    DataRef,
+    ModelRef,
+    Plugins,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+    hookimpl,
+)
+from emberge.recipes.recipe import Recipe, RecipeStep
+
+# What ran, in order; a test empties it.
+RAN: list[str] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write(Step):
+    """Writes a model folder out of words and of the models it is given."""
+
+    produces = "model"
+    word: str = "x"
+    of: tuple[ModelRef, ...] = ()
+    data: DataRef | None = None
+    ticks: int = 3
+    fail: str = ""
+    stop_at: int | None = None
+    checkpoints: tuple[int, ...] = ()
+    unmet: tuple[str, ...] = ()
+    warn: str = ""
+
+    def check(self, context: Preflight) -> Iterable[Problem]:
+        if self.word == "wrong":
+            yield context.problem("this word is wrong", "word")
+        if self.word == "odd":
+            yield context.warning("this word is odd", "word")
+        context.note("plan", [f"writes {self.word}"])
+
+    def run(self, workspace: Workspace) -> Artifact:
+        RAN.append(workspace.id)
+        if self.fail:
+            raise _FAULTS[self.fail]
+        if self.warn:
+            workspace.warn(self.warn)
+        parents = [model for reference in self.of for model in workspace.models(reference)]
+        done = workspace.work / "done"
+        first = int(done.read_text()) if done.exists() else 0
+        for tick in range(first, self.ticks):
+            workspace.progress(tick, self.ticks, "tick", "ticking")
+            workspace.metric("loss", 1.0 / (tick + 1), tick)
+            if self.stop_at == tick and first == 0:
+                raise KeyboardInterrupt
+            done.write_text(str(tick))
+        text = self.word + "".join((m.folder / "config.json").read_text() for m in parents)
+        if self.data is not None:
+            text += workspace.data(self.data).read_text()
+        (workspace.folder / "config.json").write_text(json.dumps({"text": text}))
+        for number in self.checkpoints:
+            kept = workspace.folder / "checkpoints" / f"step-{number}"
+            kept.mkdir(parents=True)
+            (kept / "config.json").write_text(json.dumps({"at": number}))
+        details: dict[str, Any] = {"names": [m.name for m in parents]}
+        if self.unmet:
+            details["unmet"] = list(self.unmet)
+        return Artifact("model", size=self.ticks, details=details)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores(Step):
+    """Makes scores, which are no model."""
+
+    produces = "scores"
+    revision: ClassVar[int] = 1
+    of: tuple[ModelRef, ...] = ()
+    table: dict[str, float] = field(default_factory=dict)
+
+    def run(self, workspace: Workspace) -> Artifact:
+        RAN.append(workspace.id)
+        (workspace.folder / "table.md").write_text("| model | score |\n| - | - |\n")
+        return Artifact("scores", details={"table": "table.md"})
+
+
+class Toy:
+    """The plugin."""
+
+    @hookimpl
+    def register_steps(self) -> Mapping[str, type[Step]]:
+        return {"write": Write, "scores": Scores}
+
+
+class Listener:
+    """Remembers every event."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.details: Mapping[str, Any] = {}
+
+    @hookimpl
+    def run_started(self, out: Path, steps: list[str]) -> None:
+        self.events.append(("run_started", ",".join(steps)))
+
+    @hookimpl
+    def step_started(self, step: str) -> None:
+        self.events.append(("started", step))
+
+    @hookimpl
+    def step_skipped(self, step: str) -> None:
+        self.events.append(("skipped", step))
+
+    @hookimpl
+    def step_failed(self, step: str, error: BaseException) -> None:
+        self.events.append(("failed", step))
+
+    @hookimpl
+    def step_finished(self, step: str) -> None:
+        self.events.append(("finished", step))
+
+    @hookimpl
+    def step_progressed(self, step: str) -> None:
+        self.events.append(("progressed", step))
+
+    @hookimpl
+    def step_warned(self, step: str, message: str) -> None:
+        self.events.append(("warned", message))
+
+    @hookimpl
+    def run_finished(self, error: BaseException | None, details: Mapping[str, Any]) -> None:
+        self.events.append(("run_finished", type(error).__name__ if error else ""))
+        self.details = details
+
+
+def toy(*more: object) -> Plugins:
+    """Plugins with the toy steps and some listeners, and nothing that is installed."""
+    plugins = Plugins()
+    plugins.register(Toy(), "toy")
+    for number, plugin in enumerate(more):
+        plugins.register(plugin, f"more{number}")
+    return plugins
+
+
+def recipe(path: Path | None = None, seed: int = 0, text: str = "", **steps: Step) -> Recipe:
+    """A recipe of toy steps by their ids, each at its own line of `toy.yaml`."""
+    made = tuple(
+        RecipeStep(
+            id=name,
+            group=name,
+            kind="toy:write" if isinstance(step, Write) else "toy:scores",
+            step=step,
+            where=f"toy.yaml:{number}",
+            lines={"word": f"toy.yaml:{number}1", "of": f"toy.yaml:{number}2"},
+        )
+        for number, (name, step) in enumerate(steps.items(), start=1)
+    )
+    return Recipe(seed, made, path, text)
+
+
+def _faults() -> dict[str, Exception]:
+    from emberge import DataError
+
+    return {"data": DataError("rows.jsonl:3: no anchor"), "bug": ValueError("a bug")}
+
+
+_FAULTS = _faults()
