@@ -84,7 +84,7 @@ class PerTensor:
         return entries[0]["value"] if len(entries) == 1 and "filter" not in entries[0] else entries
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.entries == other.entries  # type: ignore[attr-defined]
+        return type(other) is type(self) and self.entries == other.entries
 
     def __hash__(self) -> int:
         return hash(self.entries)

@@ -1,0 +1,262 @@
+"""The `merge` step: models in, one model out, tensor by tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge import (
+    Artifact,
+    CheckpointError,
+    MergeInput,
+    MergeRequest,
+    Model,
+    ModelRef,
+    PerModel,
+    PerTensor,
+    Preflight,
+    Problem,
+    Rule,
+    Stage,
+    Step,
+    Workspace,
+    plan_merge,
+    read_artifact,
+    stage_name,
+)
+
+if TYPE_CHECKING:
+    from emberge import MergeReport
+
+__all__ = ["Merge", "ModelEntry"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelEntry:
+    """One model of a merge.
+
+    `weight` is a number, a list over depth, or `[{filter, value}]`; `group` its label for staged fusion;
+    `options` are its own numbers for the strategy's links: `{trim: {density: 0.7}}`.
+    """
+
+    model: ModelRef
+    weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
+    group: str = ""
+    name: str | None = None
+    options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge(Step):
+    """Merge models into one, complete with tokenizer, configs, pooling and prompts.
+
+    `strategy` is a name, or a list of links of which the last merges; `rules` give tensors whose name
+    contains a text another one. `weights: size` multiplies each weight by the number of examples that
+    the model was trained on. `template` (default: the first model) gives everything that is not merged,
+    `tokenizer` the tokenizer. `missing` says what becomes of a tensor that some model lacks. `dtype` is
+    what is computed in; what is stored has `out_dtype`, by default the template's.
+    """
+
+    produces = "model"
+
+    models: tuple[ModelEntry, ...]
+    strategy: tuple[Stage, ...]
+    base: ModelRef | None = None
+    weights: Literal["equal", "size"] = "equal"
+    rules: tuple[Rule, ...] = ()
+    dtype: Literal["float32", "float64"] = "float32"
+    out_dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
+    template: ModelRef | None = None
+    tokenizer: ModelRef | None = None
+    missing: Literal["strict", "copy_base", "average_present"] = "strict"
+    max_shard_size: str = "5GB"
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        inputs = []
+        for entry in self.models:
+            folder = context.model(entry.model)
+            yield from self._check_size(context, entry, folder)
+            inputs.append(_input(entry, entry.name or entry.model.text, folder))
+        base = None
+        if self.base is not None:
+            base = MergeInput(self.base.text, context.model(self.base))
+        template, tokenizer = (
+            context.model(ref) if ref is not None else None
+            for ref in (self.template, self.tokenizer)
+        )
+        if self.template is not None and template is None:
+            return  # a step is yet to make the model that everything is compared with
+        request = self._request(inputs, base, template, tokenizer)
+        plan = plan_merge(dataclasses.replace(request, inputs=_called_apart(inputs)))
+        for problem in plan.problems:
+            yield context.problem(str(problem), "models")
+        if plan.tensors and not plan.problems:
+            context.note("merge plan", plan.lines())
+
+    def _check_size(
+        self, context: Preflight, entry: ModelEntry, folder: Path | None
+    ) -> Iterator[Problem]:
+        if self.weights != "size" or folder is None:
+            return
+        artifact = read_artifact(folder)
+        if artifact is None or artifact.size is None:
+            yield context.problem(_no_size(entry.model.text), "weights")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge import merge_checkpoints  # loads torch
+
+        found = [(e, m) for e in self.models for m in workspace.models(e.model)]
+        for entry, model in found:
+            _refuse_adapter(entry.model, model)
+        inputs = _called_apart(
+            [
+                dataclasses.replace(
+                    _input(entry, entry.name or model.name, model.folder),
+                    weight=self._weight(entry, model),
+                    fingerprint=model.fingerprint,
+                )
+                for entry, model in found
+            ]
+        )
+        base = None
+        if self.base is not None:
+            origin = workspace.model(self.base)
+            _refuse_adapter(self.base, origin)
+            base = MergeInput(origin.name, origin.folder, fingerprint=origin.fingerprint)
+        if any(workspace.folder.iterdir()):
+            # Killed between the merge and the end of the step.
+            shutil.rmtree(workspace.folder)
+        report = merge_checkpoints(
+            inputs,
+            strategy=self.strategy,
+            out=workspace.folder,
+            base=base,
+            rules=self.rules,
+            dtype=self.dtype,
+            out_dtype=self.out_dtype,
+            template=self._folder(self.template, workspace),
+            tokenizer=self._folder(self.tokenizer, workspace),
+            missing=self.missing,
+            machine=workspace.machine,
+            seed=workspace.seed,
+            max_shard_size=self.max_shard_size,
+            provenance={"emberge": workspace.provenance},
+            side=workspace.work / "merge",
+            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+        )
+        for warning in report.warnings:
+            workspace.warn(warning)
+        return self._artifact(found, inputs, report)
+
+    def _request(
+        self,
+        inputs: Sequence[MergeInput],
+        base: MergeInput | None,
+        template: Path | None,
+        tokenizer: Path | None,
+    ) -> MergeRequest:
+        return MergeRequest(
+            inputs=tuple(inputs),
+            strategy=self.strategy,
+            base=base,
+            rules=self.rules,
+            out_dtype=self.out_dtype,
+            template=template,
+            tokenizer=tokenizer,
+            missing=self.missing,
+        )
+
+    def _weight(self, entry: ModelEntry, model: Model) -> PerTensor:
+        if self.weights == "equal":
+            return entry.weight
+        size = model.artifact.size if model.artifact is not None else None
+        if size is None:
+            raise CheckpointError(_no_size(entry.model.text))
+        return entry.weight.times(size)
+
+    @staticmethod
+    def _folder(reference: ModelRef | None, workspace: Workspace) -> Path | None:
+        return workspace.model(reference).folder if reference is not None else None
+
+    def _artifact(
+        self,
+        found: Sequence[tuple[ModelEntry, Model]],
+        inputs: Sequence[MergeInput],
+        report: MergeReport,
+    ) -> Artifact:
+        sizes = [m.artifact.size if m.artifact is not None else None for _, m in found]
+        known = [size for size in sizes if size is not None]
+        shared = Counter(entry.model.text for entry, _ in found)
+        # How the recipe calls a model, unless one reference led to several (`$run.checkpoints`).
+        parents = [e.model.text if shared[e.model.text] == 1 else m.name for e, m in found]
+        details: dict[str, Any] = {
+            "strategy": [plain_stage(link) for link in self.strategy],
+            "weights": dict(zip(parents, (report.weights[m.name] for m in inputs), strict=True)),
+            "weight_sum": report.weight_sum,
+            "models": {
+                parent: model.fingerprint for parent, (_, model) in zip(parents, found, strict=True)
+            },
+            "tensors": {"merged": len(report.merged), "copied": len(report.copied)},
+            "dtype": report.dtype,
+        }
+        if self.base is not None:
+            details["base"] = self.base.text
+        if self.rules:
+            details["rules"] = {
+                rule.filter: [plain_stage(link) for link in rule.strategy] for rule in self.rules
+            }
+        return Artifact(
+            kind="model",
+            size=sum(known) if known and len(known) == len(sizes) else None,
+            parents=tuple(dict.fromkeys(parents)),
+            details=details,
+        )
+
+
+def plain_stage(stage: Stage) -> Mapping[str, Any] | str:
+    """A link as it would stand in a recipe, without options that have their defaults."""
+    options: dict[str, Any] = {}
+    for option in dataclasses.fields(stage):
+        value = getattr(stage, option.name)
+        if option.default is dataclasses.MISSING or value != option.default:
+            if isinstance(value, Stage):
+                value = plain_stage(value)
+            options[option.name] = value.plain() if isinstance(value, PerTensor) else value
+    name = stage_name(stage)
+    return {name: options} if options else name
+
+
+def _input(entry: ModelEntry, name: str, folder: Path | None) -> MergeInput:
+    return MergeInput(name, folder, entry.weight, entry.group, entry.options)
+
+
+def _called_apart(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
+    """The inputs with names that differ: two folders of one name are numbered."""
+    counted = Counter(m.name for m in inputs)
+    seen: Counter[str] = Counter()
+    apart = []
+    for model in inputs:
+        seen[model.name] += 1
+        name = f"{model.name} ({seen[model.name]})" if counted[model.name] > 1 else model.name
+        apart.append(dataclasses.replace(model, name=name))
+    return tuple(apart)
+
+
+def _no_size(text: str) -> str:
+    return (
+        f"weights: size needs the number of examples that '{text}' was trained on, which it does not "
+        "say; give each model a weight instead"
+    )
+
+
+def _refuse_adapter(reference: ModelRef, model: Model) -> None:
+    if model.adapter is not None:
+        raise CheckpointError(
+            f"'{reference.text}' is an adapter, whose weights are not a whole model's; "
+            "fold it into its base before merging"
+        )
