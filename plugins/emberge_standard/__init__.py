@@ -74,9 +74,9 @@ def register_backbones() -> Mapping[str, type[Backbone]]:
 
 @hookimpl
 def register_merge_transforms() -> Mapping[str, type[MergeTransform]]:
-    from emberge_standard.merging.trim import Trim
+    from emberge_standard.merging import transforms
 
-    return {"trim": Trim}
+    return transforms()
 
 
 @hookimpl

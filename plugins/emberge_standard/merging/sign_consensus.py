@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRole
 
@@ -21,7 +21,11 @@ class SignConsensus(MergeStrategy):
     """
 
     normalize: bool = True
+    """Divide by the weights of those that agree."""
     scale: PerTensor = PerTensor(1.0)
+    """Factor on the merged change."""
+    elect: Literal["weighted", "unweighted"] = "weighted"
+    """Whether weights count in the election too, or only in the average."""
 
     @property
     def base_policy(self) -> BasePolicy:
@@ -37,7 +41,8 @@ class SignConsensus(MergeStrategy):
         weights = block.weights.tolist()
         deltas = block.deltas
         # Twice the indicator of a non-negative sum, less one: the elected sign, +1 for zero.
-        elected = block.combine(weights, deltas).ge_(0).mul_(2).sub_(1)
+        votes = weights if self.elect == "weighted" else [1.0] * len(weights)
+        elected = block.combine(votes, deltas).ge_(0).mul_(2).sub_(1)
         total, divisor = elected.new_zeros(elected.shape), elected.new_zeros(elected.shape)
         for weight, delta in zip(weights, deltas, strict=True):
             agreeing = (delta * elected).mul_(weight).clamp_(min=0)

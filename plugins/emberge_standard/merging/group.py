@@ -1,0 +1,95 @@
+"""Merge inside each group first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from emberge import (
+    BasePolicy,
+    Block,
+    Measures,
+    MergeStrategy,
+    MergeTransform,
+    Options,
+    Stats,
+    component,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group(MergeTransform):
+    """Merge the models of each `group` by one strategy; the groups are the models of the links after it.
+
+    The first step of hierarchical fusion (CoDiEmb, arXiv:2508.11442, section on model fusion). A model
+    without a group is an error.
+    """
+
+    by: MergeStrategy = component("linear")
+    """The strategy inside a group."""
+    group_weights: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each group in the next links; 1 where it is not named."""
+
+    @property
+    def base_policy(self) -> BasePolicy:
+        return self.by.base_policy
+
+    @property
+    def passes(self) -> int:
+        return self.by.passes
+
+    @property
+    def whole(self) -> bool:
+        return self.by.whole
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        return {label: self.by.measure(inner, _of(label, stats)) for label, inner in _split(block)}
+
+    def join(self, measures: Sequence[Measures]) -> Measures:
+        return {label: self.by.join([m[label] for m in measures]) for label in measures[0]}
+
+    def conclude(self, block: Block, stats: Stats) -> Measures:
+        return {label: self.by.conclude(inner, _of(label, stats)) for label, inner in _split(block)}
+
+    def apply(self, block: Block, stats: Stats) -> Block:
+        merged = {label: self.by.merge(inner, _of(label, stats)) for label, inner in _split(block)}
+        return block.merge_groups(merged, self.group_weights)
+
+
+def _of(label: str, stats: Stats) -> Stats:
+    return [one[label] for one in stats]
+
+
+def _split(block: Block) -> list[tuple[str, Block]]:
+    return [(label, _members(block, label)) for label in dict.fromkeys(block.groups)]
+
+
+def _members(block: Block, label: str) -> Block:
+    index = [i for i, group in enumerate(block.groups) if group == label]
+
+    def pick(values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(values[i] for i in index) if values else ()
+
+    return block.replace(
+        models=pick(block.models),
+        groups=pick(block.groups),
+        fingerprints=pick(block.fingerprints),
+        tensors=block.tensors[index],
+        changed=None if block.changed is None else block.changed[index],
+        weights=block.weights[index],
+        options=_options(block.options.by, index),
+    )
+
+
+def _options(options: Options, index: list[int]) -> Options:
+    """A nested strategy's options for some of the models: a value per model is cut to them."""
+    import torch
+
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, Options):
+            values[name] = _options(value, index)
+        else:
+            values[name] = value[index] if isinstance(value, torch.Tensor) else value
+    return Options(values)

@@ -1,0 +1,101 @@
+"""Merges of matrices as linear maps; every other tensor takes the sum of its weighted deltas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spectral(MergeStrategy):
+    """A merge that needs whole matrices, in float64."""
+
+    scale: PerTensor = PerTensor(1.0)
+    """Factor on the merged delta."""
+
+    @property
+    def base_policy(self) -> BasePolicy:
+        return "required"
+
+    @property
+    def weight_role(self) -> WeightRole:
+        return "scale"
+
+    @property
+    def whole(self) -> bool:
+        return True
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        deltas = block.deltas.double()
+        deltas = deltas * block.weights.view(-1, *[1] * (deltas.dim() - 1))
+        merged = self.matrices(deltas) if deltas.dim() == 3 else deltas.mean(0)
+        return block.add_delta((block.options.scale * merged).to(block.tensors.dtype))
+
+    def matrices(self, deltas: Tensor) -> Tensor:
+        """The merged delta [out, in] of weighted deltas [models, out, in], float64."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsoC(Spectral):
+    """Flatten the sum's spectrum: U · mean(sigma) · Vᵀ (Marczak et al., 2025, arXiv:2502.04959)."""
+
+    def matrices(self, deltas: Tensor) -> Tensor:
+        import torch
+
+        u, sigma, vh = torch.linalg.svd(deltas.sum(0), full_matrices=False)
+        merged: Tensor = sigma.mean() * (u @ vh)
+        return merged
+
+
+@dataclass(frozen=True, kw_only=True)
+class TsvM(Spectral):
+    """Keep each task's leading singular vectors and make them orthogonal to the other tasks'.
+
+    Of r = min(out, in) triplets every one of N models keeps int(r / N); the joined left and right vectors
+    are replaced by their polar factors. With more models than triplets the deltas are summed
+    (Gargiulo et al., 2024, arXiv:2412.00081).
+    """
+
+    def matrices(self, deltas: Tensor) -> Tensor:
+        import torch
+
+        keep = min(deltas.shape[1:]) // deltas.shape[0]
+        if keep == 0:
+            return deltas.sum(0)
+        u, sigma, vh = torch.linalg.svd(deltas, full_matrices=False)
+        left = torch.cat(list(u[:, :, :keep]), dim=1)
+        right = torch.cat(list(vh[:, :keep]), dim=0)
+        merged: Tensor = (_polar(left) * sigma[:, :keep].reshape(-1)) @ _polar(right)
+        return merged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wudi(Spectral):
+    """The delta that least disturbs any model in the directions its own delta reads (WUDI).
+
+    Minimises the sum of |(d - d_i) d_iᵀ|² / |d_i|² in closed form, d = (Σ d_i G_i)(Σ G_i)⁺ with
+    G_i = d_iᵀ d_i / |d_i|² (Cheng et al., 2025, arXiv:2503.08099, which descends instead).
+    """
+
+    def matrices(self, deltas: Tensor) -> Tensor:
+        import torch
+
+        norms = deltas.square().sum((1, 2), keepdim=True).clamp(min=1e-300)
+        grams = deltas.mT @ deltas / norms
+        inverse: Tensor = torch.linalg.pinv(grams.sum(0), rtol=1e-10, hermitian=True)
+        return (deltas @ grams).sum(0) @ inverse
+
+
+def _polar(matrix: Tensor) -> Tensor:
+    """The nearest matrix with orthonormal rows or columns."""
+    import torch
+
+    u, _, vh = torch.linalg.svd(matrix, full_matrices=False)
+    nearest: Tensor = u @ vh
+    return nearest

@@ -1,0 +1,68 @@
+"""Keeping middling changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import BasePolicy, Block, PerModel, Stats, WeightRole
+
+from emberge_standard.merging.largest import Ranking
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrimOutliers(Ranking):
+    """Undo the largest changes of each tensor and so many small ones that `density` stays (breadcrumbs).
+
+    Of n changes the int(gamma · n) largest go, and int(density · n) of the rest stay, the largest ones;
+    fewer large ones go where too few would be left. A density of 1 keeps all (Davari and Belilovsky,
+    2023, arXiv:2312.06795).
+    """
+
+    density: PerModel = PerModel(1.0, within=(0, 1))
+    """Share of each model's changes that stay."""
+    gamma: PerModel = PerModel(0.01, within=(0, 1))
+    """Share of each model's changes that are too large to stay."""
+
+    @property
+    def base_policy(self) -> BasePolicy:
+        return "required"
+
+    @property
+    def weight_role(self) -> WeightRole:
+        return "unused"
+
+    def ranked(self, block: Block) -> Tensor:
+        import torch
+
+        deltas = block.deltas
+        return torch.cat([deltas, deltas])
+
+    def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
+        pairs = zip(block.options.density.tolist(), block.options.gamma.tolist(), strict=True)
+        bounds = [bounds_of(density, gamma, total) for density, gamma in pairs]
+        return [upper for upper, _ in bounds] + [lower for _, lower in bounds]
+
+    def apply(self, block: Block, stats: Stats) -> Block:
+        deltas = block.deltas
+        flat = deltas.reshape(len(block.models), -1)
+        within, outliers = flat.new_zeros(flat.shape), flat.new_zeros(flat.shape)
+        cuts = stats[-1]["cuts"]
+        for model, source in enumerate(flat):
+            cuts[model].keep(source, within[model], block.start)
+            cuts[model + len(flat)].keep(source, outliers[model], block.start)
+        # What both kept is equal, so the difference is the values between the two limits, unrounded.
+        return block.with_deltas(within.sub_(outliers).reshape(deltas.shape))
+
+
+def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:
+    """(how many of the largest to take, how many of these to undo as outliers)."""
+    if density >= 1:
+        return total, 0
+    target = max(1, int(density * total)) if density > 0 else 0
+    upper = total - max(0, total - target - int(gamma * total))
+    return upper, upper - target
