@@ -36,7 +36,8 @@ ROOMS: dict[str, set[str]] = {
     "recipes": LEAVES | RUNNERS | {"hookspecs", "plugins"},
     "testing": LEAVES | RUNNERS,
     "verbs": LEAVES | RUNNERS | {"plugins", "recipes"},
-    "cli": {"errors", "verbs"},
+    "arguments": {"errors"},
+    "cli": {"errors", "arguments", "verbs"},
     "__main__": {"cli"},
 }
 # `Block.uniform` reaches for its arithmetic when it is called, because a contract imports no torch.

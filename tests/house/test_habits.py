@@ -81,6 +81,8 @@ def checks(node: ast.AST, local: dict[str, ast.FunctionDef], seen: frozenset[str
     for inner in ast.walk(node):
         if isinstance(inner, ast.Assert):
             return True
+        if isinstance(inner, ast.Raise) and "AssertionError" in ast.unparse(inner):
+            return True
         if isinstance(inner, ast.Call):
             name = ast.unparse(inner.func).rpartition(".")[2]
             if name in ("raises", "warns", "fail") or name.startswith(("check_", "assert_")):
