@@ -62,7 +62,7 @@ class Usage(NamedTuple):
 def test_a_disk_too_full_for_the_plan_is_told_with_both_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**10, 10**10, 4_500_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**10, 10**10, 4_500_000))
     check_space(tmp_path / "not" / "yet", 4_500_000)
     with pytest.raises(EmbergeError) as caught:
         check_space(tmp_path / "not" / "yet", 12_300_000_000)
