@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Facts", "Origin", "model_card"]
 
 UNKNOWN = "unknown"
-_MACHINERY = {"base", "weights", "datasets", "seconds", "strategy", "parents"}
+# Of what a step says of itself, what stands elsewhere in the card or helps no reader.
+_ELSEWHERE = {
+    *("base", "base_fingerprint", "weights", "models", "datasets", "seconds", "strategy", "seed"),
+    *("loss_curve", "losses", "checkpoints", "tensors"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,6 @@ def model_card(facts: Facts) -> ModelCard:
 
     bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
-    hubs = [data.hub for data in facts.data if data.hub]
     results = [result for scores in facts.scores for result in results_of(facts.name, scores)]
     data = ModelCardData(
         model_name=facts.name,
@@ -84,7 +87,6 @@ def model_card(facts: Facts) -> ModelCard:
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=_tags(facts),
-        datasets=hubs or None,
         eval_results=results or None,
     )
     if bases:
@@ -172,7 +174,7 @@ def _weight(weight: Any) -> str:
 
 def _method(facts: Facts) -> list[str]:
     details = facts.artifact.details
-    rest = {key: value for key, value in details.items() if key not in _MACHINERY}
+    rest = {key: value for key, value in details.items() if key not in _ELSEWHERE}
     if facts.merged:
         lines = ["## How it was merged", "", *yaml_block({"strategy": details["strategy"], **rest})]
     else:
@@ -192,23 +194,23 @@ def _data(facts: Facts) -> list[str]:
     lines = ["## Training data", ""]
     if facts.data:
         rows = [
-            [
-                f"[{prose(one.name)}](https://huggingface.co/datasets/{one.hub})"
-                if one.hub
-                else prose(one.name),
-                prose(one.task or "–"),
-                f"{one.size:,}" if one.size is not None else UNKNOWN,
-                prose(one.licence or UNKNOWN),
-            ]
+            [prose(one.name), prose(one.task or "–"), _rows(one), prose(one.licence or UNKNOWN)]
             for one in facts.data
         ]
         lines += [*grid(["Data set", "Task", "Examples", "Licence"], rows), ""]
-    if facts.artifact.size is not None:
-        owner = "Its parents were trained" if facts.merged else "It was trained"
-        joined = " all together" if facts.merged else ""
-        lines += [f"{owner} on {facts.artifact.size:,} examples{joined} in this run."]
-    lines += ["What the models it goes back to were trained on, their own cards tell."]
-    return lines
+    if facts.merged and facts.artifact.size is not None:
+        lines.append(
+            f"Its parents were trained on {facts.artifact.size:,} examples, each parent's counted by itself; "
+            "the table shows the largest share that one of them saw."
+        )
+    return [*lines, "What the models it goes back to were trained on, their own cards tell."]
+
+
+def _rows(data: Trained) -> str:
+    if data.rows is None:
+        return UNKNOWN
+    whole = f" of {data.whole:,}" if data.whole not in (None, data.rows) else ""
+    return f"{data.rows:,}{whole}"
 
 
 def _licences(facts: Facts) -> list[str]:

@@ -38,13 +38,13 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A data set that a model was trained on."""
+    """A data set that a model was trained on: `rows` of its `whole` number of examples."""
 
     name: str
     task: str = ""
-    size: int | None = None
+    rows: int | None = None
+    whole: int | None = None
     licence: str | None = None
-    hub: str | None = None
 
 
 def parents_of(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
@@ -140,7 +140,9 @@ def ancestry(
     while waiting:
         one = waiting.pop(0)
         for found in data_of(one, out):
-            data.setdefault(found.name, found)
+            known = data.get(found.name)
+            if known is None or (found.rows or 0) > (known.rows or 0):
+                data[found.name] = found
         for parent in parents_of(one, out, origin):
             made = read_artifact(_link(parent.name, out)) if parent.step else None
             if made is None:
@@ -152,30 +154,30 @@ def ancestry(
 
 
 def _link(text: str, out: Path) -> Path:
-    return OutFolder(out).link(text.partition("+")[0].removeprefix("$"))
+    """Where a step's result stands, if a step made this: `$id`, `id`, or a kept state `id/step-100`."""
+    name = text.partition("+")[0].removeprefix("$").removesuffix(".checkpoints")
+    whole = OutFolder(out).link(name)
+    return whole if whole.is_dir() else OutFolder(out).link(name.partition("/")[0])
 
 
 def data_of(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
-    """The data sets behind a model that was trained, with the licences that catalogues state."""
+    """The data sets that a training used, with the licences that catalogues state."""
     found = artifact.details.get("datasets")
-    if not isinstance(found, list | tuple):
+    if not isinstance(found, Mapping):
         return ()
     licences = dict(_licences(out))
-    return tuple(_trained(one, licences) for one in found)
+    return tuple(_trained(str(name), used, licences.get(str(name))) for name, used in found.items())
 
 
-def _trained(found: Any, licences: Mapping[str, str]) -> Trained:
-    if not isinstance(found, Mapping):
-        return Trained(str(found), licence=licences.get(str(found)))
-    name = str(found.get("name", ""))
-    stated = found.get("licence") or found.get("license") or licences.get(name)
-    size, hub = found.get("size", found.get("rows")), found.get("hub")
+def _trained(name: str, used: Any, licence: str | None) -> Trained:
+    said = used if isinstance(used, Mapping) else {}
+    rows, whole = said.get("rows"), said.get("of")
     return Trained(
         name,
-        task=str(found.get("task") or ""),
-        size=size if isinstance(size, int) else None,
-        licence=str(stated) if stated else None,
-        hub=hub if isinstance(hub, str) else None,
+        task=str(said.get("task") or ""),
+        rows=rows if isinstance(rows, int) else None,
+        whole=whole if isinstance(whole, int) else None,
+        licence=licence,
     )
 
 

@@ -21,6 +21,8 @@ __all__ = ["distance_section", "merge_section", "training_section"]
 
 # More lines than this in one chart cannot be told apart; the others get charts of their own.
 _LINES = 8
+# What is shown as a picture or a table already.
+_DRAWN = {"loss_curve", "losses"}
 Looks = Mapping[str, Look]
 
 
@@ -144,6 +146,7 @@ def _all_details(made: Made) -> Markup | None:
     rows = [
         [tag("th", key.replace("_", " "), scope="row"), tag("td", plain(value), class_="words")]
         for key, value in made.details.items()
+        if key not in _DRAWN and value not in (None, [], {}, "")
     ]
     return table(["", left("Value")], rows, made.name)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import EmbergeError, ModelRef
+from emberge import CheckpointError, EmbergeError, ModelRef
 
 from emberge_standard.reporting.curves import Curve, read_curves
 from emberge_standard.reporting.scores import Scores, read_scores
@@ -163,18 +163,36 @@ def _as_model(made: Made) -> ModelRef:
 
 
 def _own_base(made: Made, everyone: Sequence[Made], workspace: Workspace) -> Model | None:
-    """The base that a training started from, or the one that all parents of a merge started from."""
+    """The base that a training started from, or the one that all parents of a merge started from.
+
+    Raises:
+        CheckpointError: when it is not there any more, or is another model now.
+    """
     bases = _bases(made, {one.name: one for one in everyone})
     if len(bases) != 1:
         return None
-    return workspace.model(ModelRef(bases.pop()))
+    name, content = bases.pop()
+    known = {one.name for one in everyone}
+    if (
+        name not in known
+        and not name.startswith(("$", "pkg:", "./", "../", "/"))
+        and "/" not in name
+    ):
+        return None  # the name of a folder, which does not say where it lies
+    found = workspace.model(ModelRef(f"${name}" if name in known else name))
+    if content and found.fingerprint != content:
+        raise CheckpointError(f"'{name}' is another model now than when it was trained on")
+    return found
 
 
-def _bases(made: Made, known: Mapping[str, Made]) -> set[str]:
+def _bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
+    """(name, content hash) of the models that trainings behind this model started from."""
     base = made.details.get("base")
     if isinstance(base, str) and base:
-        return {base}
+        return {(base, str(made.details.get("base_fingerprint", "")))}
     parents = [known[parent] for parent in made.parents if parent in known]
+    if len(parents) < len(made.parents):
+        return set()
     return {b for parent in parents if parent.name != made.name for b in _bases(parent, known)}
 
 

@@ -140,10 +140,16 @@ def trained(
         parents=(BASE,),
         details={
             "base": BASE,
-            "datasets": [{"name": "stdlib", "task": "retrieval", "size": steps * 16}],
+            "datasets": {"stdlib": {"task": "retrieval", "rows": steps * 16, "of": 960}},
+            "examples": steps * 16,
             "steps": steps,
             "seconds": 41.3 + steps / 10,
             "seed": seed,
+            "loss_curve": [[1, 1.5], [2, 1.2]],
+            "losses": {"stdlib": 0.4},
+            "checkpoints": [],
+            "backbone": {"pooling": "mean"},
+            "sampler": ["BatchShuffle(batch_size=16)"],
             "learning_rate": 5e-5,
         },
     )
@@ -166,7 +172,15 @@ def merged(out: Path, step: str, model: Path, weights: Mapping[str, float], **ch
         kind="model",
         size=2880,
         parents=tuple(weights),
-        details={"strategy": "multi_slerp", "weights": dict(weights), "seconds": 2.4},
+        details={
+            "strategy": ["multi_slerp"],
+            "weights": dict(weights),
+            "weight_sum": 3.0,
+            "models": dict.fromkeys(weights, "e" * 64),
+            "tensors": {"merged": 53, "copied": 1},
+            "dtype": "float32",
+            "seconds": 2.4,
+        },
     )
     return publish(out, step, dataclasses.replace(artifact, **changes), model)
 
@@ -246,7 +260,7 @@ def demo_run(out: Path, base: Path, models: list[Path]) -> FinishedRun:
     trained(out, "full", models[0], steps=50)
     for draw in (1, 2, 3):
         trained(out, f"members.draw={draw}", models[draw % len(models)], steps=30, seed=draw)
-    members = {f"members.draw={d}": 1 / 3 for d in (1, 2, 3)}
+    members = {f"$members.draw={d}": 1 / 3 for d in (1, 2, 3)}
     merged(out, "boom", models[-1], members)
     scored(out, SCORES)
     return FinishedRun(out, {BASE: base})
