@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MARKS = {"waiting": "·", "running": "▸", "done": "✓", "skipped": "✓", "failed": "✗"}
 _COLOURS = {"running": "cyan", "done": "green", "skipped": "green", "failed": "red"}
-_PLAIN_EVERY = 0.1  # share of a step between two plain lines
+_PLAIN_LINES = 10  # lines of progress for a step
 _KEPT_ROWS = 4  # lines of a terminal that steps leave free
 
 
@@ -162,7 +162,7 @@ class PlainLines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._told: dict[str, float] = {}
+        self._told: dict[str, int] = {}
 
     def __call__(self, view: StepView, event: str) -> None:
         text = self._text(view, event)
@@ -183,13 +183,12 @@ class PlainLines:
         return texts.get(event, "")
 
     def _progress(self, view: StepView) -> str:
-        told = self._told.get(view.name, 0.0)
-        if view.share < told:
-            told = 0.0  # a new phase
-        if view.share < told + _PLAIN_EVERY:
-            self._told[view.name] = told
+        tenth = int(view.share * _PLAIN_LINES + 1e-9)
+        if tenth == self._told.get(view.name, 0):
             return ""
-        self._told[view.name] = view.share
+        self._told[view.name] = tenth
+        if tenth == 0:
+            return ""  # a new phase
         left = view.left(time.monotonic())
         eta = f", {duration(left)} left" if left is not None else ""
         more = ", ".join(text for text in (view.metric, view.note) if text)
