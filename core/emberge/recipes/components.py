@@ -191,8 +191,7 @@ def _listed(form: forms.Parts, node: Node) -> tuple[Node, ...]:
     """The components of a list; those without an order may be a mapping of names to options."""
     if isinstance(node, Items):
         return node.items
-    ordered = form.chain or Sampler in form.contracts
-    if isinstance(node, Fields) and len(node.entries) > 1 and not ordered:
+    if isinstance(node, Fields) and len(node.entries) > 1 and not form.ordered:
         return tuple(
             Fields({name: value}, node.line(name), node.lines)
             for name, value in node.entries.items()

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from emberge.contracts.dataset import Reader
 from emberge.contracts.merge import ChainSpec, MergeStrategy, MergeTransform, Stage
 from emberge.contracts.option import PerDataset
+from emberge.contracts.sampler import Sampler
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.step import Reference
 from emberge.plugins import KINDS
@@ -97,6 +98,11 @@ class Parts:
     def chain(self) -> bool:
         """Whether the links of a merge stand here, a strategy last."""
         return Stage in self.contracts or {MergeStrategy, MergeTransform} <= set(self.contracts)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether their order means something, so that they stand in a list and never in a mapping."""
+        return self.chain or Sampler in self.contracts
 
 
 @dataclass(frozen=True)
