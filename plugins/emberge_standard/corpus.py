@@ -85,7 +85,10 @@ def import_names(distribution: str) -> list[str]:
     return [
         name
         for name, providers in sorted(_providers().items())
-        if name.isidentifier() and wanted in {p.lower().replace("_", "-") for p in providers}
+        if name.isidentifier()
+        and not name.startswith("_")
+        and name != distribution
+        and wanted in {p.lower().replace("_", "-") for p in providers}
     ]
 
 

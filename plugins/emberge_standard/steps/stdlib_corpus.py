@@ -11,8 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar
 
-from emberge import Artifact, DataError, Preflight, Problem, Step, Workspace
-from emberge.contracts.step import ArtifactKind
+from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Step, Workspace
 
 from emberge_standard.corpus import (
     STDLIB,
@@ -44,9 +43,9 @@ class StdlibCorpus(Step):
     packages: tuple[str, ...] = (STDLIB,)
     out_of_domain: tuple[str, ...] = ("numpy", "scipy", "sklearn")
     limit: int | None = None
-    test_queries: int = 500
-    dev_queries: int = 200
-    test_documents: int = 1000
+    test_queries: int = 300
+    dev_queries: int = 100
+    test_documents: int = 600
     held_out: float = 0.25
     min_words: int = 3
     max_characters: int = 2000
