@@ -24,6 +24,7 @@ from emberge.recipes.construct import (
 from emberge.recipes.forms import CONTRACTS, kinds_of
 from emberge.recipes.nodes import Fields, Items, Node, Scalar, StepUse, node_of, words
 from emberge.recipes.options import options_of
+from emberge.recipes.said import article
 
 __all__ = ["HANDLERS", "build_component"]
 
@@ -75,7 +76,8 @@ def _other_kind(build: Builder, contracts: tuple[type, ...], name: str, at: At) 
     known = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
     if not known or set(known) & set(kinds):
         return None
-    return f"'{name}' is a {known[0]}, and {at.label} takes a {' or '.join(kinds)}"
+    wanted = article(" or ".join(kinds))
+    return f"'{name}' is {article(known[0])}, and {at.label} takes {wanted}"
 
 
 def _named(build: Builder, node: Node, at: At) -> Named | None:

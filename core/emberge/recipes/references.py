@@ -8,7 +8,7 @@ from typing import Any
 from emberge.recipes import forms
 from emberge.recipes.build import BROKEN, At, Builder, Handler, Instance
 from emberge.recipes.nodes import Node, Scalar, StepUse
-from emberge.recipes.said import say
+from emberge.recipes.said import article, say
 
 __all__ = ["HANDLERS", "Spread"]
 
@@ -51,13 +51,9 @@ def _step_reference(build: Builder, form: forms.Ref, node: StepUse, at: At) -> A
         )
     (one,) = found
     if not _accepted(form, node, one):
-        said = f"{node.text} makes {_article(one.produces)}, and {at.label} takes {say(form)}"
+        said = f"{node.text} makes {article(one.produces)}, and {at.label} takes {say(form)}"
         return build.fault(said, node.where)
     return form.type(f"${one.id}{node.part}{node.rest}", build.folder)
-
-
-def _article(produces: str) -> str:
-    return f"a {produces}" if produces in ("model", "report", "file") else produces
 
 
 def _accepted(form: forms.Ref, node: StepUse, one: Instance) -> bool:

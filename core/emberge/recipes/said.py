@@ -7,8 +7,9 @@ from typing import Any, get_args, get_origin
 from emberge.contracts.schedule import PerModel
 from emberge.recipes import forms
 from emberge.recipes.forms import Form, kinds_of
+from emberge.recipes.options import options_of
 
-__all__ = ["say"]
+__all__ = ["article", "say"]
 
 _SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 
@@ -36,7 +37,7 @@ def _leaf(form: Form) -> str:
             )
             return f"a number that may vary {varies}"
         case forms.Record(kind):
-            return f"a mapping ({kind.__name__})"
+            return f"a mapping ({', '.join(options_of(kind))})"
         case forms.Fixed(items):
             return f"a list of {len(items)} ({', '.join(say(item) for item in items)})"
         case forms.Either(choices):
@@ -47,8 +48,8 @@ def _leaf(form: Form) -> str:
 
 def _inner(form: Any) -> str:
     words = {
-        forms.Many: "a list ({})",
-        forms.Table: "a mapping of names ({})",
+        forms.Many: "{}, or a list of such",
+        forms.Table: "a mapping of names to {}",
         forms.ByData: "{}, which may differ by task or dataset",
         forms.Maybe: "{} or nothing",
     }
@@ -64,14 +65,21 @@ def _value(kind: Any) -> str:
 def _reference(accepts: tuple[str, ...]) -> str:
     if {"scores", "report"} <= set(accepts):
         return "an earlier step"
-    return "data" if accepts == ("data",) else "a " + " or a ".join(accepts)
+    return " or ".join(article(word) for word in accepts)
+
+
+def article(word: str) -> str:
+    """The word with "a" or "an" before it, if it takes one: "an evaluator", "data"."""
+    if word in ("data", "scores", "statistics"):
+        return word
+    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
 def _component(form: Form, contracts: tuple[type, ...]) -> str:
     kinds = kinds_of(contracts)
     stage = len(kinds) > 1
     if isinstance(form, forms.Part):
-        return "a " + ("merge stage" if stage else kinds[0])
+        return article("merge stage" if stage else kinds[0])
     if form.chain:  # type: ignore[union-attr]
         return "a merge strategy or a chain that ends with one"
     many = {"sampler": "a sampler or a chain of them", "loss": "a loss or a list of them, summed"}
