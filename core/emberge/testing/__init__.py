@@ -1,0 +1,8 @@
+"""The laws that any plugin can be held to: call these from your tests."""
+
+from __future__ import annotations
+
+from emberge.testing.merging import check_strategy
+from emberge.testing.training import check_backbone, check_loss, check_sampler
+
+__all__ = ["check_backbone", "check_loss", "check_sampler", "check_strategy"]

@@ -1,0 +1,190 @@
+"""The laws that every merge strategy can be held to, a third party's too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from emberge.contracts.merge import Stage
+from emberge.errors import CheckpointError
+from emberge.merging.memory import merge_state_dicts
+
+__all__ = ["check_strategy"]
+
+# A matrix, a vector, a number, rows that are odd in number and length, and a tensor that nobody changed.
+_SHAPES: Mapping[str, tuple[int, ...]] = {
+    "embeddings.weight": (37, 13),
+    "layers.0.mlp.weight": (16, 24),
+    "layers.0.norm.weight": (24,),
+    "layers.1.conv.weight": (5, 3, 7),
+    "layers.1.scale": (),
+}
+_FROZEN = "layers.1.frozen.weight"
+Model = dict[str, Tensor]
+
+
+def check_strategy(
+    links: Stage | Sequence[Stage],
+    *,
+    base: bool | None = None,
+    weights: Sequence[float] = (0.5, 0.3, 0.2),
+    identity: bool = True,
+    permutation: bool = True,
+    one_hot: bool = False,
+    scale: bool = True,
+    tolerance: float = 2e-5,
+) -> None:
+    """Hold a strategy, or the links of a chain, to the laws of merging.
+
+    Always: shapes, dtypes and names stay; inputs are not changed; two runs give the same bytes; the size of
+    the blocks does not show; zeros and unchanged tensors give finite numbers. Unless switched off, for a
+    method that is declared to differ: merging copies of one model gives that model (`identity`), the order
+    of (model, weight) pairs does not matter (`permutation`), multiplying all inputs multiplies the
+    result (`scale`). Only if claimed: weights (1, 0, …) give the first model (`one_hot`).
+
+    `base` gives the merge a base; by default it has one if a link requires it.
+
+    Raises:
+        AssertionError: beginning with the broken law's name.
+    """
+    chain = (links,) if isinstance(links, Stage) else tuple(links)
+    needs = any(link.base_policy == "required" for link in chain)
+    trial = _Trial.of(chain, needs if base is None else base, weights, tolerance)
+    trial.keeps_shapes_and_inputs()
+    trial.is_deterministic()
+    trial.knows_no_blocks()
+    trial.stays_finite()
+    if identity:
+        trial.keeps_copies()
+    if permutation:
+        trial.ignores_order()
+    if scale:
+        trial.follows_scale()
+    if one_hot:
+        trial.takes_the_only_one()
+
+
+@dataclass(frozen=True)
+class _Trial:
+    chain: tuple[Stage, ...]
+    models: tuple[Model, ...]
+    base: Model | None
+    weights: tuple[float, ...]
+    tolerance: float
+
+    @classmethod
+    def of(
+        cls, chain: tuple[Stage, ...], based: bool, weights: Sequence[float], tolerance: float
+    ) -> _Trial:
+        arity = chain[0].arity
+        count = min(max(arity.start, 3), arity.stop - 1)
+        generator = torch.Generator().manual_seed(20)
+        origin = {n: torch.randn(s, generator=generator) for n, s in _SHAPES.items()}
+        models = tuple(
+            {n: t + 0.1 * torch.randn(t.shape, generator=generator) for n, t in origin.items()}
+            for _ in range(count)
+        )
+        for model in (origin, *models):
+            model[_FROZEN] = torch.ones(4, 6)
+        given = (*weights, *[weights[-1]] * count)[:count]
+        return cls(chain, models, origin if based else None, given, tolerance)
+
+    def merge(
+        self,
+        models: Sequence[Model] | None = None,
+        base: Model | None = None,
+        weights: Sequence[float] | None = None,
+        order: Sequence[int] | None = None,
+        **settings: int,
+    ) -> Model:
+        chosen = list(models or self.models)
+        origin = None if self.base is None else (base or self.base)
+        order = order or range(len(chosen))
+        given = list(weights or self.weights)
+        # Masks are keyed by name, so a model keeps its own wherever it stands.
+        try:
+            return merge_state_dicts(
+                [chosen[i] for i in order],
+                self.chain,
+                origin,
+                [given[i] for i in order],
+                [f"model {i}" for i in order],
+                **settings,
+            )
+        except CheckpointError as error:
+            raise AssertionError(f"finite: {error}") from None
+
+    def keeps_shapes_and_inputs(self) -> None:
+        inputs = [*self.models, *([self.base] if self.base else [])]
+        before = [{n: t.clone() for n, t in model.items()} for model in inputs]
+        merged = self.merge()
+        for name, tensor in self.models[0].items():
+            found = merged.get(name)
+            told = None if found is None else (found.shape, found.dtype)
+            expected = tensor.shape, tensor.dtype
+            assert told == expected, f"shapes: {name} should be {expected} and is {told}"
+        for model, copy in zip(inputs, before, strict=True):
+            for name in model:
+                assert torch.equal(model[name], copy[name]), (
+                    f"no mutation: an input's {name} changed"
+                )
+
+    def is_deterministic(self) -> None:
+        _same("determinism: two runs differ", self.merge(), self.merge())
+
+    def knows_no_blocks(self) -> None:
+        whole = self.merge()
+        _same("blocks: the size of what is produced at once shows", whole, self.merge(block=1))
+        _same("blocks: another number of threads shows", whole, self.merge(block=1, workers=2))
+        self._close("blocks: measures do not add up over rows", self.merge(granule=1), whole)
+
+    def stays_finite(self) -> None:
+        zeros = [{n: torch.zeros_like(t) for n, t in self.models[0].items()}] * len(self.models)
+        for name, tensor in self.merge(zeros, zeros[0]).items():
+            assert tensor.isfinite().all(), f"finite: merging zeros gives no numbers in {name}"
+        mixed = [zeros[0], *self.models[1:]]
+        for name, tensor in self.merge(mixed).items():
+            assert tensor.isfinite().all(), f"finite: one model of zeros gives no numbers in {name}"
+
+    def keeps_copies(self) -> None:
+        for weights in ([1 / len(self.models)] * len(self.models), self._shares()):
+            merged = self.merge([self.models[0]] * len(self.models), weights=weights)
+            self._close("identity: copies of one model give another", merged, self.models[0])
+
+    def ignores_order(self) -> None:
+        turned = self.merge(order=list(reversed(range(len(self.models)))))
+        self._close("permutation: the order of the models shows", turned, self.merge())
+
+    def follows_scale(self) -> None:
+        for factor in (0.5, 8.0):
+            grown = [{n: t * factor for n, t in model.items()} for model in self.models]
+            origin = {n: t * factor for n, t in self.base.items()} if self.base else None
+            expected = {n: t * factor for n, t in self.merge().items()}
+            law = (
+                f"scale covariance: inputs times {factor:g} do not give the result times {factor:g}"
+            )
+            self._close(law, self.merge(grown, origin), expected)
+
+    def takes_the_only_one(self) -> None:
+        weights = [1.0, *[0.0] * (len(self.models) - 1)]
+        merged = self.merge(weights=weights)
+        self._close(
+            "one-hot: weights (1, 0, …) do not give the first model", merged, self.models[0]
+        )
+
+    def _shares(self) -> list[float]:
+        return [w / sum(self.weights) for w in self.weights]
+
+    def _close(self, law: str, found: Model, expected: Model) -> None:
+        for name, tensor in expected.items():
+            size = float(tensor.abs().max()) or 1.0
+            off = float((found[name] - tensor).abs().max()) / size
+            assert off <= self.tolerance, f"{law} ({name} is off by {off:.1e} of its size)"
+
+
+def _same(law: str, first: Model, second: Model) -> None:
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), f"{law} ({name})"

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emberge import DatasetInfo
+from emberge.testing import check_sampler
+from emberge_boom.bagging import Bagging
+
+
+def _bag(bagging: Bagging, size: int, seed: int = 0, name: str = "d") -> list[int]:
+    info = DatasetInfo(name, "retrieval", size)
+    return [int(row) for row in bagging.select({info: range(size)}, seed)[info]]
+
+
+@pytest.mark.parametrize(
+    ("size", "counts"),
+    [(1000, [200, 400, 600, 800, 1000]), (7, [1, 3, 4, 6, 7]), (3, [1, 1, 2, 2, 3])],
+)
+def test_worked_sizes(size: int, counts: list[int]) -> None:
+    ratios = (0.2, 0.4, 0.6, 0.8, 1.0)
+    assert [len(_bag(Bagging(ratio=r), size)) for r in ratios] == counts
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 1000])
+def test_half_and_the_rest_split_every_dataset(size: int) -> None:
+    first = _bag(Bagging(ratio=0.5, part="first"), size)
+    rest = _bag(Bagging(ratio=0.5, part="rest"), size)
+    assert not set(first) & set(rest)
+    assert sorted(first + rest) == list(range(size))
+    assert 0 <= len(rest) - len(first) <= 1
+
+
+def test_a_bag_depends_on_seed_ratio_draw_and_dataset() -> None:
+    bag = _bag(Bagging(ratio=0.5), 100)
+    assert bag == _bag(Bagging(ratio=0.5), 100)
+    assert bag != _bag(Bagging(ratio=0.5, draw=1), 100)
+    assert bag != _bag(Bagging(ratio=0.5), 100, seed=1)
+    assert bag != _bag(Bagging(ratio=0.5), 100, name="e")
+    smaller = set(_bag(Bagging(ratio=0.3), 100))
+    assert not smaller <= set(bag)  # independent draws
+
+
+def test_nested_bags_contain_one_another() -> None:
+    bags = [set(_bag(Bagging(ratio=r, nested=True), 100)) for r in (0.2, 0.5, 0.9)]
+    assert bags[0] < bags[1] < bags[2]
+
+
+def test_a_full_bag_with_replacement_holds_two_thirds_of_the_rows() -> None:
+    bag = _bag(Bagging(replacement=True), 10000)
+    assert len(bag) == 10000
+    assert len(set(bag)) / 10000 == pytest.approx(1 - 1 / np.e, abs=0.01)
+
+
+def test_a_bag_of_a_selection_stays_inside_it() -> None:
+    info = DatasetInfo("d", "sts", 100)
+    odd = list(range(1, 100, 2))
+    assert set(map(int, Bagging(ratio=0.5).select({info: odd}, 0)[info])) < set(odd)
+
+
+def test_laws() -> None:
+    check_sampler(Bagging(ratio=0.6))
+    check_sampler(Bagging(ratio=0.6, replacement=True), repeats=True)
+    check_sampler(Bagging(ratio=0.3, part="rest"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ratio": 60}, "did you mean 0.6"),
+        ({"ratio": 0}, "above 0"),
+        ({"replacement": True, "nested": True}, "neither nested nor part"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Bagging(**options)  # type: ignore[arg-type]
