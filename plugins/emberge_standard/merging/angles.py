@@ -21,7 +21,8 @@ __all__ = ["Directions", "difference_gram", "pair_sums", "slerp_coefficients"]
 
 NO_DIRECTION = 1e-12  # a norm up to this points nowhere
 SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
-ANTIPODAL = 1e-8  # a mean of directions shorter than this has no direction
+# A mean of directions shorter than this has none: lengths are roots, so rounding alone may make 1e-8 of 0.
+ANTIPODAL = 1e-7
 
 
 def difference_gram(block: Block, vectors: Tensor) -> Tensor:
@@ -117,7 +118,7 @@ class Directions:
     def _log(self, mean: np.ndarray, unit: np.ndarray) -> np.ndarray:
         apart = self.norm(unit - mean)
         theta = 2 * math.atan2(apart, self.norm(unit + mean))
-        if math.pi - theta < ANTIPODAL:
+        if math.pi - theta < SAME_DIRECTION:
             return np.zeros_like(mean)  # every way leads to the opposite point
         return np.asarray(((unit - mean) + apart**2 / 2 * mean) / _sinc(theta))
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from emberge import PerModel, PerTensor, Stage
+from emberge.merging.memory import merge_state_dicts
 from emberge_standard.merging.karcher import Karcher
 from emberge_standard.merging.linear import Linear
 from emberge_standard.merging.model_stock import ModelStock
@@ -19,9 +21,6 @@ from emberge_standard.merging.slerp import Slerp
 from emberge_standard.merging.task_arithmetic import TaskArithmetic
 from emberge_standard.merging.trim import Trim
 from torch import Tensor
-
-from emberge import PerModel, PerTensor, Stage
-from emberge.merging.memory import merge_state_dicts
 
 BASE = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 DELTAS = [
@@ -262,9 +261,8 @@ def test_an_angle_below_float32_cosines_is_still_an_angle() -> None:  # T-00
         (exact[0] / exact[0].norm() + exact[1] / exact[1].norm()).norm(),
     )
     assert angle.item() == pytest.approx(0.0014128, rel=0.01)
-    from emberge_standard.merging.angles import difference_gram, slerp_coefficients
-
     from emberge.merging.assemble import empty_block
+    from emberge_standard.merging.angles import difference_gram, slerp_coefficients
 
     block = empty_block(
         "w", (1_000_000,), models=["a", "b"], weights=[1, 1], dtype="float32", based=False
