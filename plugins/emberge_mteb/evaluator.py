@@ -25,7 +25,7 @@ from emberge import (
     component,
 )
 
-from emberge_mteb.local_sets import EvalEntry, LocalSet, local_sets, named_sets
+from emberge_mteb.local_sets import EvalEntry, LocalSet, lacking, local_sets, named_sets
 from emberge_mteb.prompts import Prompts, sentence_transformers_config
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ class Mteb(Evaluator):
                     continue
                 for one in named_sets(path, entry):
                     seen.append(f"evaluation set '{_local_name(one.name, entry.split)}'")
-                    if not one.folder.is_dir() or not any(one.folder.iterdir()):
-                        raise DataError(f"{one.where}: {one.folder} is missing or empty")
+                    if fault := lacking(one, entry.split):
+                        yield context.problem(fault, "data")
             except DataError as error:
                 yield context.problem(str(error), "data")
         yield from _repeated(seen, lambda text: context.problem(text, "data"))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from emberge import DataError, suggest
+from emberge import DataError
 
 __all__ = ["cached", "cut_task", "hub_tasks", "instruction_of", "kind_of", "load_task"]
 
@@ -28,9 +28,7 @@ def hub_tasks(names: Sequence[str], benchmark: str | None, languages: Sequence[s
             try:
                 tasks.append(mteb.get_task(name, languages=list(languages) or None))
             except KeyError as error:
-                known = (task.metadata.name for task in mteb.get_tasks(exclude_superseded=False))
-                hint = suggest(name, known)
-                raise DataError(f"mteb has no task '{name}'{hint}") from error
+                raise DataError(f"mteb has no task '{name}'{_hint(error)}") from error
             except ValueError as error:
                 raise DataError(f"mteb task '{name}': {error}") from error
     for task in tasks:
@@ -48,8 +46,13 @@ def _benchmark(name: str) -> Any:
     try:
         return mteb.get_benchmark(name)
     except KeyError as error:
-        known = [benchmark.name for benchmark in mteb.get_benchmarks()]
-        raise DataError(f"mteb has no benchmark '{name}'{suggest(name, known)}") from error
+        raise DataError(f"mteb has no benchmark '{name}'{_hint(error)}") from error
+
+
+def _hint(error: KeyError) -> str:
+    """Mteb's own suggestion: building its whole registry to look for one takes seconds."""
+    found = re.search(r"Did you mean:? '?(.+?)'?\?", str(error.args[0]))
+    return f"; did you mean '{found[1]}'?" if found else ""
 
 
 def kind_of(task: Any) -> str:

@@ -25,7 +25,7 @@ from emberge import (
     suggest,
 )
 
-__all__ = ["EvalEntry", "Limits", "LocalSet", "cut", "local_sets", "named_sets"]
+__all__ = ["EvalEntry", "Limits", "LocalSet", "cut", "lacking", "local_sets", "named_sets"]
 
 T = TypeVar("T")
 Split = Literal["test", "dev"]
@@ -122,6 +122,23 @@ def named_sets(path: Path, entry: EvalEntry) -> list[EvalSet]:
                 f"{catalogue.path}: there is no evaluation set '{name}'{suggest(name, known)}"
             )
     return [known[name] for name in (entry.only or tuple(known))]
+
+
+def lacking(one: EvalSet, split: Split) -> str | None:
+    """What a set's folder has not got to be scored on a half of it, found without reading it."""
+    if not one.folder.is_dir():
+        return f"{one.where}: there is no folder {one.folder}"
+    there = [file.relative_to(one.folder).as_posix() for file in one.folder.rglob("*")]
+    judgements = ("qrels." if split == "test" else f"qrels_{split}.", f"qrels/{split}.")
+    wanted: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
+    if one.task == "classification":
+        wanted["train file"] = ("train.",)
+    if one.task == "retrieval":
+        wanted = {"corpus": ("corpus.",), "queries": ("queries.",), f"{split} qrels": judgements}
+    for word, starts in wanted.items():
+        if not any(name.startswith(starts) for name in there):
+            return f"{one.where}: {one.folder} has no {word}"
+    return None
 
 
 def local_sets(

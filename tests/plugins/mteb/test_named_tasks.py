@@ -1,0 +1,192 @@
+"""mteb's own tasks by name: found, refused, loaded, cut. The hub is played by a folder."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mteb
+import pytest
+from emberge import DataError, DataRef, ModelRef, Problem, Rehearsal
+from emberge_mteb.evaluator import Mteb
+from emberge_mteb.hub_tasks import cut_task, hub_tasks, kind_of
+from emberge_mteb.local_sets import EvalEntry
+
+from tests.plugins.mteb.bench import BACKBONE, Bench, model_at, sentence, write_catalogue
+
+RNG = random.Random(0)
+
+
+def write_half(folder: Path, split: str, rows: Sequence[dict[str, Any]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def sts12(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data of mteb's STS12, ten pairs, where mteb looks for it."""
+    folder = tmp_path / "sts12"
+    rows = []
+    for i in range(10):
+        text = sentence(RNG)
+        other = " ".join([*text.split()[: i % 5], *sentence(RNG).split()[i % 5 :]])
+        rows.append({"sentence1": text, "sentence2": other, "score": float(i % 5)})
+    write_half(folder, "test", rows)
+    metadata = mteb.get_task("STS12").metadata
+    monkeypatch.setitem(metadata.dataset, "path", str(folder))
+    monkeypatch.setitem(metadata.dataset, "revision", "main")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+class Glance:
+    """What an evaluator may ask while a recipe is checked."""
+
+    deep = False
+    readers = ()
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def where(self, option: str = "") -> str:
+        return f"recipe.yaml:{option}"
+
+    def model(self, reference: ModelRef) -> Path:
+        return Path(reference.text)
+
+    def data(self, reference: DataRef) -> Path | None:
+        return None if reference.step else Path(reference.text)
+
+    def problem(self, message: str, option: str = "") -> Problem:
+        return Problem(message, self.where(option))
+
+    def warning(self, message: str, option: str = "") -> Problem:
+        return Problem(message, self.where(option), "warning")
+
+    def note(self, title: str, lines: Sequence[str]) -> None:
+        self.notes.append(title)
+
+
+def faults(evaluator: Mteb) -> list[str]:
+    return [f"{problem.severity}: {problem}" for problem in evaluator.check(Glance())]
+
+
+def test_a_named_task_is_loaded_and_scored(sts12: Path, bert: Path, tmp_path: Path) -> None:
+    evaluator, bench = Mteb(tasks=("STS12",), backbone=BACKBONE), Bench(tmp_path)
+    (task,) = evaluator.plan(bench)
+    assert (task.name, task.kind, task.metric) == ("STS12", "sts", "cosine_spearman")
+    assert (task.languages, task.domain) == (("eng",), None)
+    (score,) = evaluator.evaluate(model_at(bert), [task], bench)
+    assert score.units is not None
+    assert len(score.units.values) == 10
+    assert score.result["scores"]["test"][0]["main_score"] == score.score
+
+
+def test_a_rehearsal_cuts_a_named_task(sts12: Path, bert: Path, tmp_path: Path) -> None:
+    evaluator = Mteb(tasks=("STS12",), backbone=BACKBONE)
+    bench = Bench(tmp_path, rehearsal=Rehearsal(rows=6))
+    (score,) = evaluator.evaluate(model_at(bert), evaluator.plan(bench), bench)
+    assert score.units is not None
+    assert len(score.units.values) == 6
+    assert score.task.note == "at most 6 rows"
+
+
+def test_in_domain_names_make_the_others_out_of_domain(sts12: Path, tmp_path: Path) -> None:
+    for names, domain in ((("STS12",), "in"), (("STS13",), "out")):
+        evaluator = Mteb(tasks=("STS12",), in_domain=names, backbone=BACKBONE)
+        assert evaluator.plan(Bench(tmp_path))[0].domain == domain
+
+
+def test_data_that_cannot_be_had_is_one_clear_line(bert: Path, tmp_path: Path) -> None:
+    evaluator, bench = Mteb(tasks=("STS13",), backbone=BACKBONE), Bench(tmp_path)
+    with pytest.raises(DataError, match=r"mteb task 'STS13': its data 'mteb/sts13") as caught:
+        list(evaluator.evaluate(model_at(bert), evaluator.plan(bench), bench))
+    assert "run once with a network" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_check_says_that_the_hub_was_not_looked_at() -> None:
+    (line,) = faults(Mteb(tasks=("STS13",)))
+    assert line.startswith("unseen: recipe.yaml:tasks: the data of 1 mteb tasks (STS13) is not on")
+
+
+def test_check_names_an_unknown_task_and_an_unknown_benchmark() -> None:
+    assert faults(Mteb(tasks=("STS21",))) == [
+        "error: recipe.yaml:tasks: mteb has no task 'STS21'; did you mean 'STS22'?"
+    ]
+    (line,) = faults(Mteb(benchmark="MTEB(eng, v3)"))
+    assert "mteb has no benchmark 'MTEB(eng, v3)'; did you mean 'MTEB(" in line
+
+
+def test_check_refuses_nothing_to_do_and_doubles() -> None:
+    assert "nothing to score on" in faults(Mteb())[0]
+    doubled = faults(Mteb(tasks=("STS13", "STS13")))
+    assert "mteb task 'STS13' is named 2 times" in doubled[0]
+
+
+def test_check_looks_into_a_catalogue(tmp_path: Path) -> None:
+    path = DataRef(str(write_catalogue(tmp_path, ["sts", "clustering"])))
+    assert faults(Mteb(data=(EvalEntry(path=path),))) == []
+    assert faults(Mteb(data=(EvalEntry(path=DataRef("$corpus")),))) == []
+    assert "did you mean 'sts'" in faults(Mteb(data=(EvalEntry(path=path, only=("sst",)),)))[0]
+    assert "no dev file" in faults(Mteb(data=(EvalEntry(path=path, split="dev"),)))[0]
+    assert "leaves nothing" in faults(Mteb(data=(EvalEntry(path=path, limit_queries=0),)))[0]
+    (tmp_path / "eval/sts/test.jsonl.gz").unlink()
+    assert "eval/sts has no test file" in faults(Mteb(data=(EvalEntry(path=path),)))[0]
+    missing = DataRef(str(tmp_path / "nowhere.yaml"))
+    assert "no such catalogue" in faults(Mteb(data=(EvalEntry(path=missing),)))[0]
+
+
+def test_a_benchmark_is_its_tasks_each_fresh() -> None:
+    first, second = (hub_tasks((), "MTEB(eng, v2)", ()) for _ in range(2))
+    assert len(first) == 41
+    kinds = [kind_of(task) for task in first]
+    assert kinds.count("retrieval") == 10
+    assert kinds.count("sts") == 9
+    assert kinds.count("pair_classification") == 3
+    assert not {id(task) for task in first} & {id(task) for task in second}
+
+
+def test_languages_keep_a_part_of_a_task() -> None:
+    (task,) = hub_tasks(["STS22.v2"], None, ["deu"])
+    assert set(task.hf_subsets) == {"de", "de-en", "de-fr", "de-pl"}
+    with pytest.raises(DataError, match="STS22"):
+        hub_tasks(["STS22.v2"], None, ["xho"])
+
+
+def test_a_task_of_images_is_refused() -> None:
+    with pytest.raises(DataError, match="only tasks of text"):
+        hub_tasks(["CIFAR10Clustering"], None, ())
+
+
+def test_a_cut_retrieval_task_keeps_the_documents_it_needs() -> None:
+    from datasets import Dataset
+
+    task = mteb.get_task("SciFact")
+    half = {
+        "corpus": Dataset.from_dict({"id": list("abcdefgh"), "text": list("abcdefgh")}),
+        "queries": Dataset.from_dict({"id": ["1", "2", "3"], "text": ["x", "y", "z"]}),
+        "relevant_docs": {"1": {"h": 1}, "2": {"g": 1}, "3": {"f": 1}},
+        "top_ranked": None,
+    }
+    task.dataset = {"default": {"test": half}}
+    cut_task(task, 2)
+    cut = task.dataset["default"]["test"]
+    assert cut["queries"]["id"][:] == ["1", "2"]
+    assert cut["corpus"]["id"][:] == ["a", "b", "g", "h"]
+    assert cut["relevant_docs"] == {"1": {"h": 1}, "2": {"g": 1}}
+
+
+def test_a_cut_classification_task_can_still_be_fitted() -> None:
+    from datasets import Dataset, DatasetDict
+
+    labels = [i // 10 for i in range(100)]
+    rows = Dataset.from_dict({"text": [str(i) for i in range(100)], "label": labels})
+    task = mteb.get_task("Banking77Classification")
+    task.dataset = DatasetDict({"train": rows, "test": rows})
+    cut_task(task, 25)
+    assert len(task.dataset["test"]) == 25
+    assert len(set(task.dataset["train"]["label"])) > 1
