@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NoReturn
 
 from emberge.errors import RecipeError, suggest
 
-__all__ = ["parse"]
+__all__ = ["VERBS", "parse"]
 
 _DESCRIPTION = (
     "The merge engine for embedding models: train members, merge, evaluate, from one recipe."
@@ -26,7 +25,7 @@ examples:
 exit codes: 0 done, 1 the work failed, 2 the recipe or input is wrong, 3 a requirement was not met"""
 
 # Verb: what it does, its examples.
-_VERBS = {
+VERBS = {
     "run": (
         "run a recipe; steps that are done are skipped, an interrupted run goes on",
         "emberge run boom/demo --out out/demo\n"
@@ -77,8 +76,6 @@ _VERBS = {
         "emberge safetensors ./old_model",
     ),
 }
-# A verb stands here only where the module that does its work is installed.
-_NEEDS = {"safetensors": "emberge.merging.convert"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -121,8 +118,8 @@ def _parser() -> _Parser:
     parser.add_argument("--version", action="version", version=f"emberge {_version()}")
     _common(parser, default=None)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for name in _known_verbs():
-        summary, examples = _VERBS[name]
+    for name in VERBS:
+        summary, examples = VERBS[name]
         shown = "examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
         about = f"{summary[0].upper()}{summary[1:]}."
         one = verbs.add_parser(name, help=summary, description=about, epilog=shown, **_RAW)
@@ -251,13 +248,9 @@ def _machine(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quiet", action="store_true", help="print errors and results only")
 
 
-def _known_verbs() -> list[str]:
-    return [v for v in _VERBS if v not in _NEEDS or importlib.util.find_spec(_NEEDS[v])]
-
-
 def _hold_verb_to_known(words: Sequence[str], parser: _Parser) -> None:
     """Name the verb or option that was meant; argparse would list all verbs."""
-    known = _known_verbs()
+    known = list(VERBS)
     words = [w for w, before in zip(words, ["", *words], strict=False) if before != "--plugin"]
     for word in words:
         if word.startswith("-"):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from emberge import (
     Artifact,
+    DataError,
     DataRef,
     ModelRef,
     Plugins,
@@ -50,7 +51,9 @@ class Write(Step):
     def run(self, workspace: Workspace) -> Artifact:
         RAN.append(workspace.id)
         if self.fail:
-            raise _FAULTS[self.fail]
+            raise (
+                DataError("rows.jsonl:3: no anchor") if self.fail == "data" else ValueError("a bug")
+            )
         if self.warn:
             workspace.warn(self.warn)
         parents = [model for reference in self.of for model in workspace.models(reference)]
@@ -163,12 +166,3 @@ def recipe(path: Path | None = None, seed: int = 0, text: str = "", **steps: Ste
         for number, (name, step) in enumerate(steps.items(), start=1)
     )
     return Recipe(seed, made, path, text)
-
-
-def _faults() -> dict[str, Exception]:
-    from emberge import DataError
-
-    return {"data": DataError("rows.jsonl:3: no anchor"), "bug": ValueError("a bug")}
-
-
-_FAULTS = _faults()

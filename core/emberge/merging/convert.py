@@ -1,0 +1,107 @@
+"""Turn a model's pickled weights into safetensors without running what is in the pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from emberge.devices import check_space
+from emberge.errors import CheckpointError
+
+__all__ = ["convert_pickles"]
+
+_INDEX = ".index.json"
+_STEMS = ("pytorch_model", "adapter_model")
+
+
+def convert_pickles(folder: Path) -> list[Path]:
+    """Write safetensors beside every pickle of weights in a model folder and its module folders.
+
+    Only tensors are read (torch's weights-only loading): code in a pickle is not run. Pickles stay where
+    they are. Tensors that share memory, such as tied embeddings, are written in full under each name.
+    Where a folder already has safetensors nothing is done.
+
+    Raises:
+        CheckpointError: when there is no pickle, or one holds more than tensors.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: there is no such folder")
+    pickles = list(_pickles(folder))
+    if not pickles:
+        raise CheckpointError(f"{folder}: holds no pickled weights (pytorch_model.bin) to convert")
+    check_space(folder, sum(path.stat().st_size for path in pickles))
+    written = [_convert(path) for path in pickles]
+    indexes = {path.parent / f"{_stem(path)}.bin{_INDEX}" for path in pickles}
+    return written + [_index(path) for path in sorted(indexes) if path.is_file()]
+
+
+def _pickles(folder: Path) -> Iterator[Path]:
+    for place in (folder, *sorted(p for p in folder.iterdir() if p.is_dir())):
+        if not any(place.glob("*.safetensors")):
+            yield from (p for p in sorted(place.glob("*.bin")) if p.name.startswith(_STEMS))
+
+
+def _stem(path: Path) -> str:
+    return next(stem for stem in _STEMS if path.name.startswith(stem))
+
+
+def _safe_name(name: str) -> str:
+    renamed = name.removesuffix(".bin") + ".safetensors"
+    return renamed.replace("pytorch_model", "model", 1)
+
+
+def _convert(path: Path) -> Path:
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in _tensors(path).items():
+        storage = tensor.untyped_storage().data_ptr()
+        tensors[name] = (
+            tensor.clone(memory_format=torch.contiguous_format)
+            if storage in seen
+            else tensor.contiguous()
+        )
+        seen.add(storage)
+    target = path.with_name(_safe_name(path.name))
+    beside = target.with_name(f".{target.name}.new")
+    try:
+        save_file(tensors, beside, metadata={"format": "pt"})
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return target
+
+
+def _tensors(path: Path) -> Mapping[str, Tensor]:
+    try:
+        with warnings.catch_warnings():  # on pickles of other protocols, which load or are refused
+            warnings.simplefilter("ignore", UserWarning)
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: holds more than weights, or is damaged, and was not opened; "
+            "ask its author for safetensors"
+        ) from error
+    if not isinstance(content, Mapping) or not all(
+        isinstance(tensor, Tensor) for tensor in content.values()
+    ):
+        raise CheckpointError(f"{path}: holds no mapping of names to tensors")
+    return {str(name): tensor.detach() for name, tensor in content.items()}
+
+
+def _index(path: Path) -> Path:
+    """The index of shards, with their new names."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    names = {name: _safe_name(file) for name, file in content["weight_map"].items()}
+    stem = path.name.removesuffix(f".bin{_INDEX}").replace("pytorch_model", "model", 1)
+    target = path.with_name(f"{stem}.safetensors{_INDEX}")
+    target.write_text(json.dumps({**content, "weight_map": names}, indent=2), encoding="utf-8")
+    return target

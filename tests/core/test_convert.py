@@ -1,0 +1,88 @@
+"""Pickled weights become safetensors, and code in a pickle is not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import Checkpoint, CheckpointError
+from emberge.merging.convert import convert_pickles
+from safetensors.torch import load_file
+
+
+@pytest.fixture
+def pickled(bert: Path, tmp_path: Path) -> Path:
+    """The tiny BERT with its weights in two pickles and an index."""
+    folder = shutil.copytree(bert, tmp_path / "old")
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    halves = [dict(list(weights.items())[part::2]) for part in (0, 1)]
+    names = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
+    for half, name in zip(halves, names, strict=True):
+        torch.save(half, folder / name)
+    places = {t: name for half, name in zip(halves, names, strict=True) for t in half}
+    index = {"metadata": {"total_size": 1}, "weight_map": places}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def test_the_weights_are_the_same_afterwards(bert: Path, pickled: Path) -> None:
+    with pytest.raises(CheckpointError, match="emberge safetensors"):
+        _ = Checkpoint(pickled).specs
+    written = convert_pickles(pickled)
+    assert [path.name for path in written] == [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+    ]
+    expected = load_file(bert / "model.safetensors")
+    found = {k: v for path in written[:2] for k, v in load_file(path).items()}
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert set(Checkpoint(pickled).specs) == set(Checkpoint(bert).specs)
+
+
+def test_modules_are_converted_and_tied_tensors_are_written_in_full(tmp_path: Path) -> None:
+    (tmp_path / "2_Dense").mkdir()
+    table = torch.arange(6.0).reshape(2, 3)
+    torch.save({"a": table, "b": table, "c": table.T}, tmp_path / "2_Dense" / "pytorch_model.bin")
+    (written,) = convert_pickles(tmp_path)
+    found = load_file(written)
+    assert torch.equal(found["a"], table)
+    assert torch.equal(found["b"], table)
+    assert torch.equal(found["c"], table.T)
+
+
+class Evil:
+    """Would make a file when it is opened as a pickle."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (os.mkdir, (str(self.path),))
+
+
+def test_code_in_a_pickle_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(tmp_path / "made")))
+    with pytest.raises(CheckpointError, match="holds more than weights"):
+        convert_pickles(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["pytorch_model.bin"]
+
+
+def test_what_is_no_mapping_of_tensors_is_refused(tmp_path: Path) -> None:
+    torch.save({"a": {"nested": torch.ones(1)}}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="no mapping of names to tensors"):
+        convert_pickles(tmp_path)
+
+
+def test_a_folder_without_pickles_is_named(bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="holds no pickled weights"):
+        convert_pickles(bert)
+    with pytest.raises(CheckpointError, match="there is no such folder"):
+        convert_pickles(tmp_path / "none")
