@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emberge import Units
+from emberge import Units, stable_seed
 from emberge_standard import bootstrap
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 def _drawn(seed: int, name: str, units: int, resamples: int) -> list[np.ndarray]:
     """Unit numbers of each draw, recovered from the counts that the module draws."""
-    rng = np.random.default_rng(bootstrap._seed(seed, name))
+    rng = np.random.default_rng(stable_seed(seed, name))
     counts = np.concatenate(list(bootstrap._draws(rng, units, resamples))).astype(int)
     return [np.repeat(np.arange(units), row) for row in counts]
 
