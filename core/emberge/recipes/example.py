@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 import yaml
 
-from emberge.contracts.merge import ChainSpec, MergeTransform
+from emberge.contracts.merge import ChainSpec, MergeTransform, Stage
 from emberge.contracts.sampler import Sampler
+from emberge.contracts.step import Step
 from emberge.errors import EmbergeError
 from emberge.plugins import Component, Plugins
 from emberge.recipes import forms
 from emberge.recipes.docs import Documented, documented_options
 from emberge.recipes.forms import Form, kinds_of
 from emberge.recipes.grammar import parse_recipe
-from emberge.recipes.options import first_option
+from emberge.recipes.options import first_option, options_of
 
 __all__ = ["example"]
 
@@ -31,15 +34,42 @@ def example(component: Component, plugins: Plugins) -> str:
     What a recipe must give is there with stand-ins, the component's own options with their defaults.
     """
     for draft in _drafts(component, plugins):
-        text = yaml.safe_dump(
-            {"steps": draft.steps}, sort_keys=False, default_flow_style=None, width=90
-        )
         try:
-            parse_recipe(text, plugins)
+            recipe = parse_recipe(_yaml(draft.steps), plugins)
         except EmbergeError:
             continue
-        return str(text)
+        for step in recipe.steps:
+            if _lacks_base(step.step):
+                _options_of_step(draft.steps[step.group])["base"] = "./base"
+        return _yaml(draft.steps)
     return ""
+
+
+def _yaml(steps: dict[str, Any]) -> str:
+    text = yaml.safe_dump({"steps": steps}, sort_keys=False, default_flow_style=None, width=90)
+    return str(text)
+
+
+def _lacks_base(step: Step) -> bool:
+    """Whether a merge has a stage that needs a base, and none is given."""
+    wanted = any(stage.base_policy == "required" for stage in _stages(step))
+    return wanted and getattr(step, "base", "") is None
+
+
+def _stages(value: Any) -> Iterator[Stage]:
+    if isinstance(value, Stage):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _stages(item)
+    elif dataclasses.is_dataclass(value):
+        for option in dataclasses.fields(value):
+            yield from _stages(getattr(value, option.name))
+
+
+def _options_of_step(step: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    (options,) = step.values()
+    return options
 
 
 def _drafts(component: Component, plugins: Plugins) -> Iterator[_Draft]:
@@ -87,46 +117,61 @@ class _Draft:
 
     def placed(self, component: Component, place: forms.Part | forms.Parts) -> Any:
         """The component as an option's value, with a last link behind it where it needs one."""
-        own = self.component(component, self.extra)
+        own = self.component(component, self.own(component))
         if isinstance(place, forms.Part) or not _needs_more(component):
             return own
         last = next((c for c in self.finishing(place) if c is not component), None)
-        return [own, self.component(last, None)] if last else own
+        return [own, self.plainest(last)] if last else own
 
     def finishing(self, place: forms.Part | forms.Parts) -> list[Component]:
-        """Components that may stand alone or last, those without required options first."""
+        """Components that may stand alone or last, the simplest first."""
         fitting = [
             component
             for component in self.installed(*kinds_of(place.contracts))
             if _takes(place, component) and not _needs_more(component)
         ]
-        return sorted(fitting, key=lambda component: self.required(component) > 0)
+        return sorted(fitting, key=self.burden)
+
+    def burden(self, component: Component) -> tuple[bool, bool, int]:
+        """How plain a component is: what it requires, whether others take it by default, its options."""
+        options = documented_options(component, self.plugins)
+        required = any(option.required for option in options)
+        return required, component.name not in self.defaults, len(options)
+
+    @functools.cached_property
+    def defaults(self) -> set[str]:
+        """The components that stand where other components' options are left out."""
+        types = [c.type for c in self.plugins.components if dataclasses.is_dataclass(c.type)]
+        owners = [type_ for type_ in types if isinstance(type_, type)]
+        return {option.component or "" for owner in owners for option in options_of(owner).values()}
 
     def required(self, component: Component) -> int:
         """How many options a recipe must give."""
         return sum(option.required for option in documented_options(component, self.plugins))
 
-    def component(self, component: Component, extra: str | None) -> Any:
+    def component(self, component: Component, given: dict[str, Any]) -> Any:
         """`name` or `name: {options}`."""
-        options = documented_options(component, self.plugins)
-        given = self.own(component)
-        given |= {o.name: self.value(o.form) for o in options if o.name == extra}
         name = self.name(component)
         return {name: given} if given else name
 
+    def plainest(self, component: Component) -> Any:
+        """A component that is not the one shown, with what it must be given."""
+        return self.component(component, self.given(component, None))
+
     def own(self, component: Component) -> dict[str, Any]:
-        """What must be given, and the first of the component's own options with their defaults."""
+        """What must be given, the first of the component's own options, and one more."""
         options = documented_options(component, self.plugins)
         given = {o.name: self.shown(o) for o in options if _is_own(o, component) or o.required}
-        return dict(list(given.items())[: max(_SHOWN, self.required(component))])
+        given = dict(list(given.items())[: max(_SHOWN, self.required(component))])
+        return given | {o.name: self.value(o.form) for o in options if o.name == self.extra}
 
     def shown(self, option: Documented) -> Any:
         """An option's default, or a stand-in."""
         return self.value(option.form) if option.required else option.default
 
-    def given(self, step: Component, extra: str | None) -> dict[str, Any]:
-        """What a step must be given, and one option more."""
-        options = documented_options(step, self.plugins)
+    def given(self, component: Component, extra: str | None) -> dict[str, Any]:
+        """What a component must be given, and one option more."""
+        options = documented_options(component, self.plugins)
         return {o.name: self.value(o.form) for o in options if o.required or o.name == extra}
 
     # ── stand-ins ───────────────────────────────────────────────────────────────────────────────
@@ -138,7 +183,7 @@ class _Draft:
                 return self.reference(kind.accepts)
             case forms.Part() | forms.Parts():
                 first = next(iter(self.finishing(form)), None)
-                return self.component(first, None) if first else "component"
+                return self.plainest(first) if first else "component"
             case forms.Record(owner):
                 return self.record(owner)
             case forms.Many(item):
