@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -70,12 +71,13 @@ def quiet() -> Iterator[None]:
     """Keep what mteb does to the process to itself: global seeds, progress bars, sklearn's warnings."""
     import datasets
     import numpy as np
-    import torch
     from scipy.stats import ConstantInputWarning
     from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 
     bars = datasets.are_progress_bars_disabled()
-    states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+    torch = sys.modules.get("torch")  # mteb seeds it if it is there; `check` need not wait for it
+    states = random.getstate(), np.random.get_state()
+    torch_state = torch.random.get_rng_state() if torch else None
     datasets.disable_progress_bars()
     try:
         with warnings.catch_warnings():
@@ -87,6 +89,7 @@ def quiet() -> Iterator[None]:
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
-        torch.random.set_rng_state(states[2])
+        if torch:
+            torch.random.set_rng_state(torch_state)
         if not bars:
             datasets.enable_progress_bars()

@@ -143,10 +143,9 @@ class Judge:
         bound = lower_bound(samples, requirement.confidence)
         margin = requirement.margin / 100
         met = bound >= -margin if demand == "not_worse_than" else bound > margin
-        claim = demand.replace("_", " ")
-        by = f" by {requirement.margin:g} points" if requirement.margin else ""
+        by = f" by more than {requirement.margin:g} points" if requirement.margin else ""
         text = (
-            f"{model} {claim} {other}{by} on {requirement.tasks}: difference {100 * difference:+.2f} "
+            f"{model} {demand.replace('_', ' ')} {other}{by} on {requirement.tasks}: difference {100 * difference:+.2f} "
             f"points, lower bound {100 * bound:+.2f} at {requirement.confidence:.0%}"
         )
         return {

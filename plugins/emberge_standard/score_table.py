@@ -63,13 +63,13 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def _says_nothing_new(key: str, result: Mapping[str, Any]) -> bool:
-    """A mean over kinds where there is one kind, or a mean over one task."""
+    """A mean over one task or one kind, or over all tasks once more."""
     tasks = result["tasks"]
     if key == "type":
         return len({task["kind"] for task in tasks}) == 1
     if key == "task":
         return len(tasks) == 1
-    return len([task for task in tasks if task["domain"] == key]) == 1
+    return len([task for task in tasks if task["domain"] == key]) in (1, len(tasks))
 
 
 def _metric(task: Mapping[str, Any]) -> str:
@@ -84,17 +84,17 @@ def _head(names: Sequence[str]) -> list[str]:
 
 
 def _row(label: str, values: Sequence[float]) -> str:
-    best = max(round(100 * value, 1) for value in values)
-    cells = []
-    for value in values:
-        text = f"{100 * value:.1f}"
-        cells.append(f"**{text}**" if len(values) > 1 and round(100 * value, 1) == best else text)
+    texts = [f"{100 * value:.1f}" for value in values]
+    best = max(texts, key=float)
+    told = len(set(texts)) > 1  # where all are equal none is best
+    cells = [f"**{text}**" if told and text == best else text for text in texts]
     return f"| {label} | {' | '.join(cells)} |"
 
 
 def _differences(result: Mapping[str, Any]) -> list[str]:
     """How far each model lies from the first, with what chance leaves open."""
-    groups = [c for c in result["comparisons"] if c["tasks"] in GROUPS]
+    shown = ["all", *(key for key in ("in", "out") if not _says_nothing_new(key, result))]
+    groups = [c for c in result["comparisons"] if c["tasks"] in shown]
     if not groups:
         return []
     lines = [
