@@ -242,11 +242,15 @@ class _Crew:
 
     def _produce(self, unit: _Unit) -> None:
         work = [(job, list(_pieces(job, _block(job, self._limits))), [0]) for job in unit.produced]
-        self._left[id(unit)] = sum(len(pieces) for _, pieces, _ in work)
+        count = sum(len(pieces) for _, pieces, _ in work)
+        self._left[id(unit)] = count
+        for job, pieces, _ in work:
+            if not pieces and self._finished is not None:
+                self._finished(job)  # a tensor without rows
         for job, pieces, done in work:
             for rows in pieces:
                 self._submit(partial(self._produce_one, unit, job, rows, (done, len(pieces))))
-        if not work:
+        if not count:
             self._end(unit)
 
     def _produce_one(

@@ -112,7 +112,9 @@ class _Taker:
         base = self._of(self.base, name) if self.base is not None else None
         plan = TensorPlan(name, self._stored(pattern), "merge", sources, base)
         filled = self._filled(plan, held is not None)
-        return self._shaped(filled) if filled is not None else None
+        if filled is None or filled.action == "copy":
+            return filled
+        return self._shaped(filled)
 
     def _identical(
         self, name: str, pattern: TensorSpec, sources: tuple[TensorSpec | None, ...]
@@ -176,7 +178,7 @@ class _Taker:
         models.append(("the base", plan.base))
         padded = False
         for name, spec in models:
-            if plan.action == "copy" or spec is None or spec.shape == plan.out.shape:
+            if spec is None or spec.shape == plan.out.shape:
                 continue
             if not self._only_padding(plan, spec):
                 self._problem(
