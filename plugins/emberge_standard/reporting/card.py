@@ -176,10 +176,19 @@ def _method(facts: Facts) -> list[str]:
     details = facts.artifact.details
     rest = {key: value for key, value in details.items() if key not in _ELSEWHERE}
     if facts.merged:
-        lines = ["## How it was merged", "", *yaml_block({"strategy": details["strategy"], **rest})]
+        lines = [
+            "## How it was merged",
+            "",
+            *yaml_block({"strategy": _single(details["strategy"]), **rest}),
+        ]
     else:
         lines = ["## How it was trained", "", *yaml_block(rest)] if rest else []
     return [*lines, *_warnings(facts.artifact.warnings)]
+
+
+def _single(value: Any) -> Any:
+    """A chain of one link as that link, as a recipe may write it."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _warnings(warnings: Sequence[str]) -> list[str]:

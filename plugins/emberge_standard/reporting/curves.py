@@ -51,17 +51,19 @@ def _record(line: str) -> Mapping[str, Any] | None:
     return record if fits else None
 
 
-def smooth(curve: Curve, share: float = 0.2) -> Curve:
+def smooth(curve: Curve, share: float = 1 / 3) -> Curve:
     """A line through noisy numbers: at each point a straight line fitted to its neighbours (Cleveland, 1979).
 
-    `share` of the curve counts as neighbours, the nearer ones more; so the line neither lags behind nor
-    bends at its ends. Numbers that are not finite are left out, and long curves are thinned first.
+    `share` of the curve, at least nine points, counts as neighbours, the nearer ones more; at the ends as
+    many of them lie on one side. Numbers that are not finite are left out, long curves are thinned first.
     """
     points = thin([(a, b) for a, b in curve if math.isfinite(b)])
-    half = max(4, round(len(points) * share / 2))
+    near = max(9, round(len(points) * share))
+    last = max(0, len(points) - near)
     return [
-        (at, _fitted(points[max(0, i - half) : i + half + 1], at))
+        (at, _fitted(points[start : start + near], at))
         for i, (at, _) in enumerate(points)
+        for start in [min(max(0, i - near // 2), last)]
     ]
 
 

@@ -22,7 +22,8 @@ _NAME_ROOM = 24
 class Line:
     """A named line through points (x, y); `faint` are the raw numbers behind a smoothed one.
 
-    `breaks` are places in `points` where the line is interrupted before the point.
+    `breaks` are places in `points` where the line is interrupted before the point; `end` is the one that
+    its name stands beside (default: the last).
     """
 
     name: str
@@ -31,6 +32,7 @@ class Line:
     faint: Curve = ()
     breaks: frozenset[int] = frozenset()
     dots: bool = False
+    end: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,9 @@ def _names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
 
 
 def _last(line: Line) -> tuple[float, float] | None:
+    """The point that the name stands beside: `end`, or the last one that can be drawn."""
+    if line.points and math.isfinite(line.points[line.end][1]):
+        return line.points[line.end]
     return next(((a, b) for a, b in reversed(line.points) if math.isfinite(b)), None)
 
 

@@ -195,9 +195,15 @@ def _licences(out: Path) -> Iterator[tuple[str, str]]:
         except (OSError, yaml.YAMLError, AttributeError):
             continue
         for entry in entries:
-            stated = entry.get("licence") or entry.get("license")
+            stated = _stated(entry) or _stated(entry.get("source"))
             if stated:
-                yield str(entry.get("name")), str(stated)
+                yield str(entry.get("name")), stated
+
+
+def _stated(said: Any) -> str | None:
+    """The licence that an entry of a catalogue, or the source it names, states."""
+    found = (said.get("licence") or said.get("license")) if isinstance(said, Mapping) else None
+    return str(found) if found and str(found) != "unknown" else None
 
 
 def results(out: Path) -> list[Path]:

