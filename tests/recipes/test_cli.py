@@ -243,6 +243,7 @@ def test_a_rehearsal_says_what_happened_and_leaves_nothing(
     code, out, err = call(capsys, "rehearse", "r.yaml", "--quiet", "--out", "kept")
     assert (code, err) == (0, "")
     assert Path("kept/a/config.json").is_file()
+    assert call(capsys, "rehearse", "r.yaml", "--quiet", "--out", "kept")[1] == "a: done before\n"
 
 
 def test_a_merge_of_one_line_leaves_the_model_and_no_debris(

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -101,10 +101,21 @@ def test_an_interrupted_step_is_stopped(tmp_path: Path) -> None:
 
 def test_looking_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
     run_recipe(recipe(a=Write()), tmp_path, toy())
-    until = time.monotonic() + 0.5
-    while time.monotonic() < until:
-        status(tmp_path)
-    run_recipe(recipe(a=Write()), tmp_path, toy())
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            status(tmp_path)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        for word in "bcdef":
+            run_recipe(recipe(a=Write(word=word)), tmp_path, toy())
+    finally:
+        ended.set()
+        watcher.join()
+    assert [step.state for step in status(tmp_path).steps] == ["done"]
 
 
 def test_a_result_taken_away_is_waiting_to_be_made(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class RehearsedStep:
     """
 
     id: str
-    state: Literal["done", "failed", "not run"] = "not run"
+    state: Literal["done", "done before", "failed", "not run"] = "not run"
     seconds: float | None = None
     memory: int | None = None
     device_memory: int | None = None
@@ -103,6 +103,11 @@ class _Watch:
         _forget_peak()
         for device in self._torch_devices():
             sys.modules["torch"].cuda.reset_peak_memory_stats(device)
+
+    @hookimpl
+    def step_skipped(self, step: str) -> None:
+        """The step was rehearsed in this folder before."""
+        self.steps[step].state = "done before"
 
     @hookimpl
     def step_finished(self, step: str) -> None:
