@@ -131,7 +131,8 @@ def test_a_text_that_comes_again_is_embedded_once(
         return original(self, texts, **options)
 
     monkeypatch.setattr(TextEmbedder, "embed", embed)
-    scored(mteb(catalogue), model_at(bert), Bench(tmp_path))
+    kinds = tuple(kind for kind in KINDS if kind != "classification")
+    scored(mteb(catalogue, only=kinds), model_at(bert), Bench(tmp_path))
     assert seen
     assert len(seen) == len(set(seen))
 
@@ -141,9 +142,9 @@ def test_other_models_with_the_tokenizer_tokenise_nothing_again(
 ) -> None:
     from emberge_standard.backbones.text_model import TextModel
 
-    evaluator, bench = mteb(catalogue), Bench(tmp_path)
+    evaluator, bench = mteb(catalogue, only=("retrieval", "sts")), Bench(tmp_path)
     scored(evaluator, model_at(bert), bench)
-    counted = []
+    counted: list[str] = []
     original = TextModel.tokenise
 
     def tokenise(self: TextModel, texts: Any, **options: Any) -> Any:
@@ -181,10 +182,10 @@ def test_a_rehearsal_scores_a_little_of_everything(
 
 def test_progress_ends_with_every_task_done(catalogue: Path, bert: Path, tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    scored(mteb(catalogue), model_at(bert), bench)
+    scored(mteb(catalogue, only=("retrieval", "sts")), model_at(bert), bench)
     done = [told[0] for told in bench.told]
     assert done == sorted(done)
-    assert bench.told[-1][:3] == (6, 6, "tasks")
+    assert bench.told[-1][:3] == (2, 2, "tasks")
 
 
 def test_an_evaluation_leaves_no_trace_in_global_random_numbers(
