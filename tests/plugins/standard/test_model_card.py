@@ -82,11 +82,8 @@ def test_a_licence_that_all_state_is_claimed(
     run: FinishedRun, berts: list[Path], tmp_path: Path
 ) -> None:
     corpus = runs.publish(run.out, "corpus", Artifact(kind="data"))
-    catalogue: dict[str, Any] = {
-        "format": 1,
-        "train": [{"name": "stdlib", "source": {"licence": "apache-2.0"}}],
-        "eval": [],
-    }
+    entry: dict[str, Any] = {"name": "stdlib", "source": {"licence": "apache-2.0"}}
+    catalogue = {"format": 1, "train": [entry], "eval": []}
     (corpus / "datasets.yaml").write_text(yaml.safe_dump(catalogue))
     finish(run.out, "boom")
     assert card(run.out, "boom").data.license == "apache-2.0"
