@@ -264,7 +264,7 @@ class Stage:
         """What later passes and the merge see in place of stats[-1]; called once a tensor after each pass.
 
         `block` has no rows: it says name, models, weights and options. Here sums become coefficients, once
-        for a tensor rather than once for each of its blocks.
+        for a tensor rather than once for each of its blocks. A text under the key "warning" is reported.
         """
         return stats[-1]
 

@@ -59,7 +59,10 @@ def _merge_job(
         seed=seed,
         fingerprints=tuple(m.fingerprint or m.name for m, _ in present),
     )
-    return MergeJob(tensor.out, sources, base, Chain(links, resolver(plan)), block, number)
+    coarse = base is not None and all(
+        s.dtype == "bfloat16" for s in (*tensor.sources, tensor.base) if s is not None
+    )
+    return MergeJob(tensor.out, sources, base, Chain(links, resolver(plan)), block, number, coarse)
 
 
 def empty_block(

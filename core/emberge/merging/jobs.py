@@ -17,6 +17,12 @@ from emberge.merging.reader import TensorReader, bytes_of, scratch
 __all__ = ["CopyJob", "FileSource", "MemorySource", "MergeJob", "Pass", "Source", "TensorJob"]
 
 
+_LOST = (
+    "more than half of the changes are exactly zero, as base and models are stored in bfloat16; "
+    "save specialists in float32"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One reading of a tensor before it is produced: with what its measures are summed, and how."""
@@ -133,7 +139,8 @@ class MergeJob(TensorJob):
 
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints;
     its `tensors` are empty and of the dtype to compute in. `chain_id` tells chains of different rules apart,
-    so that a stage measures only the tensors that its rule owns.
+    so that a stage measures only the tensors that its rule owns; `coarse` that base and models are stored
+    so roughly that small changes are lost. `warnings` fills while the job is done.
     """
 
     spec: TensorSpec
@@ -142,6 +149,8 @@ class MergeJob(TensorJob):
     chain: Chain
     block: Block
     chain_id: int = 0
+    coarse: bool = False
+    warnings: list[str] = field(default_factory=list)
     passes: Sequence[Pass] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -180,7 +189,10 @@ class MergeJob(TensorJob):
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
         position = self._position(len(stats) - 1)
-        return self.chain.conclude(self._by_link(stats), self.block, position)
+        concluded = self.chain.conclude(self._by_link(stats), self.block, position)
+        if concluded.get("warning"):
+            self.warnings.append(concluded["warning"])
+        return concluded
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         block = self._block(rows, 0, device, guard=not self.passes)
@@ -224,9 +236,12 @@ class MergeJob(TensorJob):
                 )
         shaped = stacked.view(len(sources), *some).to(device)
         base = shaped[-1] if self.base else None
-        return self.block.replace(
-            tensors=shaped[: len(self.sources)], base=base, start=start, index=index
-        )
+        models = shaped[: len(self.sources)]
+        if guard and self.coarse and start == 0 and base is not None and len(shape) > 1:
+            same = float((models == base).float().mean())
+            if same > 0.5:
+                self.warnings.append(_LOST)
+        return self.block.replace(tensors=models, base=base, start=start, index=index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from emberge.contracts.merge import Rule, Stage
 from emberge.contracts.step import Machine
 from emberge.merging.assemble import Compute, merge_jobs
 from emberge.merging.crew import Limits, Progress
+from emberge.merging.jobs import MergeJob, TensorJob
 from emberge.merging.journal import hold_free, publish
 from emberge.merging.memory import merge_state_dicts
 from emberge.merging.plan import (
@@ -114,7 +115,7 @@ def merge_checkpoints(
         )
     carry_over(plan.template, side, dtype=plan.dtype, tokenizer=tokenizer)
     publish(side, out)
-    return report_of(plan)
+    return report_of(plan, list(_warnings(jobs)))
 
 
 def limits_of(machine: Machine) -> Limits:
@@ -122,8 +123,8 @@ def limits_of(machine: Machine) -> Limits:
     return Limits(workers=max(1, machine.workers), memory=machine.memory, device=machine.devices[0])
 
 
-def report_of(plan: MergePlan) -> MergeReport:
-    """A plan as the report of having done it."""
+def report_of(plan: MergePlan, warnings: Sequence[str] = ()) -> MergeReport:
+    """A plan as the report of having done it, with what was noticed meanwhile."""
     return MergeReport(
         merged=tuple(plan.merged),
         copied=tuple(plan.copied),
@@ -133,8 +134,19 @@ def report_of(plan: MergePlan) -> MergeReport:
         weight_sum=plan.weight_sum,
         dtype=plan.dtype,
         bytes=plan.bytes,
-        warnings=plan.warnings,
+        warnings=(*plan.warnings, *warnings),
     )
+
+
+def _warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:
+    """What jobs have to say, once each, with the tensors it concerns."""
+    said: dict[str, list[str]] = {}
+    for job in jobs:
+        for warning in dict.fromkeys(job.warnings) if isinstance(job, MergeJob) else ():
+            said.setdefault(warning, []).append(job.spec.name)
+    for warning, names in said.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{names[0]}{more}: {warning}"
 
 
 def _key(plan: MergePlan, work: Any) -> str:
