@@ -122,8 +122,12 @@ class Plugins:
             self.manager.check_pending()
         except pluggy.PluginValidationError as error:
             raise PluginError(_misspelt(source, error)) from error
+        _refuse_unmarked(module, source)
+        added: list[Component] = []
         for kind, (hook, contracts) in KINDS.items():
-            self.components += self._collect(module, source, kind, hook, contracts)
+            added += self._collect(module, source, kind, hook, contracts)
+        _refuse_twins(added)
+        self.components += added
 
     def _collect(
         self, module: object, source: _Source, kind: str, hook: str, contracts: tuple[type, ...]
@@ -249,8 +253,8 @@ def _load_file(path: Path) -> ModuleType:
     # A name of its own, so that a file called json.py does not stand in for the real one.
     name = f"emberge_plugin_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise PluginError(f"{path}: a plugin is a Python file, and its name ends with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -282,11 +286,30 @@ def _misspelt(source: _Source, error: pluggy.PluginValidationError) -> str:
     return f"plugin '{source.name}' does not fit its hooks: {text}"
 
 
+def _refuse_unmarked(module: object, source: _Source) -> None:
+    """A function that has a hook's name and no mark would be passed over in silence."""
+    for name, spec in vars(hookspecs).items():
+        function = getattr(module, name, None) if hasattr(spec, "emberge_spec") else None
+        if inspect.isfunction(function) and not hasattr(function, "emberge_impl"):
+            raise PluginError(f"{name} of plugin '{source.name}' is not marked; write @hookimpl")
+
+
+def _refuse_twins(components: Iterable[Component]) -> None:
+    """Transforms and strategies share their names, as both may stand in a chain."""
+    seen: dict[str, Component] = {}
+    for one in components:
+        if one.kind.startswith("merge ") and seen.setdefault(one.name, one) is not one:
+            raise PluginError(
+                f"plugin '{one.plugin}' gives the name '{one.name}' to a {seen[one.name].kind} and to a "
+                f"{one.kind}; name one differently"
+            )
+
+
 def _hold_to_contract(
     source: _Source, kind: str, name: str, type_: Any, contracts: tuple[type, ...]
 ) -> None:
     label = f"{kind} '{name}' of plugin '{source.name}'"
-    if not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier():
         raise PluginError(f"{label}: a name is letters, digits and underscores")
     if isinstance(type_, ChainSpec):
         if ChainSpec not in contracts:

@@ -1,0 +1,403 @@
+"""Plugins are found, named, held to their contracts, blocked, and told what happens."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from emberge import (
+    MergeStrategy,
+    MergeTransform,
+    PluginError,
+    Plugins,
+    Sampler,
+    chain,
+    hookimpl,
+    load_plugins,
+)
+from emberge.plugins import KINDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bags(Sampler):
+    """Draw bags.
+
+    More about them.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halve(MergeTransform):
+    """Halve every delta."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Middle(MergeStrategy):
+    """Take the middle."""
+
+
+def module(**hooks: Callable[..., Any]) -> SimpleNamespace:
+    """A plugin with these hooks, marked."""
+    return SimpleNamespace(**{name: hookimpl(hook) for name, hook in hooks.items()})
+
+
+def adding(hook: str, **components: object) -> SimpleNamespace:
+    """A plugin that adds these components by one hook."""
+
+    def register() -> Mapping[str, object]:
+        return components
+
+    return module(**{hook: register})
+
+
+def registered(plugin: object, name: str = "mine") -> Plugins:
+    plugins = Plugins()
+    plugins.register(plugin, name, "acme-tools", "1.2")
+    return plugins
+
+
+# ── components and their names ──────────────────────────────────────────────────────────────────
+
+
+def test_a_component_knows_where_it_comes_from() -> None:
+    (found,) = registered(adding("register_samplers", bags=Bags)).components
+    assert (found.kind, found.name, found.full_name) == ("sampler", "bags", "mine:bags")
+    assert (found.plugin, found.distribution, found.version) == ("mine", "acme-tools", "1.2")
+    assert found.type is Bags
+    assert found.doc == "Draw bags.\n\nMore about them."
+    assert found.summary == "Draw bags."
+
+
+def test_components_are_found_by_name_by_full_name_and_by_type() -> None:
+    plugins = registered(adding("register_samplers", bags=Bags))
+    assert plugins.find("bags", "sampler") is plugins.find("mine:bags", "sampler")
+    assert plugins.component_of(Bags).name == "bags"
+    with pytest.raises(PluginError, match="Middle was added by no plugin"):
+        plugins.component_of(Middle)
+
+
+def test_transforms_and_strategies_are_found_together() -> None:
+    plugins = registered(adding("register_merge_transforms", halve=Halve))
+    plugins.register(
+        adding("register_merge_strategies", middle=chain(Halve, Middle, doc="Both.")), "other"
+    )
+    stages = ("merge transform", "merge strategy")
+    assert plugins.find("halve", *stages).type is Halve
+    assert plugins.find("middle", *stages).summary == "Both."
+    with pytest.raises(PluginError, match="there is no merge strategy 'halve'; known: middle"):
+        plugins.find("halve", "merge strategy")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("bgas", "there is no sampler 'bgas'; did you mean 'bags'?"),
+        ("mine:bgas", "there is no sampler 'mine:bgas'; did you mean 'mine:bags'?"),
+        ("xyz", "there is no sampler 'xyz'; known: bags"),
+    ],
+)
+def test_a_name_that_is_not_there_is_suggested(name: str, said: str) -> None:
+    plugins = registered(adding("register_samplers", bags=Bags))
+    with pytest.raises(PluginError) as caught:
+        plugins.find(name, "sampler")
+    assert str(caught.value) == said
+
+
+def test_a_name_that_two_plugins_give_is_refused_where_it_is_used() -> None:
+    plugins = registered(adding("register_samplers", bags=Bags), "boom")
+    plugins.register(adding("register_samplers", bags=Bags), "acme")
+    with pytest.raises(PluginError) as caught:
+        plugins.find("bags", "sampler")
+    assert str(caught.value) == (
+        "sampler 'bags' comes from 'boom' and from 'acme'; write boom:bags or acme:bags"
+    )
+    assert plugins.find("acme:bags", "sampler").plugin == "acme"
+
+
+# ── what is refused at the door ─────────────────────────────────────────────────────────────────
+
+
+def test_two_plugins_of_one_name_are_refused() -> None:
+    plugins = registered(adding("register_samplers", bags=Bags))
+    with pytest.raises(PluginError, match=r"two plugins are named 'mine' \(the second from other"):
+        plugins.register(adding("register_samplers", more=Bags), "mine", "other")
+
+
+def test_a_misspelt_hook_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(PluginError) as caught:
+        registered(adding("register_sampler", bags=Bags))
+    said = "plugin 'mine' has an unknown hook 'register_sampler'; did you mean 'register_samplers'?"
+    assert str(caught.value) == said
+
+
+def test_a_hook_without_its_mark_is_refused() -> None:
+    def register_samplers() -> Mapping[str, type[Sampler]]:
+        return {"bags": Bags}
+
+    with pytest.raises(
+        PluginError, match="register_samplers of plugin 'mine' is not marked; write @"
+    ):
+        registered(SimpleNamespace(register_samplers=register_samplers))
+
+
+def test_a_hook_that_asks_for_what_it_is_not_told_is_refused() -> None:
+    def step_started(step: str, colour: str) -> None:
+        pass
+
+    with pytest.raises(PluginError, match=r"plugin 'mine' does not fit its hooks: .*colour"):
+        registered(module(step_started=step_started))
+
+
+@dataclass(kw_only=True)
+class Melting:
+    """Not frozen, and no sampler."""
+
+
+class Loose(Sampler):
+    """A subclass without the decorator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silent(Sampler):
+    colour: str = "red"
+
+
+@pytest.mark.parametrize(
+    ("name", "component", "said"),
+    [
+        ("bags", Melting, "sampler 'bags' of plugin 'mine' must be a subclass of Sampler"),
+        ("bags", Bags(), "must be a subclass of Sampler"),
+        ("bags", Middle, "must be a subclass of Sampler"),
+        ("bags", Loose, "must be a @dataclass(frozen=True, kw_only=True)"),
+        ("bags", Silent, "needs a docstring: `emberge show` is made of it"),
+        ("my-bags", Bags, "a name is letters, digits and underscores"),
+        (3, Bags, "a name is letters, digits and underscores"),
+        ("bags", chain(Middle, doc="x"), "only a merge strategy may be a chain"),
+    ],
+)
+def test_what_breaks_its_contract_is_refused(name: Any, component: object, said: str) -> None:
+    def register_samplers() -> Mapping[str, Any]:
+        return {name: component}
+
+    plugins = Plugins()
+    with pytest.raises(PluginError) as caught:
+        plugins.register(module(register_samplers=register_samplers), "mine")
+    assert said in str(caught.value)
+    assert plugins.components == []
+
+
+def test_a_loss_may_be_of_embeddings_or_of_tokens_and_of_nothing_else() -> None:
+    with pytest.raises(PluginError, match="must be a subclass of Loss or TokenLoss"):
+        registered(adding("register_losses", bags=Bags))
+
+
+def test_a_hook_that_gives_no_mapping_is_refused() -> None:
+    with pytest.raises(
+        PluginError, match="register_samplers of plugin 'mine' must return a mapping"
+    ):
+        registered(module(register_samplers=lambda: [Bags]))
+
+
+def test_a_hook_that_fails_names_its_plugin_and_how_to_block_it() -> None:
+    def register_samplers() -> Mapping[str, type[Sampler]]:
+        raise ModuleNotFoundError("No module named 'scipyy'")
+
+    with pytest.raises(PluginError) as caught:
+        registered(module(register_samplers=register_samplers))
+    assert str(caught.value) == (
+        "plugin 'mine' of acme-tools 1.2 cannot be imported: "
+        "ModuleNotFoundError(\"No module named 'scipyy'\"); update or uninstall acme-tools, "
+        "or leave it out with EMBERGE_BLOCK=mine"
+    )
+
+
+def test_one_plugin_cannot_give_one_name_to_a_transform_and_a_strategy() -> None:
+    both = module(
+        register_merge_transforms=lambda: {"half": Halve},
+        register_merge_strategies=lambda: {"half": Middle},
+    )
+    with pytest.raises(
+        PluginError, match="gives the name 'half' to a merge transform and to a merge"
+    ):
+        registered(both)
+
+
+# ── discovery ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install a distribution with one module and entry points into a folder of its own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("EMBERGE_BLOCK", raising=False)
+
+    def write(distribution: str, body: str, entries: str, version: str = "2.0") -> None:
+        info = tmp_path / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
+        )
+        (info / "entry_points.txt").write_text(f"[emberge]\n{entries}\n")
+        (tmp_path / f"{distribution.replace('-', '_')}.py").write_text(textwrap.dedent(body))
+        monkeypatch.delitem(sys.modules, distribution.replace("-", "_"), raising=False)
+
+    return write
+
+
+PLUGIN = '''
+from dataclasses import dataclass
+
+from emberge import Sampler, hookimpl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(Sampler):
+    """A sampler that was found."""
+
+
+@hookimpl
+def register_samplers():
+    return {"found": Found}
+'''
+
+
+def test_installed_plugins_are_found_by_their_entry_points(install: Callable[..., None]) -> None:
+    install("found-plugin", PLUGIN, "found = found_plugin")
+    found = load_plugins().find("found:found", "sampler")
+    assert (found.distribution, found.version) == ("found-plugin", "2.0")
+
+
+def test_first_party_plugins_are_found_like_any_other() -> None:
+    plugins = load_plugins(block=())
+    assert {"standard", "boom", "mteb"} <= {component.plugin for component in plugins.components}
+    assert {component.distribution for component in plugins.components} >= {"emberge"}
+    assert {component.kind for component in plugins.components} <= set(KINDS)
+
+
+def test_two_distributions_with_a_plugin_of_one_name_are_both_named(
+    install: Callable[..., None],
+) -> None:
+    install("one-plugin", PLUGIN, "same = one_plugin")
+    install("two-plugin", PLUGIN, "same = two_plugin")
+    with pytest.raises(
+        PluginError, match=r"two plugins are named 'same' \(the second from two-plugin"
+    ):
+        load_plugins()
+
+
+def test_a_plugin_that_cannot_be_imported_is_named_with_its_distribution(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("broken-plugin", "import no_such_module", "broken = broken_plugin")
+    with pytest.raises(PluginError) as caught:
+        load_plugins()
+    assert str(caught.value) == (
+        "plugin 'broken' of broken-plugin 2.0 cannot be imported: "
+        "ModuleNotFoundError(\"No module named 'no_such_module'\"); "
+        "update or uninstall broken-plugin, or leave it out with EMBERGE_BLOCK=broken"
+    )
+    monkeypatch.setenv("EMBERGE_BLOCK", "other, broken")
+    plugins = load_plugins()
+    assert plugins.blocked == ("other", "broken")
+    assert "standard" in {component.plugin for component in plugins.components}
+
+
+def test_an_entry_point_that_leads_nowhere_is_named(install: Callable[..., None]) -> None:
+    install("lost-plugin", PLUGIN, "lost = lost_plugin:nothing")
+    with pytest.raises(PluginError, match=r"plugin 'lost' of lost-plugin 2\.0 cannot be imported"):
+        load_plugins()
+
+
+def test_a_blocked_plugin_is_not_even_imported(install: Callable[..., None]) -> None:
+    install("quiet-plugin", "raise SystemExit(3)", "quiet = quiet_plugin")
+    names = {component.plugin for component in load_plugins(block=["quiet", "boom"]).components}
+    assert "standard" in names
+    assert "boom" not in names
+    assert "quiet_plugin" not in sys.modules
+
+
+def test_a_star_blocks_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBERGE_BLOCK", "*")
+    assert load_plugins().components == []
+
+
+# ── bare files ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_bare_file_is_a_plugin(tmp_path: Path) -> None:
+    (tmp_path / "trial.py").write_text("from __future__ import annotations\n" + PLUGIN)
+    plugins = load_plugins([tmp_path / "trial.py"], block=["*"])
+    (found,) = plugins.components
+    assert (found.full_name, found.distribution) == ("trial:found", "file trial.py")
+
+
+def test_a_bare_file_does_not_stand_in_for_a_module_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text(PLUGIN)
+    assert load_plugins([tmp_path / "json.py"], block=["*"]).components
+    assert sys.modules["json"] is json
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("gone.py", None, "gone.py: there is no such plugin file"),
+        ("bad.py", "1 +", "bad.py: the plugin cannot be imported: SyntaxError"),
+        ("fails.py", "raise KeyError('x')", "fails.py: the plugin cannot be imported: KeyError"),
+        ("notes.txt", "text", "notes.txt: a plugin is a Python file, and its name ends with .py"),
+    ],
+)
+def test_a_file_that_is_no_plugin_is_said(
+    tmp_path: Path, name: str, body: str | None, said: str
+) -> None:
+    if body is not None:
+        (tmp_path / name).write_text(body)
+    with pytest.raises(PluginError) as caught:
+        load_plugins([tmp_path / name], block=["*"])
+    assert said in str(caught.value)
+
+
+def test_a_file_whose_hook_fails_is_named_as_a_file(tmp_path: Path) -> None:
+    body = "from emberge import hookimpl\n@hookimpl\ndef register_samplers():\n    1 / 0\n"
+    (tmp_path / "mine.py").write_text(body)
+    with pytest.raises(
+        PluginError, match=r"plugin 'mine' \(file mine.py\) cannot be imported: Zero"
+    ):
+        load_plugins([tmp_path / "mine.py"], block=["*"])
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_listeners_are_told_only_what_they_ask_for() -> None:
+    heard: list[object] = []
+    plugins = registered(module(step_started=lambda step: heard.append(step)))
+    plugins.register(module(step_started=lambda kind, step: heard.append((kind, step))), "other")
+    plugins.announce("step_started", step="a", kind="standard:merge")
+    assert heard == [("standard:merge", "a"), "a"]  # the last that came is the first that hears
+
+
+def test_a_listener_that_fails_is_warned_about_once_and_dropped() -> None:
+    heard: list[str] = []
+
+    def failing(step: str) -> None:
+        raise RuntimeError("no disk")
+
+    plugins = registered(
+        module(step_started=failing, metric_logged=lambda name: heard.append(name))
+    )
+    plugins.register(module(step_started=lambda step: heard.append(step)), "other")
+    with pytest.warns(RuntimeWarning, match="plugin 'mine' failed at step_started .*no disk"):
+        plugins.announce("step_started", step="a", kind="x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plugins.announce("step_started", step="b", kind="x")
+        plugins.announce("metric_logged", step="b", name="loss", value=1.0, at=None)
+    assert heard == ["a", "b"]
