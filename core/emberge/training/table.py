@@ -126,7 +126,12 @@ def build_table(
     """
     key = f"{VERSION}\x1f{dataset.fingerprint}\x1f{encoder.tokenizer_fingerprint}\x1f{both}"
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
-    kept_folder(folder, lambda side: _Builder(encoder, both, side).write(dataset, progress))
+
+    def fill(side: Path) -> None:
+        with RaggedWriter(side) as writer:
+            _Builder(encoder, both, side, writer).write(dataset, progress)
+
+    kept_folder(folder, fill)
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
     return ExampleTable(dataset.info, sequences=Ragged.load(folder), **arrays)
 
@@ -134,11 +139,13 @@ def build_table(
 class _Builder:
     """Reads a dataset once, row by row, and writes its table."""
 
-    def __init__(self, encoder: Encoder, both: tuple[Side, Side], folder: Path) -> None:
+    def __init__(
+        self, encoder: Encoder, both: tuple[Side, Side], folder: Path, writer: RaggedWriter
+    ) -> None:
         self._encoder = encoder
         self._both = both
         self._folder = folder
-        self._writer = RaggedWriter(folder)
+        self._writer = writer
         self._places: dict[tuple[Side, bytes], int] = {}
         self._texts: dict[bytes, int] = {}
         self._labels: dict[str, int] = {}
@@ -164,7 +171,6 @@ class _Builder:
             if progress is not None and row % 1000 == 999:
                 progress(row + 1, len(dataset))
         self._flush()
-        self._writer.close()
         # Sequences were written side by side, not in the order of their numbers.
         order = np.concatenate([np.zeros(0, np.int64), *self._order])
         place = np.empty(len(order), np.int64)

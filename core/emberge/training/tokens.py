@@ -79,9 +79,16 @@ class RaggedWriter:
         self._lengths.append(part.lengths)
         self._prompts.append(part.prompts)
 
-    def close(self) -> None:
-        """Write what finds the texts again."""
+    def __enter__(self) -> RaggedWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._file.close()
+        if kind is None:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Write what finds the texts again."""
         lengths = np.concatenate([np.zeros(1, np.int64), *self._lengths])
         np.save(self._folder / "offsets.npy", np.cumsum(lengths))
         np.save(
@@ -160,16 +167,16 @@ class TokenCache:
         name = hashlib.blake2b(b"".join(missing), digest_size=16).hexdigest()
 
         def fill(folder: Path) -> None:
-            writer, texts = RaggedWriter(folder), list(missing.values())
-            for start in range(0, len(texts), TEXTS_AT_ONCE):
-                writer.add(
-                    self._encoder.tokenise(
-                        texts[start : start + TEXTS_AT_ONCE],
-                        prompt=self._prompt,
-                        max_length=self._max_length,
+            texts = list(missing.values())
+            with RaggedWriter(folder) as writer:
+                for start in range(0, len(texts), TEXTS_AT_ONCE):
+                    writer.add(
+                        self._encoder.tokenise(
+                            texts[start : start + TEXTS_AT_ONCE],
+                            prompt=self._prompt,
+                            max_length=self._max_length,
+                        )
                     )
-                )
-            writer.close()
             np.save(folder / "keys.npy", np.frombuffer(b"".join(missing), np.uint8))
 
         kept_folder(self.folder / name, fill)
