@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _SAMPLE = 1 << 16
 _BINS = 1 << 16
+# Standard deviations of a sampled rank within which the limit is first looked for.
+_SLACK = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +124,8 @@ class Cut:
                 start, low=limit, high=limit, above=above, last=int(ties[keep - above - 1])
             )
         rank = keep * size // total
-        # Six standard deviations of a sampled rank; a miss costs passes, never exactness.
-        slack = int(6 * math.sqrt(rank * (size - rank) / size)) + 8
+        # A miss costs passes, never exactness.
+        slack = int(_SLACK * (math.sqrt(rank * (size - rank) / size) + 1))
         most = int(sample.new_tensor(-1).bitwise_and(~_sign(sample)))
         high = int(ranked[rank - slack]) if rank >= slack else most
         low = int(ranked[rank + slack]) if rank + slack < size else 0
