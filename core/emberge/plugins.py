@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,14 @@ from typing import Any
 import pluggy
 
 from emberge import hookspecs
+from emberge.admission import (
+    BLOCK,
+    Source,
+    failed,
+    hold_to_contract,
+    misspelt,
+    refuse_unmarked,
+)
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import Reader
 from emberge.contracts.evaluator import Evaluator
@@ -33,7 +41,6 @@ from emberge.errors import PluginError, suggest
 __all__ = ["KINDS", "Component", "Plugins", "load_plugins"]
 
 GROUP = "emberge"
-BLOCK = "EMBERGE_BLOCK"
 
 # Kind of component: (the hook that registers it, the contracts it may follow).
 KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -79,15 +86,6 @@ class Component:
         return self.doc.partition("\n")[0]
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Where a plugin comes from."""
-
-    name: str
-    distribution: str
-    version: str
-
-
 class Plugins:
     """All plugins of a process: their components by kind and name, and the hooks to call them by."""
 
@@ -111,7 +109,7 @@ class Plugins:
         Raises:
             PluginError: for a name taken, a misspelt hook, or a component that breaks its contract.
         """
-        source = _Source(name, distribution, version)
+        source = Source(name, distribution, version)
         if self.manager.has_plugin(name):
             raise PluginError(
                 f"two plugins are named '{name}' (the second from {distribution or 'a file'}); "
@@ -121,16 +119,15 @@ class Plugins:
             self.manager.register(module, name)
             self.manager.check_pending()
         except pluggy.PluginValidationError as error:
-            raise PluginError(_misspelt(source, error)) from error
-        _refuse_unmarked(module, source)
+            raise PluginError(misspelt(source, error)) from error
+        refuse_unmarked(module, source)
         added: list[Component] = []
         for kind, (hook, contracts) in KINDS.items():
             added += self._collect(module, source, kind, hook, contracts)
-        _refuse_twins(added)
         self.components += added
 
     def _collect(
-        self, module: object, source: _Source, kind: str, hook: str, contracts: tuple[type, ...]
+        self, module: object, source: Source, kind: str, hook: str, contracts: tuple[type, ...]
     ) -> Iterator[Component]:
         function = getattr(module, hook, None)
         if function is None or not hasattr(function, "emberge_impl"):
@@ -138,13 +135,13 @@ class Plugins:
         try:
             added = function()
         except Exception as error:
-            raise PluginError(_failed(source, error)) from error
+            raise PluginError(failed(source, error)) from error
         if not isinstance(added, Mapping):
             raise PluginError(
                 f"{hook} of plugin '{source.name}' must return a mapping of names to types"
             )
         for name, type_ in added.items():
-            _hold_to_contract(source, kind, name, type_, contracts)
+            hold_to_contract(source, kind, name, type_, contracts)
             yield Component(kind, name, source.name, source.distribution, source.version, type_)
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
@@ -169,6 +166,12 @@ class Plugins:
         ]
         if len(matches) == 1:
             return matches[0]
+        if len({match.plugin for match in matches}) == 1:
+            kinds_said = " and to a ".join(match.kind for match in matches)
+            raise PluginError(
+                f"plugin '{matches[0].plugin}' gives the name '{matches[0].name}' to a {kinds_said}; "
+                "its author must name one differently"
+            )
         if matches:
             plugins = " and ".join(f"'{c.plugin}'" for c in matches)
             names = " or ".join(c.full_name for c in matches)
@@ -243,7 +246,7 @@ def _load(entry: EntryPoint, name: str, version: str) -> object:
     try:
         module: object = entry.load()
     except Exception as error:
-        raise PluginError(_failed(_Source(entry.name, name, version), error)) from error
+        raise PluginError(failed(Source(entry.name, name, version), error)) from error
     return module
 
 
@@ -263,65 +266,3 @@ def _load_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
     return module
-
-
-def _failed(source: _Source, error: Exception) -> str:
-    if not source.version:
-        return f"plugin '{source.name}' ({source.distribution}) cannot be imported: {error!r}"
-    return (
-        f"plugin '{source.name}' of {source.distribution} {source.version} cannot be imported: "
-        f"{error!r}; update or uninstall {source.distribution}, "
-        f"or leave it out with {BLOCK}={source.name}"
-    )
-
-
-def _misspelt(source: _Source, error: pluggy.PluginValidationError) -> str:
-    known = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
-    text = str(error).replace("\n", " ")
-    for name in [
-        n for n in dir(error.plugin) if hasattr(getattr(error.plugin, n, None), "emberge_impl")
-    ]:
-        if name not in known:
-            return f"plugin '{source.name}' has an unknown hook '{name}'{suggest(name, known)}"
-    return f"plugin '{source.name}' does not fit its hooks: {text}"
-
-
-def _refuse_unmarked(module: object, source: _Source) -> None:
-    """A function that has a hook's name and no mark would be passed over in silence."""
-    for name, spec in vars(hookspecs).items():
-        function = getattr(module, name, None) if hasattr(spec, "emberge_spec") else None
-        if inspect.isfunction(function) and not hasattr(function, "emberge_impl"):
-            raise PluginError(f"{name} of plugin '{source.name}' is not marked; write @hookimpl")
-
-
-def _refuse_twins(components: Iterable[Component]) -> None:
-    """Transforms and strategies share their names, as both may stand in a chain."""
-    seen: dict[str, Component] = {}
-    for one in components:
-        if one.kind.startswith("merge ") and seen.setdefault(one.name, one) is not one:
-            raise PluginError(
-                f"plugin '{one.plugin}' gives the name '{one.name}' to a {seen[one.name].kind} and to a "
-                f"{one.kind}; name one differently"
-            )
-
-
-def _hold_to_contract(
-    source: _Source, kind: str, name: str, type_: Any, contracts: tuple[type, ...]
-) -> None:
-    label = f"{kind} '{name}' of plugin '{source.name}'"
-    if not isinstance(name, str) or not name.isidentifier():
-        raise PluginError(f"{label}: a name is letters, digits and underscores")
-    if isinstance(type_, ChainSpec):
-        if ChainSpec not in contracts:
-            raise PluginError(f"{label}: only a merge strategy may be a chain")
-        return
-    classes = tuple(c for c in contracts if c is not ChainSpec)
-    if not (isinstance(type_, type) and issubclass(type_, classes)):
-        wanted = " or ".join(c.__name__ for c in classes)
-        raise PluginError(f"{label} must be a subclass of {wanted}")
-    frozen = is_dataclass(type_) and type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    if kind != "reader" and (not frozen or "__dataclass_fields__" not in vars(type_)):
-        raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")
-    doc = vars(type_).get("__doc__") or ""
-    if not doc.strip() or doc.startswith(f"{type_.__name__}("):  # the one that dataclass makes
-        raise PluginError(f"{label} needs a docstring: `emberge show` is made of it")

@@ -219,15 +219,17 @@ def test_a_hook_that_fails_names_its_plugin_and_how_to_block_it() -> None:
     )
 
 
-def test_one_plugin_cannot_give_one_name_to_a_transform_and_a_strategy() -> None:
+def test_one_name_for_a_transform_and_a_strategy_is_refused_in_a_chain() -> None:
     both = module(
         register_merge_transforms=lambda: {"half": Halve},
         register_merge_strategies=lambda: {"half": Middle},
     )
+    plugins = registered(both)
+    assert plugins.find("half", "merge strategy").type is Middle
     with pytest.raises(
         PluginError, match="gives the name 'half' to a merge transform and to a merge"
     ):
-        registered(both)
+        plugins.find("half", "merge transform", "merge strategy")
 
 
 # ── discovery ───────────────────────────────────────────────────────────────────────────────────
