@@ -96,7 +96,7 @@ def test_slow_answers_are_waited_for_together(tmp_path: Path) -> None:
     slow = tuple(ModelRef("me/slow", tmp_path / str(i)) for i in range(6))
     began = time.monotonic()
     check_recipe(recipe(a=Write(of=slow)), toy(Hub(tmp_path)))
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 2.5  # one after another they take 3 s
 
 
 def test_offline_asks_nobody(tmp_path: Path) -> None:
