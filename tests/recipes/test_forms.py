@@ -17,10 +17,12 @@ from emberge import (
     PerModel,
     PluginError,
     Plugins,
+    RecipeError,
     Sampler,
     Stage,
     Step,
     TokenLoss,
+    chain,
     hookimpl,
     parse_recipe,
 )
@@ -191,3 +193,57 @@ def test_a_component_that_fails_by_accident_is_the_plugins_fault() -> None:
     plugins.register(type("fragile", (), {"register_steps": staticmethod(hook)}), "fragile")
     with pytest.raises(PluginError, match=r"recipe:1: step 'fragile' cannot be made: RuntimeError"):
         parse_recipe("steps: {a: {fragile: 3}}", plugins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masked(TokenLoss):
+    """A loss of tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed(Step):
+    """Takes a loss of embeddings only."""
+
+    loss: Loss
+
+
+def test_a_component_of_another_contract_is_refused() -> None:
+    plugins = Plugins()
+    hooks = {
+        "register_losses": staticmethod(hookimpl(lambda: {"masked": Masked, "base": Base})),
+        "register_steps": staticmethod(hookimpl(lambda: {"embed": Embed})),
+    }
+    plugins.register(type("hooks", (), hooks), "mine")
+    (one,) = parse_recipe("steps: {a: {embed: base}}", plugins).steps
+    assert one.step == Embed(loss=Base())
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe("steps: {a: {embed: {loss: masked}}}", plugins)
+    said = "recipe:1: loss 'masked' is a TokenLoss, and option 'loss' of step 'embed' takes a Loss"
+    assert str(caught.value) == said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(MergeStrategy):
+    """Scales by a point."""
+
+    by: Any = None
+    size: float = 1.0
+
+
+def test_a_chain_may_set_what_yaml_cannot_say() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Merge(Step):
+        """Merges."""
+
+        strategy: tuple[Stage, ...]
+
+    hooks = {
+        "register_merge_strategies": staticmethod(
+            hookimpl(lambda: {"pointed": chain(Scaled, doc="Points.", by=Point(1.0), size=2.0)})
+        ),
+        "register_steps": staticmethod(hookimpl(lambda: {"merge": Merge})),
+    }
+    plugins = Plugins()
+    plugins.register(type("hooks", (), hooks), "mine")
+    (one,) = parse_recipe("steps: {a: {merge: {strategy: {pointed: {size: 3}}}}}", plugins).steps
+    assert one.step == Merge(strategy=(Scaled(by=Point(1.0), size=3.0),))
