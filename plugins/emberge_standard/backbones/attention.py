@@ -29,8 +29,10 @@ def is_causal(config: Mapping[str, Any]) -> bool:
 
     text = text_config(config)
     kind = str(text.get("model_type", ""))
-    if text.get("is_causal") is False or (_gemma(kind) and text.get("use_bidirectional_attention")):
+    if _gemma(kind) and text.get("use_bidirectional_attention"):
         return False
+    if isinstance(text.get("is_causal"), bool):
+        return bool(text["is_causal"])
     if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         return bool(text.get("is_decoder"))
     return text is not config or kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or _gemma(kind)
