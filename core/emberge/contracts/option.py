@@ -12,9 +12,10 @@ T = TypeVar("T")
 
 
 def component(name: str) -> Any:
-    """Name the component that is a field's default: `backbone: Backbone = component("text_encoder")`.
+    """Name the component that is a field's default.
 
-    The recipe's grammar builds it, so that no plugin imports another. In Python give it yourself.
+    Written `backbone: Backbone = component("text_encoder")`. The recipe's grammar builds it, so that no
+    plugin imports another. In Python give it yourself.
     """
     return field(default=None, metadata={"component": name})
 
