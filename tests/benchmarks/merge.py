@@ -220,7 +220,8 @@ def agree(ours: Path, theirs: Path) -> str:
         differing += int((x != y).sum())
         total += x.numel()
         worst = max(worst, float((x - y).abs().max() / y.abs().max().clamp(min=1e-30)))
-    return f"{100 * differing / max(total, 1):.2f} % of values differ, at most {worst:.1e} of the tensor's largest"
+    share = 100 * differing / max(total, 1)
+    return f"{share:.2f} % of values differ, at most {worst:.1e} of the tensor's largest"
 
 
 def build(folder: Path, *, small: bool, models: int = 4) -> list[Path]:

@@ -170,8 +170,9 @@ class Preflight(Protocol):
         ...
 
     def model(self, reference: ModelRef) -> Path | None:
-        """A folder with at least configs and tokenizer files; None for a model that is yet to be made or
-        cannot be seen (which the context has then noted itself).
+        """A folder with at least configs and tokenizer files.
+
+        None for a model that is yet to be made, or that cannot be seen; the context notes that itself.
         """
         ...
 
