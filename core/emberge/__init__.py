@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.backbone import Backbone, Embedded, Encoder, TokenisedText
+from emberge.contracts.block import Block, Options
+from emberge.contracts.chain import Rule, merge_blocks
 from emberge.contracts.dataset import (
     TASK_KINDS,
     BadRow,
@@ -24,19 +26,15 @@ from emberge.contracts.evaluator import Evaluator, TaskInfo, TaskScore, Units
 from emberge.contracts.loss import Embeddings, Loss, TokenLoss
 from emberge.contracts.merge import (
     BasePolicy,
-    Block,
     ChainSpec,
     Measures,
     MergeStrategy,
     MergeTransform,
-    Options,
-    Rule,
     Scope,
     Stage,
     Stats,
     WeightRole,
     chain,
-    merge_blocks,
 )
 from emberge.contracts.option import PerDataset, component
 from emberge.contracts.sampler import Batch, Negatives, Part, Pool, Rows, Sampler

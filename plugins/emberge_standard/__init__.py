@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from emberge import (
     Backbone,
+    ChainSpec,
     Loss,
     MergeStrategy,
     MergeTransform,
@@ -17,7 +18,6 @@ from emberge import (
     Step,
     hookimpl,
 )
-from emberge.contracts.merge import ChainSpec
 
 from emberge_standard.hub import locate_model
 from emberge_standard.reporters.model_card import card_of_finished, card_of_skipped, card_origin

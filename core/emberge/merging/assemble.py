@@ -7,7 +7,8 @@ from typing import Literal
 
 import torch
 
-from emberge.contracts.merge import Block, Chain
+from emberge.contracts.block import Block
+from emberge.contracts.chain import Chain
 from emberge.merging.alignment import layer_of
 from emberge.merging.inventory import TensorPlan
 from emberge.merging.jobs import CopyJob, FileSource, MergeJob, TensorJob

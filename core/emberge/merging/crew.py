@@ -12,7 +12,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from emberge.contracts.merge import Measures, rows_of
+from emberge.contracts.block import rows_of
+from emberge.contracts.merge import Measures
 from emberge.errors import CheckpointError
 from emberge.merging.jobs import TensorJob
 

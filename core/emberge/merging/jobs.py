@@ -9,7 +9,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from emberge.contracts.merge import Block, Chain, Measures, Scope, rows_of, scope_key
+from emberge.contracts.block import Block, rows_of
+from emberge.contracts.chain import Chain, scope_key
+from emberge.contracts.merge import Measures, Scope
 from emberge.errors import CheckpointError
 from emberge.merging.headers import TensorSpec
 from emberge.merging.reader import TensorReader, bytes_of, scratch

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.merge import Block, Chain, Stage
+from emberge.contracts.block import Block
+from emberge.contracts.chain import Chain
+from emberge.contracts.merge import Stage
 from emberge.contracts.schedule import PerTensor
 from emberge.errors import CheckpointError
 from emberge.merging.alignment import depths

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.merge import Rule, Stage
+from emberge.contracts.chain import Rule
+from emberge.contracts.merge import Stage
 from emberge.contracts.step import Machine
 from emberge.merging.assemble import Compute, merge_jobs
 from emberge.merging.crew import Limits, Progress

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emberge.contracts.merge import Block, Options, Stage
+from emberge.contracts.block import Block, Options
+from emberge.contracts.merge import Stage
 from emberge.contracts.schedule import PerModel, PerTensor
 from emberge.errors import suggest
 

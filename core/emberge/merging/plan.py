@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from emberge.contracts.merge import Rule, Stage
+from emberge.contracts.chain import Rule
+from emberge.contracts.merge import Stage
 from emberge.contracts.schedule import PerTensor
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.merging.alignment import Names, canonical_names, depths, layer_of

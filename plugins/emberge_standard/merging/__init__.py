@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import MergeStrategy, MergeTransform, chain
-from emberge.contracts.merge import ChainSpec
+from emberge import ChainSpec, MergeStrategy, MergeTransform, chain
 
 from emberge_standard.merging.drop import Drop
 from emberge_standard.merging.drop_by_rank import DropByRank

@@ -1,0 +1,125 @@
+"""Chains: the links of a merge run in turn, measures first, for one block after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberge.contracts.block import Block, Options
+from emberge.contracts.merge import Measures, MergeStrategy, MergeTransform, Scope, Stage, Stats
+from emberge.contracts.schedule import PerModel
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Chain", "Resolve", "Rule", "merge_blocks", "resolve_plain", "scope_key"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Another strategy for the tensors whose name contains `filter`; the first rule that fits wins."""
+
+    filter: str
+    strategy: tuple[Stage, ...]
+
+    def matches(self, name: str) -> bool:
+        """Whether this rule owns the tensor."""
+        return self.filter == "*" or self.filter in name
+
+
+Resolve = Callable[[Stage, Block], Options]
+
+
+def resolve_plain(stage: Stage, block: Block) -> Options:
+    """Options from the stage's own schedules, for a tensor outside the layers.
+
+    A nested stage's options stand under its field's name.
+    """
+    values: dict[str, Any] = {}
+    for name, schedule in stage.schedules().items():
+        number = schedule.at(block.name, 0.0)
+        many = isinstance(schedule, PerModel)
+        values[name] = block.weights.new_full((len(block.models),), number) if many else number
+    for name, inner in stage.nested().items():
+        values[name] = resolve_plain(inner, block)
+    return Options(values)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The links of a merge, and how a link's schedules become numbers for a block."""
+
+    links: tuple[Stage, ...]
+    resolve: Resolve = resolve_plain
+
+    def transform(self, stats: Sequence[Stats], block: Block, links: int) -> Block:
+        """The block after the first `links` links, which are transforms."""
+        for link, known in zip(self.links[:links], stats, strict=False):
+            if not isinstance(link, MergeTransform):
+                raise TypeError(f"{type(link).__name__} can only stand last in a chain")
+            block = link.apply(self._ready(link, block), known)
+        return block
+
+    def measure(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
+        """The next pass of the link at `position` over a block as the links before it leave it."""
+        link = self.links[position]
+        block = self.transform(stats, block, position)
+        return link.measure(self._ready(link, block), stats[position])
+
+    def conclude(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
+        """The last pass of the link at `position` as later calls shall see it."""
+        link = self.links[position]
+        if type(link).conclude is Stage.conclude:
+            return stats[position][-1]
+        block = self.transform(stats, block.outline(), position)
+        return link.conclude(self._ready(link, block), stats[position])
+
+    def merge(self, stats: Sequence[Stats], block: Block) -> Tensor:
+        """The merged rows, all measures being known."""
+        last = self.links[-1]
+        if not isinstance(last, MergeStrategy):
+            raise TypeError(f"{type(last).__name__} cannot end a chain")
+        block = self.transform(stats, block, len(self.links) - 1)
+        return last.merge(self._ready(last, block), stats[-1])
+
+    def _ready(self, link: Stage, block: Block) -> Block:
+        return block.replace(options=self.resolve(link, block))
+
+
+def scope_key(scope: Scope, block: Block) -> str:
+    """What a tensor's measures are summed with: its own name, its layer's, or everything."""
+    return {"tensor": block.name, "layer": block.layer, "model": ""}[scope]
+
+
+def merge_blocks(
+    links: Sequence[Stage], blocks: Sequence[Block], resolve: Resolve = resolve_plain
+) -> Iterator[Tensor]:
+    """Merge blocks that are in memory, in their order: what the runner does, in a few lines.
+
+    `blocks` must be all blocks of the widest scope of any link.
+    """
+    run = Chain(tuple(links), resolve)
+    stats: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
+    first = {b.name: b for b in reversed(blocks)}
+    for position, link in enumerate(links):
+        for _ in range(link.passes):
+            joined = _measure_blocks(run, blocks, stats, position)
+            for name, block in first.items():
+                stats[name][position].append(joined[scope_key(link.scope, block)])
+                stats[name][position][-1] = run.conclude(stats[name], block, position)
+    for block in blocks:
+        yield run.merge(stats[block.name], block)
+
+
+def _measure_blocks(
+    run: Chain, blocks: Sequence[Block], stats: Mapping[str, Sequence[Stats]], position: int
+) -> dict[str, Measures]:
+    link = run.links[position]
+    found: dict[str, list[Measures]] = {}
+    for block in blocks:
+        known = stats[block.name]
+        group = found.setdefault(scope_key(link.scope, block), [])
+        if link.wants(block.start, block.tensors[0].numel(), known[position]):
+            group.append(run.measure(known, block, position))
+    return {key: link.join(measures) for key, measures in found.items()}
