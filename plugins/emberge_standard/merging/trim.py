@@ -41,7 +41,7 @@ class Trim(Ranking):
 
     def apply(self, block: Block, stats: Stats) -> Block:
         deltas = block.deltas
-        kept = deltas.new_zeros(deltas.shape).reshape(len(block.models), -1)
+        kept = deltas.new_empty(deltas.shape).reshape(len(block.models), -1)
         flat = deltas.reshape(kept.shape)
         for cut, source, into in zip(stats[-1]["cuts"], flat, kept, strict=True):
             cut.keep(source, into, block.start)
