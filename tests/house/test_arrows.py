@@ -27,7 +27,8 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "contracts": {"errors"},
     "hookspecs": NOUNS,
-    "plugins": NOUNS | {"hookspecs"},
+    "admission": NOUNS | {"hookspecs"},
+    "plugins": NOUNS | {"hookspecs", "admission"},
     "devices": NOUNS,
     "seeds": NOUNS,
     "data": LEAVES,
@@ -41,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 # `Block.uniform` reaches for its arithmetic when it is called, because a contract imports no torch.
-EXCEPTIONS = {("emberge.contracts.merge", "emberge.merging.noise")}
+EXCEPTIONS = {("emberge.contracts.block", "emberge.merging.noise")}
 
 
 def room(module: str) -> str:
