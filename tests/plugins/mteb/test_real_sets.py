@@ -6,6 +6,7 @@ pytest tests/plugins/mteb/test_real_sets.py -m "slow or benchmark" -s
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_a_retrieval_set_takes_no_longer_than_with_mteb_alone(
     bench = Bench(tmp_path)
     entry = EvalEntry(
         path=DataRef(str(shared_data / "datasets.yaml")),
-        only=("medquad",),
+        only=("nq",),
         limit_queries=200,
         limit_corpus=1000,
     )
@@ -80,10 +81,13 @@ def test_a_retrieval_set_takes_no_longer_than_with_mteb_alone(
         task = local_task(one.set, data, split="test", revision="0")
         start = time.process_time()
         model = SentenceTransformer(str(minilm), device="cpu")
-        result = mteb.evaluate(
-            model, task, cache=None, show_progress_bar=False, co2_tracker=False
-        ).task_results[0]
+        with warnings.catch_warnings():
+            # wrapping a SentenceTransformer, mteb calls what it and sentence-transformers deprecate
+            warnings.simplefilter("ignore")
+            results = mteb.evaluate(
+                model, task, cache=None, show_progress_bar=False, co2_tracker=False
+            )
         alone.append(time.process_time() - start)
     print(f"\nCPU seconds: ours {ours}, mteb with SentenceTransformer.encode {alone}")
-    assert score.score == pytest.approx(result.get_score(), abs=2e-5)
+    assert score.score == pytest.approx(results.task_results[0].get_score(), abs=2e-5)
     assert min(ours) < 1.1 * min(alone)
