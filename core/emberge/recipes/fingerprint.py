@@ -9,8 +9,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.step import Reference
@@ -34,6 +37,7 @@ _MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken"
 _PICKLES = (".bin", ".pt", ".pth")
 # A file changed so lately could change again within one tick of its clock.
 _SETTLED = 100_000_000  # nanoseconds
+_READ = 1 << 20
 
 
 class HashCache:
@@ -54,15 +58,14 @@ class HashCache:
                 self._changed = True  # damaged: made anew
 
     def of(self, file: Path) -> str:
-        """The SHA-256 of a file's bytes, in hex."""
+        """The XXH3 hash of a file's bytes, 128 bits in hex."""
         status = file.stat()
         key = self._key(file)
         stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
         known = self._known.get(key)
         if known and known[:3] == stamp:
             return str(known[3])
-        with file.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = _digest(file)
         if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED:
             self._known[key] = [*stamp, digest]
             self._changed = True
@@ -83,6 +86,16 @@ class HashCache:
         if self.root is not None and absolute.is_relative_to(self.root):
             return absolute.relative_to(self.root).as_posix()
         return hashlib.sha256(os.fsencode(absolute)).hexdigest()
+
+
+def _digest(file: Path) -> str:
+    # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast. It tells
+    # contents apart; it does not defend against somebody who forges them.
+    hasher, buffer = xxhash.xxh3_128(), memoryview(bytearray(_READ))
+    with file.open("rb", buffering=0) as stream:
+        while size := stream.readinto(buffer):
+            hasher.update(buffer[:size])
+    return str(hasher.hexdigest())
 
 
 def model_fingerprint(
@@ -185,7 +198,8 @@ def _atom(item: Any) -> Any:
 def _hash_files(files: Mapping[str, Path], cache: HashCache | None) -> str:
     cache = cache or HashCache()
     try:
-        return stable_hash({name: cache.of(file) for name, file in files.items()})
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            return stable_hash(dict(zip(files, pool.map(cache.of, files.values()), strict=True)))
     except OSError as error:
         raise EmbergeError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
