@@ -145,8 +145,8 @@ class Judge:
         met = bound >= -margin if demand == "not_worse_than" else bound > margin
         by = f" by more than {requirement.margin:g} points" if requirement.margin else ""
         text = (
-            f"{model} {demand.replace('_', ' ')} {other}{by} on {requirement.tasks}: difference {100 * difference:+.2f} "
-            f"points, lower bound {100 * bound:+.2f} at {requirement.confidence:.0%}"
+            f"{model} {demand.replace('_', ' ')} {other}{by} on {requirement.tasks}: "
+            f"difference {100 * difference:+.2f} points, lower bound {100 * bound:+.2f} at {requirement.confidence:.0%}"
         )
         return {
             "model": model,
