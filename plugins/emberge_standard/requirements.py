@@ -146,7 +146,8 @@ class Judge:
         by = f" by more than {requirement.margin:g} points" if requirement.margin else ""
         text = (
             f"{model} {demand.replace('_', ' ')} {other}{by} on {requirement.tasks}: "
-            f"difference {100 * difference:+.2f} points, lower bound {100 * bound:+.2f} at {requirement.confidence:.0%}"
+            f"difference {100 * difference:+.2f} points, lower bound {100 * bound:+.2f} "
+            f"at {requirement.confidence:.0%}"
         )
         return {
             "model": model,
