@@ -21,11 +21,11 @@ class TextEncoder(Backbone):
     """A transformers model with pooling, as SentenceTransformers understands it.
 
     A folder with modules.json is used as it says; an option given here overrides it. A bare transformers
-    folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the
-    last token's. `attention` switches causal models to bidirectional attention and back (BidirLM,
-    arXiv:2604.02045); a probe makes sure that the model obeys. `prompts` are texts by name (`query`,
-    `document`), `max_length` counts tokens, `dtype` is that of the weights. What is saved loads without
-    remote code.
+    folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the last
+    token's. `normalize` says whether embeddings have length 1; a bare folder's do. `attention` switches
+    causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe makes sure that
+    the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is
+    that of the weights. What is saved loads without remote code.
     """
 
     pooling: Pooling | None = None

@@ -40,15 +40,28 @@ SHARED = tuple(f.name for f in dataclasses.fields(FitOptions) if f.name != "epoc
 class Train(Step):
     """Fine-tune a model on datasets, one dataset an optimizer step as the sampler groups them.
 
-    The model is loaded by `backbone` and keeps everything its folder had. `data` are files, catalogues or
-    steps that make data; `sampler` is a chain that selects examples and, last, groups them; `loss` gives
-    every task a weighted sum of losses. Training lasts `epochs` (1) or `max_steps`. The other options have
-    the names of transformers' TrainingArguments where one exists.
+    `model` is where it starts; `backbone` loads it and keeps everything its folder had. `data` are files,
+    catalogues or steps that make data; `sampler` is a chain that selects examples and, last, groups them;
+    `loss` gives every task a weighted sum of losses. `seed` defaults to the recipe's. Training lasts `epochs`
+    (1; a fraction is its first batches) or `max_steps`. Options have the names of transformers'
+    TrainingArguments where one exists.
 
-    A row gives `positives` positives and up to `hard_negatives` negatives. `negatives` says by task or
-    dataset whether other rows' texts are negatives too (`in_batch`, `hard_only`); auto is yes for retrieval
-    and reranking. `keep_last` models of those made every `save_steps` steps (or at the ends of epochs) are
-    kept for merging as `$id.checkpoints`.
+    The `learning_rate` rises over `warmup_ratio` of the steps and then follows `schedule`. AdamW has
+    `adam_beta1`, `adam_beta2` and `adam_epsilon`; `weight_decay` spares biases and norms; gradients longer
+    than `max_grad_norm` are cut. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
+    float32. Without `dropout` equal texts of a batch are encoded once.
+
+    Texts are cut to `max_length` tokens, or to `query_length` and `document_length`, by default to the
+    model's own. A row gives `positives` positives and up to `hard_negatives` negatives, drawn anew in each
+    epoch; rows with fewer repeat theirs (`fill: repeat`) or leave places out (`mask`). `negatives` says by
+    task or dataset whether other rows' texts are negatives too (`in_batch`, `hard_only`); auto is yes for
+    retrieval and reranking.
+
+    A state to resume from is saved every `save_steps` steps, or about every half minute; `keep_last` of the
+    models at those steps (or at the ends of epochs) are kept for merging as `$id.checkpoints`.
+    `logging_steps` is the distance of logged points, by default for about 500 of them. `token_budget` is
+    the padded size of a chunk in tokens, `kept_tokens` how many tokens' activations are kept for the backward
+    pass instead of being computed again; by default both follow the machine.
 
     It leaves a SentenceTransformers folder, `checkpoints/step-N`, and the row numbers of every dataset that
     the sampler took only a part of, as `bags/<dataset>.npy`.
