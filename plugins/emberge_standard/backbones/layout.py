@@ -43,6 +43,7 @@ SKIPPED = {
     ".cache",
     "onnx",
     "openvino",
+    "bags",
     "checkpoints",
     "artifact.json",
 }
