@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,6 +23,9 @@ __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
 
 GRANULE = 1 << 18
 """Elements measured at once. Another value means other last bits in sums, so it never follows the machine."""
+
+# Numbers of mallopt's parameters, from malloc.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 Put = Callable[[TensorJob, int, Tensor], None]
 Progress = Callable[[float, float, str], None]
@@ -58,7 +63,8 @@ def run_jobs(
     meter = _Meter(sum(job.spec.nbytes for job in jobs), progress)
     wanted = {id(job) for job in jobs}
     _hold_to_memory(jobs, limits)
-    one = partial(torch.set_num_threads, 1)
+    _keep_freed_blocks()
+    one = functools.partial(torch.set_num_threads, 1)
     with _one_thread_each(), ThreadPoolExecutor(limits.workers, "merge", one) as pool:
         crew = _Crew(pool, limits, put, finished, meter)
         try:
@@ -87,6 +93,17 @@ def _one_thread_each() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
+
+
+@functools.cache
+def _keep_freed_blocks() -> None:
+    """Have glibc reuse the memory of passing blocks: fresh pages cost more than most arithmetic on them."""
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
+        libc.mallopt(_TRIM_THRESHOLD, 128 << 20)
 
 
 class _Meter:
@@ -125,14 +142,14 @@ class _Fold:
         self._join = join
         self._early: dict[int, Measures] = {}
         self._ready: list[Measures] = []
-        self._next = 0
+        self.next = 0
         self.count = 0
 
     def add(self, place: int, measures: Measures) -> None:
         self._early[place] = measures
-        while self._next in self._early:
-            self._ready.append(self._early.pop(self._next))
-            self._next += 1
+        while self.next in self._early:
+            self._ready.append(self._early.pop(self.next))
+            self.next += 1
         if len(self._ready) > 16:
             self._ready = [self._join(self._ready)]
 
@@ -167,7 +184,7 @@ class _Crew:
             if self._error is not None:
                 return
             self._active += 1
-        self._submit(partial(self._go_on, unit))
+        self._submit(functools.partial(self._go_on, unit))
 
     def wait(self) -> None:
         """Return when all is done; raise the first error."""
@@ -217,20 +234,31 @@ class _Crew:
                     fold.count += 1
         self._left[id(unit)] = len(work)
         for item in work:
-            self._submit(partial(self._measure_one, unit, *item))
+            self._submit(functools.partial(self._measure_one, unit, *item))
         return bool(work)
 
     def _measure_one(
         self, unit: _Unit, job: TensorJob, rows: range, index: int, fold: _Fold, place: int
     ) -> None:
+        self._wait_for_turn(fold, place)
         measures = job.measure(rows, index, unit.stats[id(job)], self._limits.device)
-        with self._lock:
+        with self._idle:
             fold.add(place, measures)
+            self._idle.notify_all()
             self._left[id(unit)] -= 1
             last = self._left[id(unit)] == 0
         if last:
             self._conclude(unit)
             self._go_on(unit)
+
+    def _wait_for_turn(self, fold: _Fold, place: int) -> None:
+        """Let a thread that was held up catch up: measures ahead of it would pile up in memory.
+
+        The next place of a fold was begun before all that wait for it, so somebody always goes on.
+        """
+        with self._idle:
+            while place > fold.next + 4 * self._limits.workers and self._error is None:
+                self._idle.wait()
 
     def _conclude(self, unit: _Unit) -> None:
         joined = {key: fold.result() for key, fold in unit.folds.items()}
@@ -250,7 +278,9 @@ class _Crew:
                 self._finished(job)  # a tensor without rows
         for job, pieces, done in work:
             for rows in pieces:
-                self._submit(partial(self._produce_one, unit, job, rows, (done, len(pieces))))
+                self._submit(
+                    functools.partial(self._produce_one, unit, job, rows, (done, len(pieces)))
+                )
         if not count:
             self._end(unit)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Cut", "bit_patterns"]
+__all__ = ["Cut", "bit_patterns", "off_heap"]
 
 _BINS = 1 << 16
 # Standard deviations of a sampled rank within which the limit is first looked for.
@@ -48,12 +49,11 @@ class Cut:
     last: float | None = None
 
     @classmethod
-    def begin(cls, sample: Tensor, keep: int, total: int) -> Cut:
+    def begin(cls, values: np.ndarray, keep: int, total: int) -> Cut:
         """From sampled patterns: the whole answer if all were sampled, else a bracket around it."""
         start = cls(keep, total, last=math.inf if keep in (0, total) else None)
         if start.last is not None:
             return start
-        values = sample.cpu().numpy()
         size = len(values)
         if size == total:
             limit = int(np.partition(values, size - keep)[size - keep])
@@ -92,11 +92,12 @@ class Cut:
         if not self.collect:
             found["bins"] = np.bincount((inside - self.low) >> self.shift, minlength=self._bins)
         elif len(inside) > _FEW:
-            found["counted"] = [np.unique(inside, return_counts=True)]
+            found["counted"] = [tuple(map(off_heap, np.unique(inside, return_counts=True)))]
         else:
-            found["counted"] = [(inside, np.ones(len(inside), dtype=np.int64))]
+            found["single"] = [off_heap(inside)]
         ties = np.flatnonzero(values == self.guess)
-        found["tied"] = {start: (len(ties), ties if len(ties) <= _FEW else None)}
+        places = off_heap(ties.astype(np.int32)) if len(ties) <= _FEW // 8 else None
+        found["tied"] = {start: (len(ties), places)}
         return found
 
     def narrowed(self, found: Mapping[str, Any]) -> Cut:
@@ -127,8 +128,10 @@ class Cut:
         """(values rising, how often each) inside the bracket; bins for values when they are not collected."""
         if not self.collect:
             return np.arange(self._bins) + self.low, found["bins"]
-        values = np.concatenate([v for v, _ in found["counted"]])
-        counts = np.concatenate([c for _, c in found["counted"]])
+        empty = np.empty(0, dtype=np.int64)
+        single = np.unique(np.concatenate(found.get("single", [empty])), return_counts=True)
+        parts = [*found.get("counted", ()), single]
+        values, counts = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         order = np.argsort(values, kind="stable")
         values, counts = values[order], counts[order]
         first = np.flatnonzero(np.diff(values, prepend=-1))
@@ -173,6 +176,19 @@ class Cut:
         split = min(size, max(0, int(min(self.last, start + size)) + 1 - start))
         _keep_from(source[:split], into[:split], self.low)
         _keep_from(source[split:], into[split:], self.low + 1)
+
+
+def off_heap(values: np.ndarray) -> np.ndarray:
+    """A copy in memory of its own.
+
+    What stays from every block must not lie on the heap: between blocks of megabytes that come and go it
+    would keep the heap from closing up, and memory would grow by a block for each small array.
+    """
+    if not values.nbytes:
+        return values
+    copy = np.frombuffer(mmap.mmap(-1, values.nbytes), values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
 
 
 def _keep_from(source: Tensor, into: Tensor, least: int) -> None:

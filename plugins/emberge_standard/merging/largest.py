@@ -50,12 +50,14 @@ class Ranking(MergeTransform):
         return not stats or any(cut.wants(start) for cut in stats[-1]["cuts"])
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        from emberge_standard.merging.cut import bit_patterns
+        from emberge_standard.merging.cut import bit_patterns, off_heap
 
         bits = bit_patterns(self.ranked(block))
         if not stats:
             stride = _stride(block.shape)
-            found: dict[str, Any] = {"sample": [bits[:, -block.start % stride :: stride].clone()]}
+            found: dict[str, Any] = {
+                "sample": [off_heap(bits[:, -block.start % stride :: stride].cpu().numpy())]
+            }
             if self.counts_nonzero:
                 found["nonzero"] = bits.count_nonzero(1)
             return found
@@ -68,11 +70,11 @@ class Ranking(MergeTransform):
     def conclude(self, block: Block, stats: Stats) -> Measures:
         total = math.prod(block.shape)
         if len(stats) == 1:
-            import torch
+            import numpy as np
 
             from emberge_standard.merging.cut import Cut
 
-            sample = torch.cat(stats[0]["sample"], dim=1)
+            sample = np.concatenate(stats[0]["sample"], axis=1)
             known = stats[0].get("nonzero")
             nonzero = [total] * len(sample) if known is None else known.tolist()
             keeps = self.keeps(block, total, nonzero)
