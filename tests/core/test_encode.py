@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,27 @@ def test_chunks_hold_every_text_once_within_the_budget(lengths: list[int], budge
 
 
 def test_chunks_of_like_length_waste_little() -> None:
-    lengths = np.random.default_rng(0).integers(5, 120, 256)
-    assert padded_tokens(lengths, chunks(lengths, 2048)) <= 1.15 * lengths.sum()
+    random = np.random.default_rng(0)
+    queries, passages = random.integers(5, 20, 32), random.integers(40, 128, 32)
+    lengths = np.concatenate([queries, passages])
+    pieces = chunks(lengths, 2048)
+    assert padded_tokens(lengths, pieces) <= 1.15 * lengths.sum()
+    assert len(pieces) <= 12
+    many = random.integers(5, 128, 5000)
+    assert padded_tokens(many, chunks(many, 2048)) <= 1.03 * many.sum()
+
+
+def test_cuts_are_the_cheapest() -> None:
+    lengths, budget = [9, 9, 8, 3, 3, 3, 2, 1], 32
+
+    def cost(cuts: tuple[int, ...]) -> float:
+        edges = [0, *cuts, len(lengths)]
+        sizes = [lengths[a] * (b - a) for a, b in pairwise(edges)]
+        return sum(sizes) + len(sizes) if max(sizes) <= budget else float("inf")
+
+    every = (c for n in range(8) for c in combinations(range(1, 8), n))
+    ends = np.cumsum([len(piece) for piece in chunks(lengths, budget)])[:-1]
+    assert cost(tuple(int(e) for e in ends)) == min(map(cost, every))
 
 
 @pytest.fixture(scope="module")

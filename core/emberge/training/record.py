@@ -37,6 +37,7 @@ class _Waiting:
     learning_rate: float
     values: Tensor
     arrived: Any
+    ended: float
 
 
 @dataclass(eq=False)
@@ -72,7 +73,7 @@ class Record:
             values = host
         before, self._waiting = (
             self._waiting,
-            _Waiting(batch, passed, learning_rate, values, arrived),
+            _Waiting(batch, passed, learning_rate, values, arrived, time.monotonic()),
         )
         if before is not None:
             self._take(before)
@@ -103,7 +104,7 @@ class Record:
             self._log(step, norm)
 
     def _log(self, step: _Waiting, norm: float) -> None:
-        now, at = time.monotonic(), step.batch.step + 1
+        now, at = step.ended, step.batch.step + 1
         values = [v for found in self._since.values() for v in found]
         tokens, padded = self._tokens
         self.metric("loss", sum(values) / len(values), at)
