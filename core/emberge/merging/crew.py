@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from emberge.contracts.block import rows_of
-from emberge.contracts.merge import Measures
 from emberge.errors import CheckpointError
 from emberge.merging.jobs import TensorJob
+from emberge.merging.units import Fold, Meter, Progress, Unit
 
 __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
 
@@ -28,7 +28,6 @@ GRANULE = 1 << 18
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 Put = Callable[[TensorJob, int, Tensor], None]
-Progress = Callable[[float, float, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def run_jobs(
     """
     if units is None:
         units = by_unit(jobs)
-    meter = _Meter(sum(job.spec.nbytes for job in jobs), progress)
+    meter = Meter(sum(job.spec.nbytes for job in jobs), progress)
     wanted = {id(job) for job in jobs}
     _hold_to_memory(jobs, limits)
     _keep_freed_blocks()
@@ -69,7 +68,7 @@ def run_jobs(
         crew = _Crew(pool, limits, put, finished, meter)
         try:
             for members in units.values():
-                crew.begin(_Unit(members, wanted))
+                crew.begin(Unit(members, wanted))
             crew.wait()
         finally:
             crew.stop()
@@ -106,57 +105,6 @@ def _keep_freed_blocks() -> None:
         libc.mallopt(_TRIM_THRESHOLD, 128 << 20)
 
 
-class _Meter:
-    """Counts bytes produced and tells whoever listens."""
-
-    def __init__(self, total: int, tell: Progress | None) -> None:
-        self._total, self._tell, self._done = total, tell, 0
-        self._lock = threading.Lock()
-
-    def add(self, size: int, name: str) -> None:
-        with self._lock:
-            self._done += size
-            if self._tell is not None:
-                self._tell(self._done, self._total, name)
-
-
-class _Unit:
-    """Jobs that are measured together, and how far they are."""
-
-    def __init__(self, jobs: Sequence[TensorJob], wanted: set[int]) -> None:
-        self.jobs = jobs
-        self.produced = [job for job in jobs if id(job) in wanted]
-        self.stats: dict[int, list[Measures]] = {id(job): [] for job in jobs}
-        self.phase = 0
-        self.folds: dict[str, _Fold] = {}
-
-    @property
-    def passes(self) -> int:
-        return len(self.jobs[0].passes)
-
-
-class _Fold:
-    """Joins measures in their order as they come in out of order."""
-
-    def __init__(self, join: Callable[[Sequence[Measures]], Measures]) -> None:
-        self._join = join
-        self._early: dict[int, Measures] = {}
-        self._ready: list[Measures] = []
-        self.next = 0
-        self.count = 0
-
-    def add(self, place: int, measures: Measures) -> None:
-        self._early[place] = measures
-        while self.next in self._early:
-            self._ready.append(self._early.pop(self.next))
-            self.next += 1
-        if len(self._ready) > 16:
-            self._ready = [self._join(self._ready)]
-
-    def result(self) -> Measures:
-        return self._join(self._ready)
-
-
 class _Crew:
     """Threads that work on granules of a few units at a time."""
 
@@ -166,7 +114,7 @@ class _Crew:
         limits: Limits,
         put: Put,
         finished: Callable[[TensorJob], None] | None,
-        meter: _Meter,
+        meter: Meter,
     ) -> None:
         self._pool, self._limits, self._put = pool, limits, put
         self._finished, self._meter = finished, meter
@@ -176,7 +124,7 @@ class _Crew:
         self._error: BaseException | None = None
         self._left: dict[int, int] = {}
 
-    def begin(self, unit: _Unit) -> None:
+    def begin(self, unit: Unit) -> None:
         """Start a unit as soon as few enough are under way."""
         with self._idle:
             while self._active > self._limits.workers and self._error is None:
@@ -214,7 +162,7 @@ class _Crew:
 
         self._pool.submit(guarded)
 
-    def _go_on(self, unit: _Unit) -> None:
+    def _go_on(self, unit: Unit) -> None:
         """Begin the unit's next phase: a pass that somebody wants, or the production."""
         while unit.phase < unit.passes:
             if self._measure(unit):
@@ -222,12 +170,12 @@ class _Crew:
             self._conclude(unit)
         self._produce(unit)
 
-    def _measure(self, unit: _Unit) -> bool:
+    def _measure(self, unit: Unit) -> bool:
         unit.folds = {}
-        work: list[tuple[TensorJob, range, int, _Fold, int]] = []
+        work: list[tuple[TensorJob, range, int, Fold, int]] = []
         for job in unit.jobs:
             this = job.passes[unit.phase]
-            fold = unit.folds.setdefault(this.key, _Fold(this.join))
+            fold = unit.folds.setdefault(this.key, Fold(this.join))
             for index, rows in enumerate(_pieces(job, self._limits.granule)):
                 if job.wants(rows, unit.stats[id(job)]):
                     work.append((job, rows, index, fold, fold.count))
@@ -238,7 +186,7 @@ class _Crew:
         return bool(work)
 
     def _measure_one(
-        self, unit: _Unit, job: TensorJob, rows: range, index: int, fold: _Fold, place: int
+        self, unit: Unit, job: TensorJob, rows: range, index: int, fold: Fold, place: int
     ) -> None:
         self._wait_for_turn(fold, place)
         measures = job.measure(rows, index, unit.stats[id(job)], self._limits.device)
@@ -251,7 +199,7 @@ class _Crew:
             self._conclude(unit)
             self._go_on(unit)
 
-    def _wait_for_turn(self, fold: _Fold, place: int) -> None:
+    def _wait_for_turn(self, fold: Fold, place: int) -> None:
         """Let a thread that was held up catch up: measures ahead of it would pile up in memory.
 
         The next place of a fold was begun before all that wait for it, so somebody always goes on.
@@ -260,7 +208,7 @@ class _Crew:
             while place > fold.next + 4 * self._limits.workers and self._error is None:
                 self._idle.wait()
 
-    def _conclude(self, unit: _Unit) -> None:
+    def _conclude(self, unit: Unit) -> None:
         joined = {key: fold.result() for key, fold in unit.folds.items()}
         for job in unit.jobs:
             stats = unit.stats[id(job)]
@@ -269,7 +217,7 @@ class _Crew:
         unit.phase += 1
         unit.folds = {}
 
-    def _produce(self, unit: _Unit) -> None:
+    def _produce(self, unit: Unit) -> None:
         work = [(job, list(_pieces(job, _block(job, self._limits))), [0]) for job in unit.produced]
         count = sum(len(pieces) for _, pieces, _ in work)
         self._left[id(unit)] = count
@@ -285,7 +233,7 @@ class _Crew:
             self._end(unit)
 
     def _produce_one(
-        self, unit: _Unit, job: TensorJob, rows: range, count: tuple[list[int], int]
+        self, unit: Unit, job: TensorJob, rows: range, count: tuple[list[int], int]
     ) -> None:
         piece = job.produce(rows, unit.stats[id(job)], self._limits.device)
         self._put(job, rows.start * rows_of(job.spec.shape)[1], piece)
@@ -301,7 +249,7 @@ class _Crew:
         if last:
             self._end(unit)
 
-    def _end(self, unit: _Unit) -> None:
+    def _end(self, unit: Unit) -> None:
         with self._idle:
             self._left.pop(id(unit), None)
             self._active -= 1
