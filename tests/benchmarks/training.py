@@ -114,9 +114,7 @@ def _cpu(step: Callable[[], object]) -> float:
 
 
 @pytest.mark.benchmark
-@pytest.mark.parametrize(
-    ("size", "mini_batch"), [(32, None), (128, 32), (128, 8)], ids=str
-)
+@pytest.mark.parametrize(("size", "mini_batch"), [(32, None), (128, 32), (128, 8)], ids=str)
 def test_a_step_beside_sentence_transformers(
     minilm: Path, shared_data: Path, tmp_path: Path, size: int, mini_batch: int | None
 ) -> None:
