@@ -52,7 +52,7 @@ class OneMerge:
         if self.base is not None:
             lines.append(f"      base: {_named(self.base)}")
         if self.dtype is not None:
-            lines.append(f"      dtype: {self.dtype}")
+            lines.append(f"      out_dtype: {self.dtype}")
         options = [_option(option) for option in self.options]
         if not options:
             return "\n".join([*lines, f"      strategy: {self.strategy}", ""])
