@@ -109,12 +109,12 @@ class Block:
         """The same block without rows: names, weights and options of the tensor, and no data."""
 
         def empty(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[:, :0]
+            return None if values is None else (values if self.shape else values[:, None])[:, :0]
 
         return dataclasses.replace(
             self,
-            tensors=self.tensors[:, :0],
-            base=None if self.base is None else self.base[:0],
+            tensors=(self.tensors if self.shape else self.tensors[:, None])[:, :0],
+            base=None if self.base is None else (self.base if self.shape else self.base[None])[:0],
             changed=empty(self.changed),
             original=empty(self.original),
             kept=empty(self.kept),

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from emberge import Block
     from torch import Tensor
 
-__all__ = ["Directions", "difference_gram", "pair_sums", "slerp_coefficients"]
+__all__ = ["Directions", "slerp_coefficients"]
 
 NO_DIRECTION = 1e-12  # a norm up to this points nowhere
 SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
@@ -25,28 +24,14 @@ SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
 ANTIPODAL = 1e-7
 
 
-def difference_gram(block: Block, vectors: Tensor) -> Tensor:
-    """Inner products of (v₀, v₁ - v₀, …, vₙ - v₀), float64 [n, n]; sums over blocks."""
-    differences = vectors - vectors[:1]
-    differences[0] = vectors[0]
-    return block.gram(differences)
-
-
-def pair_sums(first: Tensor, second: Tensor, dim: int) -> Tensor:
-    """(⟨a, a⟩, ⟨a, d⟩, ⟨d, d⟩) with d = b - a, float64, stacked, summed over one dimension."""
-    a, d = first.double(), (second - first).double()
-    return torch.stack([(a * a).sum(dim), (a * d).sum(dim), (d * d).sum(dim)])
-
-
-def slerp_coefficients(
-    sums: Tensor, t: float, linear_threshold: float | None = None
-) -> tuple[Tensor, Tensor]:
+def slerp_coefficients(gram: Tensor, t: float, linear_threshold: float | None = None) -> Tensor:
     """What to multiply a and b by to walk the share t of the great circle from one to the other.
 
-    `sums` is float64 [3, ...] as of `pair_sums`. Where a vector has no direction, or both have the same
-    or opposite ones, or their cosine is beyond `linear_threshold`, the coefficients are (1 - t, t).
+    `gram` is float64 [..., 2, 2], of a and b - a; the coefficients are [..., 2]. Where a vector has no
+    direction, or both have the same or opposite ones, or their cosine is beyond `linear_threshold`, they
+    are (1 - t, t).
     """
-    aa, ad, dd = sums
+    aa, ad, dd = gram[..., 0, 0], gram[..., 0, 1], gram[..., 1, 1]
     norm_a, norm_b = aa.sqrt(), (aa + 2 * ad + dd).clamp(min=0).sqrt()
     directed = (norm_a > NO_DIRECTION) & (norm_b > NO_DIRECTION)
     norm_a = norm_a.where(directed, norm_a.new_tensor(1.0))
@@ -63,65 +48,99 @@ def slerp_coefficients(
     sine = theta.sin().where(curved, theta.new_tensor(1.0))
     first = (((1 - t) * theta).sin() / sine).where(curved, theta.new_tensor(1.0 - t))
     second = ((t * theta).sin() / sine).where(curved, theta.new_tensor(t))
-    return first, second
+    return torch.stack([first, second], -1)
 
 
 @dataclass(frozen=True)
 class Directions:
-    """Vectors of one tensor, known by `difference_gram` alone; anything in their span is coefficients."""
+    """Vectors known by Gram matrices [..., n, n] alone; anything in their span is coefficients [..., n].
+
+    The Gram matrices are of the first vector and of the others' differences to it.
+    """
 
     gram: Tensor
     weights: Tensor
 
-    @property
-    def shares(self) -> np.ndarray:
-        """The weights divided by their sum."""
-        weights = self.weights.cpu().numpy()
-        return np.asarray(weights / weights.sum())
-
-    def norm(self, coefficients: np.ndarray) -> float:
-        """The length of Σ cᵢ vᵢ."""
-        turned = coefficients.copy()
-        turned[0] = coefficients.sum()
-        return math.sqrt(max(0.0, float(turned @ self.gram.cpu().numpy() @ turned)))
-
-    def mean(self, *, steps: int, tolerance: float = 0.0) -> tuple[list[float], str]:
-        """Coefficients of the mean direction at the mean length, and a warning or nothing.
+    def mean(self, *, steps: int, tolerance: float = 0.0) -> tuple[Tensor, str]:
+        """Coefficients of the mean direction at the mean length, float64 [..., n], and a warning or "".
 
         Starts from the normalised weighted mean of directions and takes up to `steps` steps of the
         Karcher iteration, M ← exp_M(Σ αᵢ log_M(uᵢ)), until a step is shorter than `tolerance`.
         Vectors without a direction count for the length only; without a mean direction the
         coefficients are those of the weighted mean.
         """
-        shares = self.shares
-        identity = np.eye(len(shares))
-        norms = np.array([self.norm(row) for row in identity])
-        directed = shares * (norms > NO_DIRECTION)
-        if abs(directed.sum()) <= NO_DIRECTION:
-            return shares.tolist(), ""
-        units = identity / np.where(norms > NO_DIRECTION, norms, 1.0)[:, None]
-        directed = directed / directed.sum()
-        mean = directed @ units
-        length = self.norm(mean)
-        if length <= ANTIPODAL:
-            return shares.tolist(), "directions cancel out; the weighted mean was taken"
-        mean = np.asarray(mean / length)
-        for _ in range(steps):
-            step = sum(a * self._log(mean, unit) for a, unit in zip(directed, units, strict=True))
-            size = self.norm(np.asarray(step))
-            if size <= tolerance:
-                break
-            mean = math.cos(size) * mean + _sinc(size) * step
-            mean = mean / self.norm(mean)
-        return [float(c) for c in float(shares @ norms) * mean], ""
-
-    def _log(self, mean: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        apart = self.norm(unit - mean)
-        theta = 2 * math.atan2(apart, self.norm(unit + mean))
-        if math.pi - theta < SAME_DIRECTION:
-            return np.zeros_like(mean)  # every way leads to the opposite point
-        return np.asarray(((unit - mean) + apart**2 / 2 * mean) / _sinc(theta))
+        span = _Span(self.gram.cpu().numpy())
+        weights = self.weights.cpu().numpy()
+        shares = weights / weights.sum()
+        norms = span.norms(np.eye(len(shares)))
+        pointed = norms > NO_DIRECTION
+        inverse = np.where(pointed, 1 / np.where(pointed, norms, 1.0), 1.0)
+        directed = shares * pointed
+        total = directed.sum(-1, keepdims=True)
+        aimless = np.abs(total) <= NO_DIRECTION
+        directed = directed / np.where(aimless, 1.0, total)
+        mean, length = span.normalised(directed * inverse)
+        cancelled = ~aimless & (length <= ANTIPODAL)
+        mean = _iterated(span, mean, inverse, directed, steps, tolerance)
+        found = np.where(aimless | cancelled, shares, (norms @ shares)[..., None] * mean)
+        warning = "directions cancel out; the weighted mean was taken" if cancelled.any() else ""
+        return self.gram.new_tensor(found), warning
 
 
-def _sinc(x: float) -> float:
-    return math.sin(x) / x if abs(x) > 1e-4 else 1 - x * x / 6
+@dataclass(frozen=True)
+class _Span:
+    """Lengths of combinations, from the Gram matrices of a first vector and the differences to it."""
+
+    gram: np.ndarray
+
+    def norms(self, coefficients: np.ndarray) -> np.ndarray:
+        """Lengths [..., m] of combinations [..., m, n]."""
+        turned = coefficients.copy()
+        turned[..., 0] = coefficients.sum(-1)
+        squares = np.einsum("...mi,...ij,...mj->...m", turned, self.gram, turned)
+        return np.asarray(np.sqrt(squares.clip(min=0.0)))
+
+    def norm(self, coefficients: np.ndarray) -> np.ndarray:
+        """Lengths [..., 1] of combinations [..., n]."""
+        return self.norms(coefficients[..., None, :])
+
+    def normalised(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Combinations of length 1, and the lengths [..., 1] they had; those of none stay."""
+        length = self.norm(coefficients)
+        return coefficients / np.where(length > 0, length, 1.0), length
+
+
+def _iterated(
+    span: _Span,
+    mean: np.ndarray,
+    inverse: np.ndarray,
+    directed: np.ndarray,
+    steps: int,
+    tolerance: float,
+) -> np.ndarray:
+    """The mean after steps of the Karcher iteration, each vector of a batch stopping by itself."""
+    units = inverse[..., None] * np.eye(inverse.shape[-1])
+    for _ in range(steps):
+        step = (directed[..., None] * _logs(span, mean[..., None, :], units)).sum(-2)
+        size = span.norm(step)
+        moving = size > tolerance
+        if not moving.any():
+            break
+        stepped, _ = span.normalised(np.cos(size) * mean + _sinc(size) * step)
+        mean = np.where(moving, stepped, mean)
+    return mean
+
+
+def _logs(span: _Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """What leads from the mean to each unit vector along the sphere, [..., m, n]."""
+    apart = span.norms(units - mean)[..., None]
+    theta = 2 * np.arctan2(apart, span.norms(units + mean)[..., None])
+    # Every way leads to the opposite point, so none is taken.
+    opposite = math.pi - theta < SAME_DIRECTION
+    logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _sinc(theta))
+    return np.asarray(np.where(opposite, 0.0, logs))
+
+
+def _sinc(x: np.ndarray) -> np.ndarray:
+    small = np.abs(x) <= 1e-4
+    return np.asarray(np.where(small, 1 - x * x / 6, np.sin(x) / np.where(small, 1.0, x)))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, Measures, MergeStrategy, Stats
+from emberge import BasePolicy, Block
+
+from emberge_standard.merging.gram import GramStrategy
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Karcher(MergeStrategy):
+class Karcher(GramStrategy):
     """Find the point of the sphere that is nearest to all models' directions, at their mean length.
 
     M ← exp_M(Σ αᵢ log_M(uᵢ)) from the normalised mean until a step is shorter than `tol` (Karcher, 1977; for
@@ -21,27 +23,15 @@ class Karcher(MergeStrategy):
     """
 
     max_iter: int = 100
+    """Steps at most; mergekit takes 10."""
     tol: float = 1e-10
+    """Length of a step, an angle, at which the mean is found; mergekit has 1e-5."""
 
     @property
     def base_policy(self) -> BasePolicy:
         return "forbidden"
 
-    @property
-    def passes(self) -> int:
-        return 1
-
-    def measure(self, block: Block, stats: Stats) -> Measures:
-        from emberge_standard.merging.angles import difference_gram
-
-        return {"gram": difference_gram(block, block.tensors)}
-
-    def conclude(self, block: Block, stats: Stats) -> Measures:
+    def coefficients(self, gram: Tensor, block: Block) -> tuple[Tensor, str]:
         from emberge_standard.merging.angles import Directions
 
-        directions = Directions(stats[-1]["gram"], block.weights)
-        coefficients, warning = directions.mean(steps=self.max_iter, tolerance=self.tol)
-        return {"coefficients": coefficients, "warning": warning}
-
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        return block.combine(stats[0]["coefficients"])
+        return Directions(gram, block.weights).mean(steps=self.max_iter, tolerance=self.tol)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, Measures, MergeStrategy, Stats, WeightRole
+from emberge import BasePolicy, Block, WeightRole
+
+from emberge_standard.merging.gram import GramStrategy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,16 +16,16 @@ _SINGULAR = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelStock(MergeStrategy):
+class ModelStock(GramStrategy):
     """Go from the base towards the models' mean by how far their changes agree (arXiv:2403.19522).
 
     W = t · mean(Wᵢ) + (1 - t) · W₀ with t = N c / (1 + (N - 1) c) and c the mean cosine of all pairs of
-    changes (Jang et al., 2024). Where models disagree (c < 0) the formula walks away from them; `clamp`
-    keeps t within 0 and 1. `granularity: row` takes a t for each output neuron. Weights are not used.
+    changes (Jang et al., 2024). Weights are not used. A pair of which one did not change counts as
+    orthogonal, and where 1 + (N - 1) c vanishes t is 0.
     """
 
     clamp: bool = True
-    granularity: Literal["tensor", "row"] = "tensor"
+    """Keep t within 0 and 1: where models disagree (c < 0) the formula walks away from them."""
 
     @property
     def arity(self) -> range:
@@ -37,34 +39,18 @@ class ModelStock(MergeStrategy):
     def weight_role(self) -> WeightRole:
         return "unused"
 
-    @property
-    def passes(self) -> int:
-        return 1 if self.granularity == "tensor" else 0
+    def vectors(self, block: Block) -> Tensor:
+        return block.deltas
 
-    def measure(self, block: Block, stats: Stats) -> Measures:
-        return {"gram": block.gram(block.deltas)}
+    def measured(self, vectors: Tensor) -> Tensor:
+        return vectors  # changes are far from parallel
 
-    def conclude(self, block: Block, stats: Stats) -> Measures:
-        return {"t": float(self._ratio(stats[-1]["gram"]))}
-
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        assert block.base is not None
+    def coefficients(self, gram: Tensor, block: Block) -> tuple[Tensor, str]:
         count = len(block.models)
-        deltas = block.deltas
-        if self.granularity == "tensor":
-            mean = block.combine([stats[0]["t"] / count] * count, deltas)
-            return mean.add_(block.base)
-        rows = block.tensors.shape[1] if len(block.shape) > 1 else 1
-        flat = deltas.reshape(count, rows, -1)
-        wide = flat.double()
-        products = [[(a * b).sum(-1) for b in wide] for a in wide]
-        gram = wide.new_empty((rows, count, count))
-        for i, line in enumerate(products):
-            for j, value in enumerate(line):
-                gram[:, i, j] = value
-        ratio = self._ratio(gram).to(flat.dtype)[:, None]
-        mean = block.combine([1 / count] * count, flat)
-        return (mean * ratio).reshape(block.base.shape).add_(block.base)
+        return (self._ratio(gram) / count)[..., None].expand(*gram.shape[:-1]), ""
+
+    def finish(self, merged: Tensor, block: Block) -> Tensor:
+        return block.add_delta(merged)
 
     def _ratio(self, gram: Tensor) -> Tensor:
         """T of each Gram matrix [..., n, n]; a pair without a direction counts as orthogonal."""

@@ -5,23 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, Measures, MergeStrategy, PerTensor, Stats, WeightRole
+from emberge import BasePolicy, Block, PerTensor, WeightRole
+
+from emberge_standard.merging.gram import GramStrategy
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slerp(MergeStrategy):
+class Slerp(GramStrategy):
     """Walk the great circle between two models (Shoemake, 1985).
 
-    W = sin((1-t)θ)/sin θ · A + sin(tθ)/sin θ · B, θ the angle between A and B; t = 0 is the first model.
-    Above a cosine of `linear_threshold` the way is straight: mergekit has 0.9995 there, which makes most
-    merges of siblings linear; here the angle is exact and none is set.
+    W = sin((1-t)θ)/sin θ · A + sin(tθ)/sin θ · B, θ the angle between A and B. The angle is exact however
+    small; mergekit goes straight above a cosine of 0.9995, which makes most merges of siblings linear.
     """
 
     t: PerTensor = PerTensor(0.5, within=(0, 1))
+    """Share of the way from the first model (0) to the second (1)."""
     linear_threshold: float | None = None
+    """Cosine above which the way is straight; mergekit has 0.9995, and none is set here."""
 
     @property
     def arity(self) -> range:
@@ -35,22 +38,7 @@ class Slerp(MergeStrategy):
     def weight_role(self) -> WeightRole:
         return "unused"
 
-    @property
-    def passes(self) -> int:
-        return 1
-
-    def measure(self, block: Block, stats: Stats) -> Measures:
-        from emberge_standard.merging.angles import difference_gram
-
-        return {"gram": difference_gram(block, block.tensors)}
-
-    def conclude(self, block: Block, stats: Stats) -> Measures:
+    def coefficients(self, gram: Tensor, block: Block) -> tuple[Tensor, str]:
         from emberge_standard.merging.angles import slerp_coefficients
 
-        gram = stats[-1]["gram"]
-        sums = gram[[0, 0, 1], [0, 1, 1]]
-        first, second = slerp_coefficients(sums, block.options.t, self.linear_threshold)
-        return {"coefficients": [float(first), float(second)]}
-
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        return block.combine(stats[0]["coefficients"])
+        return slerp_coefficients(gram, block.options.t, self.linear_threshold), ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,19 +12,14 @@ import pytest
 import torch
 from emberge import MergeInput, PerModel, PerTensor, Stage, merge_checkpoints
 from emberge.merging.memory import merge_state_dicts
-from emberge_standard.merging.karcher import Karcher
-from emberge_standard.merging.linear import Linear
-from emberge_standard.merging.model_stock import ModelStock
 from emberge_standard.merging.multi_slerp import MultiSlerp
-from emberge_standard.merging.nuslerp import Nuslerp
 from emberge_standard.merging.sign_consensus import SignConsensus
-from emberge_standard.merging.slerp import Slerp
-from emberge_standard.merging.task_arithmetic import TaskArithmetic
 from emberge_standard.merging.trim import Trim
 from safetensors.torch import load_file
 from torch import Tensor
 
 from tests import tiny
+from tests.plugins.standard.chains import chain
 
 with warnings.catch_warnings():
     # mergekit's dependencies warn about their own deprecations while they are imported.
@@ -31,17 +27,18 @@ with warnings.catch_warnings():
     from mergekit.merge_methods.api import merge_state_dicts as theirs
 
 State = Mapping[str, Tensor]
+Answers = Callable[[str], State]
 WEIGHTS = (0.5, 0.3, 0.2)
-EVERYTHING = 1 << 18
 
 
-@pytest.fixture(scope="module", params=["bert", "qwen3"])
+@pytest.fixture(scope="module", params=["bert", "xlm-roberta", "modernbert", "qwen3", "gemma3"])
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A base and three siblings of one architecture."""
     root = tmp_path_factory.mktemp(request.param)
-    base = tiny.checkpoint(root / "base", request.param)
+    base = tiny.checkpoint(root / "base", request.param, num_hidden_layers=2)
     siblings = [
-        tiny.checkpoint(root / f"sibling{i}", request.param, seed=i, like=base) for i in (1, 2, 3)
+        tiny.checkpoint(root / f"sibling{i}", request.param, seed=i, like=base, num_hidden_layers=2)
+        for i in (1, 2, 3)
     ]
     return [base, *siblings]
 
@@ -51,112 +48,195 @@ def states(family: list[Path]) -> list[State]:
     return [load_file(folder / "model.safetensors") for folder in family]
 
 
-def per_model(values: Sequence[float], *, based: bool) -> dict[int, float]:
-    return {i + based: value for i, value in enumerate(values)}
+@pytest.fixture(scope="module")
+def answers(states: list[State]) -> Answers:
+    """What mergekit makes of a case, asked once."""
+
+    @functools.cache
+    def answer(case: str) -> State:
+        return theirs_of(case, states)
+
+    return answer
 
 
 # Name: (our links, models, with a base, mergekit's method, its parameters)
 CASES: dict[str, tuple[Sequence[Stage], int, bool, str, dict[str, Any]]] = {
-    "linear": ([Linear()], 3, False, "linear", {"weight": per_model(WEIGHTS, based=False)}),
-    "slerp": ([Slerp(t=PerTensor(0.3), linear_threshold=0.9995)], 2, False, "slerp", {"t": 0.3}),
-    "nuslerp": ([Nuslerp()], 2, False, "nuslerp", {"weight": per_model(WEIGHTS[:2], based=False)}),
-    "nuslerp of deltas": (
-        [Nuslerp()],
-        2,
-        True,
-        "nuslerp",
-        {"weight": per_model(WEIGHTS[:2], based=True)},
+    "linear": (chain("linear"), 3, False, "linear", {"weight": WEIGHTS}),
+    "linear, not normalized": (
+        chain("linear", normalize=False),
+        3,
+        False,
+        "linear",
+        {"weight": WEIGHTS, "normalize": False},
     ),
+    "slerp": (chain("slerp", t=0.3, linear_threshold=0.9995), 2, False, "slerp", {"t": 0.3}),
+    "nuslerp": (chain("nuslerp"), 2, False, "nuslerp", {"weight": WEIGHTS[:2]}),
+    "nuslerp of deltas": (chain("nuslerp"), 2, True, "nuslerp", {"weight": WEIGHTS[:2]}),
     "nuslerp by row": (
-        [Nuslerp(granularity="row")],
+        chain("nuslerp", granularity="row"),
         2,
         False,
         "nuslerp",
-        {"weight": per_model(WEIGHTS[:2], based=False), "nuslerp_flatten": False},
+        {"weight": WEIGHTS[:2], "nuslerp_flatten": False},
+    ),
+    "nuslerp of deltas by row": (
+        chain("nuslerp", granularity="row"),
+        2,
+        True,
+        "nuslerp",
+        {"weight": WEIGHTS[:2], "nuslerp_flatten": False},
     ),
     "nuslerp by column": (
-        [Nuslerp(granularity="column")],
+        chain("nuslerp", granularity="column"),
         2,
         False,
         "nuslerp",
-        {
-            "weight": per_model(WEIGHTS[:2], based=False),
-            "nuslerp_flatten": False,
-            "nuslerp_row_wise": True,
-        },
+        {"weight": WEIGHTS[:2], "nuslerp_flatten": False, "nuslerp_row_wise": True},
     ),
     "multi_slerp": (
-        [MultiSlerp(mode="projected")],
+        chain("multi_slerp", mode="projected"),
         3,
         False,
         "multislerp",
-        {"weight": per_model(WEIGHTS, based=False)},
+        {"weight": WEIGHTS},
     ),
     "multi_slerp of deltas": (
-        [MultiSlerp(mode="projected", space="deltas")],
+        chain("multi_slerp", mode="projected", space="deltas"),
         3,
         True,
         "multislerp",
-        {"weight": per_model(WEIGHTS, based=True)},
+        {"weight": WEIGHTS},
     ),
-    "karcher": ([Karcher(max_iter=10, tol=1e-5)], 3, False, "karcher", {}),
+    "karcher": (chain("karcher", max_iter=10, tol=1e-5), 3, False, "karcher", {}),
     "task_arithmetic": (
-        [TaskArithmetic(scale=PerTensor(0.7))],
+        chain("task_arithmetic", scale=0.7),
         3,
         True,
         "task_arithmetic",
-        {"weight": per_model(WEIGHTS, based=True), "lambda": 0.7},
+        {"weight": WEIGHTS, "lambda": 0.7},
     ),
-    "ties": (
-        [Trim(density=PerModel(0.4)), SignConsensus()],
-        3,
-        True,
-        "ties",
-        {"weight": per_model(WEIGHTS, based=True), "density": 0.4},
-    ),
+    "ties": (chain("ties", density=0.4), 3, True, "ties", {"weight": WEIGHTS, "density": 0.4}),
     "ties, not normalized": (
-        [Trim(density=PerModel(0.4)), SignConsensus(normalize=False, scale=PerTensor(0.6))],
+        chain("ties", density=0.4, normalize=False, scale=0.6),
         3,
         True,
         "ties",
-        {
-            "weight": per_model(WEIGHTS, based=True),
-            "density": 0.4,
-            "normalize": False,
-            "lambda": 0.6,
-        },
+        {"weight": WEIGHTS, "density": 0.4, "normalize": False, "lambda": 0.6},
     ),
-    "model_stock": ([ModelStock(clamp=False)], 3, True, "model_stock", {}),
+    "breadcrumbs": (
+        chain("breadcrumbs", density=0.6, gamma=0.1),
+        3,
+        True,
+        "breadcrumbs",
+        {"weight": WEIGHTS, "density": 0.6, "gamma": 0.1},
+    ),
+    "breadcrumbs, rescaled": (
+        chain("breadcrumbs", density=0.6, gamma=0.1, rescale_mode="l1"),
+        3,
+        True,
+        "breadcrumbs",
+        {"weight": WEIGHTS, "density": 0.6, "gamma": 0.1, "rescale": True},
+    ),
+    "breadcrumbs_ties": (
+        chain("breadcrumbs_ties", density=0.6, gamma=0.1),
+        3,
+        True,
+        "breadcrumbs_ties",
+        {"weight": WEIGHTS, "density": 0.6, "gamma": 0.1},
+    ),
+    "dare_linear at density 1": (
+        chain("dare_linear"),
+        3,
+        True,
+        "dare_linear",
+        {"weight": WEIGHTS},
+    ),
+    "dare_ties at density 1": (chain("dare_ties"), 3, True, "dare_ties", {"weight": WEIGHTS}),
+    "della at density 1": (chain("della"), 3, True, "della", {"weight": WEIGHTS}),
+    "della_linear at density 1": (
+        chain("della_linear"),
+        3,
+        True,
+        "della_linear",
+        {"weight": WEIGHTS},
+    ),
+    "sce": (chain("sce"), 3, True, "sce", {}),
+    "sce of the places that differ most": (
+        chain("sce", select_topk=0.3),
+        3,
+        True,
+        "sce",
+        {"select_topk": 0.3},
+    ),
+    "model_stock": (chain("model_stock", clamp=False), 3, True, "model_stock", {}),
     "model_stock by row": (
-        [ModelStock(clamp=False, granularity="row")],
+        chain("model_stock", clamp=False, granularity="row"),
         3,
         True,
         "model_stock",
         {"filter_wise": True},
     ),
+    "arcee_fusion": (chain("arcee_fusion"), 1, True, "arcee_fusion", {}),
+    "nearswap": (chain("nearswap", t=0.003), 1, True, "nearswap", {"t": 0.003}),
+    "ram": (chain("ram", epsilon=0.004), 3, True, "ram", {"epsilon": 0.004}),
+    "ramplus_tl": (
+        chain("ramplus_tl", epsilon=0.008, r=0.3, alpha=1.5),
+        3,
+        True,
+        "ramplus_tl",
+        {"epsilon": 0.008, "r": 0.3, "alpha": 1.5},
+    ),
+    "passthrough": (chain("passthrough", scale=0.5), 1, False, "passthrough", {"scale": 0.5}),
 }
 
 
-def both(case: str, states: Sequence[State], **settings: int) -> tuple[State, State]:
-    links, count, based, method, parameters = CASES[case]
-    models = states[1 : count + 1]
-    weights = None if "weight" not in parameters else list(parameters["weight"].values())
-    ours = merge_state_dicts(models, links, states[0] if based else None, weights, **settings)
-    inputs = [states[0], *models] if based else models
+def ours_of(case: str, states: Sequence[State], **settings: Any) -> State:
+    links, count, based, _, parameters = CASES[case]
+    base = states[0] if based else None
+    weights = parameters.get("weight")
+    return merge_state_dicts(states[1 : count + 1], links, base, weights, **settings)
+
+
+def theirs_of(case: str, states: Sequence[State]) -> State:
+    _, count, based, method, parameters = CASES[case]
+    inputs = list(states[0 if based else 1 : count + 1])
+    given = {
+        name: {i + based: v for i, v in enumerate(value)} if name == "weight" else value
+        for name, value in parameters.items()
+    }
     base = 0 if based or method == "slerp" else None
     with torch.no_grad():
-        found = theirs(list(inputs), method, parameters=parameters, base=base, dtype=torch.float32)
-    return ours, found
+        return theirs(inputs, method, parameters=given, base=base, dtype=torch.float32)
 
 
-@pytest.mark.parametrize("granule", [1, EVERYTHING], ids=["one row", "everything"])
-@pytest.mark.parametrize("case", CASES)
-def test_we_agree(case: str, granule: int, states: list[State]) -> None:
-    ours, found = both(case, states, granule=granule, block=granule)
+def hold(ours: State, found: State, tolerance: float = 1e-6) -> None:
     assert ours.keys() == found.keys()
     for name, tensor in found.items():
-        off = float((ours[name] - tensor).abs().max()) / float(tensor.abs().max())
-        assert off <= 1e-6, f"{name} is off by {off:.1e}"
+        off = float((ours[name] - tensor).abs().max()) / (float(tensor.abs().max()) or 1.0)
+        assert off <= tolerance, f"{name} is off by {off:.1e}"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_we_agree(case: str, states: list[State], answers: Answers) -> None:
+    # Model Stock's t grows without bound towards a cosine of -1/(N - 1), and mergekit's cosines in float32
+    # are off by as much more; ours are held to the exact result in the next test.
+    hold(ours_of(case, states), answers(case), 1e-5 if "model_stock" in case else 1e-6)
+
+
+@pytest.mark.parametrize("case", ["model_stock", "model_stock by row"])
+def test_where_float32_cosines_fail_we_are_exact(case: str, states: list[State]) -> None:
+    fine = [{name: tensor.double() for name, tensor in state.items()} for state in states]
+    hold(ours_of(case, states), ours_of(case, fine, dtype="float64"), 2e-7)
+
+
+@pytest.mark.parametrize("family", ["bert"], indirect=True)
+@pytest.mark.parametrize("case", CASES)
+def test_we_agree_row_by_row(case: str, states: list[State], answers: Answers) -> None:
+    names = {tensor.shape: name for name, tensor in states[0].items()}.values()  # one of each shape
+    some = [{name: state[name] for name in names} for state in states]
+    found = answers(case)
+    tolerance = 1e-5 if "model_stock" in case else 1e-6
+    hold(ours_of(case, some, granule=1, block=1), {name: found[name] for name in names}, tolerance)
 
 
 def test_the_runner_agrees_from_file_to_file(family: list[Path], tmp_path: Path) -> None:
@@ -171,7 +251,7 @@ def test_the_runner_agrees_from_file_to_file(family: list[Path], tmp_path: Path)
         out=tmp_path / "merged",
     )
     written = load_file(tmp_path / "merged" / "model.safetensors")
-    _, found = both("ties", [load_file(f / "model.safetensors") for f in family])
+    found = theirs_of("ties", [load_file(f / "model.safetensors") for f in family])
     for name, tensor in found.items():
         assert torch.allclose(written[name], tensor, rtol=0, atol=1e-6 * float(tensor.abs().max()))
 
