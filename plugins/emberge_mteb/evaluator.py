@@ -68,10 +68,14 @@ class Mteb(Evaluator):
     languages: tuple[str, ...] = ()
     in_domain: tuple[str, ...] = ()
     backbone: Backbone | None = component("text_encoder")
+    """How a checkpoint becomes an encoder."""
     prompt: str | None = None
     max_length: int | None = None
+    """Tokens of a text at most; default: the model's own limit."""
     token_budget: int | None = None
+    """Padded tokens encoded at once; default: fits the device."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What the model computes in."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not (self.tasks or self.benchmark or self.data):

@@ -20,7 +20,9 @@ class TaskArithmetic(MergeStrategy):
     """
 
     scale: PerTensor = PerTensor(1.0)
+    """Factor on the summed delta."""
     normalize: bool = False
+    """Divide by the sum of the weights."""
 
     @property
     def base_policy(self) -> BasePolicy:

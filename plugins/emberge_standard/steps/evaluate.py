@@ -56,7 +56,9 @@ class Evaluate(Step):
     produces = "scores"
 
     models: tuple[ModelEntry, ...]
+    """The models to score; differences are to the first."""
     evaluators: tuple[Evaluator, ...]
+    """What scores them: `{mteb: {…}}`."""
     require: tuple[Requirement, ...] = ()
     resamples: int = 4000
 

@@ -65,8 +65,10 @@ class Merge(Step):
     produces = "model"
 
     models: tuple[ModelEntry, ...]
+    """The models; the first gives the output its configs, modules and tokenizer."""
     strategy: tuple[Stage, ...]
     base: ModelRef | None = None
+    """Their common ancestor, where the strategy works on deltas."""
     weights: Literal["equal", "size"] = "equal"
     rules: tuple[Rule, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
@@ -75,6 +77,7 @@ class Merge(Step):
     tokenizer: ModelRef | None = None
     missing: Literal["strict", "copy_base", "average_present"] = "strict"
     max_shard_size: str = "5GB"
+    """Largest file of weights; more are split over several."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         inputs = []

@@ -28,6 +28,7 @@ class Report(Step):
 
     of: tuple[StepRef, ...]
     title: str = "What was made"
+    """Heading of the page."""
     base: ModelRef | None = None
 
     def check(self, context: Preflight) -> Iterator[Problem]:

@@ -41,6 +41,7 @@ class StdlibCorpus(Step):
     """
 
     packages: tuple[str, ...] = (STDLIB,)
+    """Packages to train on and to test in domain; `stdlib` is the standard library."""
     out_of_domain: tuple[str, ...] = ("numpy", "scipy", "sklearn")
     limit: int | None = None
     test_queries: int = 300
