@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import BasePolicy, Block, MergeTransform, PerModel, Stats
+from emberge import BasePolicy, Block, MergeTransform, PerModel, Stats, WeightRole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +22,15 @@ class Drop(MergeTransform):
     def base_policy(self) -> BasePolicy:
         return "required"
 
+    @property
+    def weight_role(self) -> WeightRole:
+        return "unused"
+
     def apply(self, block: Block, stats: Stats) -> Block:
-        density = block.options.density.view(-1, *[1] * (block.tensors.dim() - 1))
+        from emberge_standard.merging.shapes import spread
+
         deltas = block.deltas
-        keep = (block.uniform("drop") < density).to(deltas.dtype)
-        return block.with_deltas(deltas * keep, kept=density)
+        density = spread(block.options.density, deltas)
+        # A mask of ones and zeros multiplies several times faster than one of truths.
+        kept = block.uniform("drop").lt_(density).mul_(deltas)
+        return block.with_deltas(kept, kept=density)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, MergeTransform, PerModel, Stats
+from emberge import BasePolicy, Block, MergeTransform, PerModel, Stats, WeightRole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,16 +28,20 @@ class DropByRank(MergeTransform):
     def base_policy(self) -> BasePolicy:
         return "required"
 
+    @property
+    def weight_role(self) -> WeightRole:
+        return "unused"
+
     def apply(self, block: Block, stats: Stats) -> Block:
         import torch
 
         deltas = block.deltas
+        kept = torch.empty_like(deltas)
         pairs = zip(block.options.density.tolist(), block.options.epsilon.tolist(), strict=True)
-        kept = torch.stack(
-            [keep_probability(d, *pair) for d, pair in zip(deltas, pairs, strict=True)]
-        )
-        keep = (block.uniform("drop_by_rank") < kept).to(deltas.dtype)
-        return block.with_deltas(deltas * keep, kept=kept)
+        for delta, into, pair in zip(deltas, kept, pairs, strict=True):
+            into.copy_(keep_probability(delta, *pair))
+        mask = block.uniform("drop_by_rank").lt_(kept)
+        return block.with_deltas(mask.mul_(deltas), kept=kept)
 
 
 def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
@@ -46,10 +50,8 @@ def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
     Raises:
         ValueError: when density ± epsilon leaves the open interval (0, 1).
     """
-    import torch
-
     if density >= 1 or density <= 0:
-        return torch.full_like(delta, float(density >= 1))
+        return delta.new_full(delta.shape, float(density >= 1))
     if density - epsilon <= 0 or density + epsilon >= 1:
         raise ValueError(
             f"density {density:g} ± epsilon {epsilon:g} must stay between 0 and 1; lower epsilon"
@@ -57,8 +59,23 @@ def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
     rows = delta.abs().reshape(1, -1) if delta.dim() < 2 else delta.abs().flatten(1)
     size = rows.shape[1]
     if size < 2:
-        return torch.full_like(delta, density)
-    order = rows.argsort(dim=1, stable=True)
-    share = torch.arange(size, dtype=delta.dtype, device=delta.device) / (size - 1)
-    ranks = torch.empty_like(rows).scatter_(1, order, share.expand_as(rows))
-    return ((density - epsilon) + 2 * epsilon * ranks).reshape(delta.shape)
+        return delta.new_full(delta.shape, density)
+    probability = ranks(rows).mul_(2 * epsilon / (size - 1)).add_(density - epsilon)
+    return probability.reshape(delta.shape)
+
+
+def ranks(magnitudes: Tensor) -> Tensor:
+    """Each one's rank in its row [rows, size], from 0 for the least; equal ones in their order."""
+    import numpy as np
+    import torch
+
+    size = magnitudes.shape[1]
+    rising = torch.arange(size, device=magnitudes.device)
+    if magnitudes.dtype == torch.float32 and magnitudes.device.type == "cpu":
+        # Pattern and place in one whole number: NumPy sorts them four times faster than torch finds an order.
+        keys = magnitudes.view(torch.int32).long().bitwise_left_shift_(32).add_(rising)
+        order = torch.from_numpy(np.sort(keys.numpy(), axis=1)).bitwise_and_(0xFFFFFFFF)
+    else:
+        order = magnitudes.argsort(dim=1, stable=True)
+    found = torch.empty_like(magnitudes)
+    return found.scatter_(1, order, rising.to(found).expand_as(found))

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Emr(MergeStrategy):
-    """The unified delta of EMR: the sign of the sum, and the largest magnitude among models that have it.
+    """Give each number the sign of the changes' sum and the largest magnitude that has it (EMR's unified).
 
-    Huang et al., 2024, arXiv:2405.17461, without the per-task masks and rescalers, which need to know
-    the task at inference.
+    The changes are αᵢ τᵢ, and a sum of zero elects plus (Huang et al., 2024, arXiv:2405.17461). The masks
+    and rescalers that EMR adds for each task are left out, as they need to know the task at inference.
     """
 
     scale: PerTensor = PerTensor(1.0)
-    """Factor on the unified delta."""
+    """Factor on the unified change."""
 
     @property
     def base_policy(self) -> BasePolicy:
@@ -31,8 +31,12 @@ class Emr(MergeStrategy):
         return "scale"
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        deltas = block.deltas
-        weights = block.weights.to(deltas.dtype).view(-1, *[1] * (deltas.dim() - 1))
-        deltas = deltas * weights
-        sign = (deltas.sum(0) >= 0).to(deltas.dtype) * 2 - 1
-        return block.add_delta(sign * (deltas * sign).clamp(min=0).amax(0) * block.options.scale)
+        import torch
+
+        deltas, weights = block.deltas, block.weights.tolist()
+        # Twice the indicator of a non-negative sum, less one: the elected sign, +1 for zero.
+        elected = block.combine(weights, deltas).ge_(0).mul_(2).sub_(1)
+        largest = torch.zeros_like(elected)
+        for weight, delta in zip(weights, deltas, strict=True):
+            torch.maximum(largest, (delta * elected).mul_(weight), out=largest)
+        return block.add_delta(largest.mul_(elected).mul_(block.options.scale))

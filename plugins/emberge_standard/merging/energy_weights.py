@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from emberge import BasePolicy, Block, Measures, MergeTransform, Stats, WeightRole
 
-_TINY = 1e-6
-
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyWeights(MergeTransform):
@@ -15,6 +13,12 @@ class EnergyWeights(MergeTransform):
 
     Where nothing moved the weights are equal (Wan et al., 2024, arXiv:2408.07990). The weights of the
     recipe are not used.
+    """
+
+    least_energy: float = 0.0
+    """Sum of the models' mean squares up to which weights are equal.
+
+    mergekit has 1e-6, more than most fine-tuning changes: then every tensor's weights are equal.
     """
 
     @property
@@ -30,12 +34,14 @@ class EnergyWeights(MergeTransform):
         return 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        deltas = block.deltas.flatten(1)
+        from emberge_standard.merging.shapes import by_model
+
+        deltas = by_model(block.deltas)
         return {"energy": deltas.square().sum(1).double(), "size": deltas.shape[1]}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         energy = stats[0]["energy"] / max(stats[0]["size"], 1)
-        total = energy.sum()
-        if float(total) < _TINY:
+        total = float(energy.sum())
+        if total <= self.least_energy:
             return block.replace(weights=energy.new_full(energy.shape, 1 / len(energy)))
         return block.replace(weights=energy / total)

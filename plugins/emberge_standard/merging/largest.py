@@ -49,6 +49,11 @@ class Ranking(MergeTransform):
     def wants(self, start: int, size: int, stats: Stats) -> bool:
         return not stats or any(cut.wants(start) for cut in stats[-1]["cuts"])
 
+    @property
+    def limits(self) -> int:
+        """How many limits each ranking has; `keeps` gives those of the first, then of the second, and so on."""
+        return 1
+
     def measure(self, block: Block, stats: Stats) -> Measures:
         from emberge_standard.merging.cut import bit_patterns, off_heap
 
@@ -62,9 +67,9 @@ class Ranking(MergeTransform):
                 found["nonzero"] = bits.count_nonzero(1)
             return found
         found = {}
-        for number, (cut, row) in enumerate(zip(stats[-1]["cuts"], bits, strict=True)):
+        for number, cut in enumerate(stats[-1]["cuts"]):
             if cut.wants(block.start):
-                found[str(number)] = cut.count(row, block.start)
+                found[str(number)] = cut.count(bits[number // self.limits], block.start)
         return found
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
@@ -80,7 +85,8 @@ class Ranking(MergeTransform):
             keeps = self.keeps(block, total, nonzero)
             return {
                 "cuts": [
-                    Cut.begin(row, keep, total) for row, keep in zip(sample, keeps, strict=True)
+                    Cut.begin(sample[number // self.limits], keep, total)
+                    for number, keep in enumerate(keeps)
                 ]
             }
         counted = stats[-1]

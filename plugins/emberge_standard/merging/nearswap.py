@@ -10,6 +10,8 @@ from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRo
 if TYPE_CHECKING:
     from torch import Tensor
 
+_LEAST = 1e-6
+
 
 @dataclass(frozen=True, kw_only=True)
 class NearSwap(MergeStrategy):
@@ -35,6 +37,7 @@ class NearSwap(MergeStrategy):
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         delta = block.deltas[0]
-        share = (block.options.t / delta.abs().clamp(min=1e-6)).clamp(0, 1)
-        merged: Tensor = block.tensors[0] - delta * (1 - share)
-        return merged
+        share = block.options.t / delta.abs().clamp_(min=_LEAST)
+        # From the model back by what is left of its change, so that what is taken over is so to the bit.
+        back = share.clamp_(0, 1).neg_().add_(1).mul_(delta)
+        return block.tensors[0] - back

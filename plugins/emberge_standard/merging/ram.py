@@ -10,6 +10,8 @@ from emberge import BasePolicy, Block, Measures, MergeStrategy, PerTensor, Stats
 if TYPE_CHECKING:
     from torch import Tensor
 
+_LEAST = 1e-5
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ram(MergeStrategy):
@@ -30,9 +32,8 @@ class Ram(MergeStrategy):
         return "unused"
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        deltas, moved, count = counted(block)
-        summed = (deltas * moved).sum(0)
-        return block.add_delta(summed / count.clamp(min=1))
+        kept, count = moved(block)
+        return block.add_delta(kept.sum(0).div_(count.clamp_(min=1)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,25 +53,31 @@ class RamPlus(Ram):
         return 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        _, moved, count = counted(block)
-        moved = moved.flatten(1)
-        unique = (count == 1).flatten()
-        return {"unique": (moved * unique).sum(1).double(), "all": moved.sum(1).double()}
+        from emberge_standard.merging.shapes import by_model
+
+        kept, count = moved(block)
+        alone = by_model(kept * (count == 1).to(kept))
+        return {"all": by_model(kept).count_nonzero(1), "unique": alone.count_nonzero(1)}
+
+    def conclude(self, block: Block, stats: Stats) -> Measures:
+        unique = stats[-1]["unique"].double()
+        # No unshared place has a strength to be told; the least divisor is mergekit's.
+        overlap = (stats[-1]["all"] - unique) / unique.clamp(min=_LEAST)
+        return {"strength": 1 + self.r * overlap.clamp(0, self.alpha)}
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        deltas, moved, count = counted(block)
-        unique, total = stats[0]["unique"], stats[0]["all"]
-        overlap = (total - unique) / unique.clamp(min=1e-5)
-        strength = (1 + self.r * overlap.clamp(0, self.alpha)).to(deltas.dtype)
-        strength = strength.view(-1, *[1] * (deltas.dim() - 1))
-        kept = deltas * moved
-        alone = (kept * strength).sum(0) * (count == 1)
-        shared = kept.sum(0) / count.clamp(min=1) * (count > 1)
-        return block.add_delta(alone + shared)
+        from emberge_standard.merging.shapes import spread
+
+        kept, count = moved(block)
+        alone = (count == 1).to(kept)
+        merged = kept.sum(0).div_(count.clamp_(min=1)).mul_(1 - alone)
+        strengthened = kept.mul_(spread(stats[0]["strength"], kept)).sum(0)
+        return block.add_delta(merged.add_(strengthened.mul_(alone)))
 
 
-def counted(block: Block) -> tuple[Tensor, Tensor, Tensor]:
-    """(deltas [n, *rows], which count there [n, *rows], how many do [*rows]), as numbers."""
-    deltas = block.deltas
-    moved = (deltas.abs() > block.options.epsilon).to(deltas.dtype)
-    return deltas, moved, moved.sum(0)
+def moved(block: Block) -> tuple[Tensor, Tensor]:
+    """(changes, zero where they do not count [models, *rows]; how many do [*rows])."""
+    import torch
+
+    kept = torch.nn.functional.hardshrink(block.deltas, block.options.epsilon)
+    return kept, kept.sign().abs_().sum(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import BasePolicy, Block, Measures, MergeTransform, Stats
+from emberge import BasePolicy, Block, Measures, MergeTransform, Stats, WeightRole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,26 +30,34 @@ class Rescale(MergeTransform):
         return "required"
 
     @property
+    def weight_role(self) -> WeightRole:
+        return "unused"
+
+    @property
     def passes(self) -> int:
         return 1 if self.rescale_mode == "l1" else 0
 
     def measure(self, block: Block, stats: Stats) -> Measures:
+        from emberge_standard.merging.shapes import by_model
+
         def magnitudes(deltas: Tensor) -> Tensor:
-            return deltas.abs().flatten(1).sum(1).double()
+            return by_model(deltas.abs()).sum(1).double()
 
         after = block.deltas
         before = after if block.original is None else block.original
         return {"before": magnitudes(before), "after": magnitudes(after)}
 
-    def apply(self, block: Block, stats: Stats) -> Block:
-        if self.rescale_mode == "none":
-            return block
-        deltas = block.deltas
-        if self.rescale_mode == "inverse_density":
-            if block.kept is None:
-                return block
-            return block.with_deltas(deltas / block.kept.clamp(min=_TINY).to(deltas.dtype))
-        before, after = stats[0]["before"], stats[0]["after"]
+    def conclude(self, block: Block, stats: Stats) -> Measures:
+        before, after = stats[-1]["before"], stats[-1]["after"]
         lost = (before < _TINY) | (after < _TINY)
-        factor = (before / after).masked_fill(lost, 1.0).to(deltas.dtype)
-        return block.with_deltas(deltas * factor.view(-1, *[1] * (deltas.dim() - 1)))
+        return {"factor": (before / after.clamp(min=_TINY)).masked_fill(lost, 1.0)}
+
+    def apply(self, block: Block, stats: Stats) -> Block:
+        from emberge_standard.merging.shapes import spread
+
+        if self.rescale_mode == "l1":
+            deltas = block.deltas
+            return block.with_deltas(deltas * spread(stats[0]["factor"], deltas))
+        if self.rescale_mode == "inverse_density" and block.kept is not None:
+            return block.with_deltas(block.deltas / block.kept.clamp(min=_TINY))
+        return block

@@ -1,4 +1,4 @@
-"""Merges of matrices as linear maps; every other tensor takes the sum of its weighted deltas."""
+"""Merges of matrices as linear maps; every other tensor takes the mean of its weighted changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Spectral(MergeStrategy):
-    """A merge that needs whole matrices, in float64."""
+    """A merge that needs whole matrices, in float64; other tensors take the mean of their changes.
+
+    A matrix with the vocabulary's rows is one too, and slow: give embeddings another strategy by a rule.
+    """
 
     scale: PerTensor = PerTensor(1.0)
     """Factor on the merged delta."""
@@ -31,8 +34,8 @@ class Spectral(MergeStrategy):
         return True
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        deltas = block.deltas.double()
-        deltas = deltas * block.weights.view(-1, *[1] * (deltas.dim() - 1))
+        deltas = block.deltas
+        deltas = deltas * block.weights.to(deltas.device).view(-1, *[1] * (deltas.dim() - 1))
         merged = self.matrices(deltas) if deltas.dim() == 3 else deltas.mean(0)
         return block.add_delta((block.options.scale * merged).to(block.tensors.dtype))
 

@@ -36,27 +36,30 @@ class TrimOutliers(Ranking):
     def weight_role(self) -> WeightRole:
         return "unused"
 
-    def ranked(self, block: Block) -> Tensor:
-        import torch
+    @property
+    def limits(self) -> int:
+        return 2
 
-        deltas = block.deltas
-        return torch.cat([deltas, deltas])
+    def ranked(self, block: Block) -> Tensor:
+        return block.deltas
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         pairs = zip(block.options.density.tolist(), block.options.gamma.tolist(), strict=True)
-        bounds = [bounds_of(density, gamma, total) for density, gamma in pairs]
-        return [upper for upper, _ in bounds] + [lower for _, lower in bounds]
+        return [bound for pair in pairs for bound in bounds_of(*pair, total)]
 
     def apply(self, block: Block, stats: Stats) -> Block:
+        import torch
+
         deltas = block.deltas
         flat = deltas.reshape(len(block.models), -1)
-        within, outliers = flat.new_zeros(flat.shape), flat.new_zeros(flat.shape)
+        kept, outliers = torch.empty_like(flat), torch.empty_like(flat[0])
         cuts = stats[-1]["cuts"]
-        for model, source in enumerate(flat):
-            cuts[model].keep(source, within[model], block.start)
-            cuts[model + len(flat)].keep(source, outliers[model], block.start)
-        # What both kept is equal, so the difference is the values between the two limits, unrounded.
-        return block.with_deltas(within.sub_(outliers).reshape(deltas.shape))
+        for model, (source, into) in enumerate(zip(flat, kept, strict=True)):
+            cuts[2 * model].keep(source, into, block.start)
+            cuts[2 * model + 1].keep(source, outliers, block.start)
+            # What both keep is equal, so the difference is the values between the two limits, unrounded.
+            into.sub_(outliers)
+        return block.with_deltas(kept.reshape(deltas.shape))
 
 
 def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import BasePolicy, Block, MergeTransform, Stats
+from emberge import BasePolicy, Block, MergeTransform, Stats, WeightRole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,12 @@ class Unanimous(MergeTransform):
     def base_policy(self) -> BasePolicy:
         return "required"
 
+    @property
+    def weight_role(self) -> WeightRole:
+        return "unused"
+
     def apply(self, block: Block, stats: Stats) -> Block:
         deltas = block.deltas
-        agree = (deltas > 0).all(0) | (deltas < 0).all(0)
-        return block.with_deltas(deltas * agree.to(deltas.dtype))
+        # All signs equal is a sum of as many as there are models; the mask is of ones and zeros.
+        agree = deltas.sign().sum(0).abs_().sub_(len(block.models) - 1).clamp_(min=0)
+        return block.with_deltas(deltas * agree)

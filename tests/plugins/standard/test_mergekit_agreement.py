@@ -177,7 +177,7 @@ CASES: dict[str, tuple[Sequence[Stage], int, bool, str, dict[str, Any]]] = {
         "model_stock",
         {"filter_wise": True},
     ),
-    "arcee_fusion": (chain("arcee_fusion"), 1, True, "arcee_fusion", {}),
+    "arcee_fusion": (chain("arcee_fusion", precise=False), 1, True, "arcee_fusion", {}),
     "nearswap": (chain("nearswap", t=0.003), 1, True, "nearswap", {"t": 0.003}),
     "ram": (chain("ram", epsilon=0.004), 3, True, "ram", {"epsilon": 0.004}),
     "ramplus_tl": (
