@@ -44,7 +44,8 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "multi_slerp projected": (chain("multi_slerp", mode="projected"), {"one_hot": True}),
     "multi_slerp karcher": (chain("multi_slerp", mode="karcher"), {"one_hot": True}),
     "multi_slerp of deltas": (chain("multi_slerp", space="deltas"), {"one_hot": True}),
-    "nearswap": (chain("nearswap", t=0.1), {"scale": False}),  # t is absolute
+    # It goes to the model only where that is near, and t is absolute.
+    "nearswap": (chain("nearswap", t=0.1), {**CHOOSES, "scale": False}),
     "nuslerp": (chain("nuslerp"), {"one_hot": True}),
     "nuslerp of deltas": (chain("nuslerp"), {"base": True, "one_hot": True}),
     "passthrough": (chain("passthrough"), {}),
