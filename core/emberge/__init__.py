@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from emberge.merging.options import stage_name
     from emberge.merging.plan import MergeInput, MergePlan, MergeRequest, plan_merge
     from emberge.merging.reader import TensorReader
+    from emberge.merging.statistics import Statistics, read_statistics, write_statistics
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
     from emberge.plugins import Plugins, load_plugins
     from emberge.recipes.fingerprint import HashCache, model_fingerprint
@@ -130,6 +131,9 @@ _LAZY = {
     "MergeRequest": "emberge.merging.plan",
     "plan_merge": "emberge.merging.plan",
     "TensorReader": "emberge.merging.reader",
+    "Statistics": "emberge.merging.statistics",
+    "read_statistics": "emberge.merging.statistics",
+    "write_statistics": "emberge.merging.statistics",
     "CopyJob": "emberge.merging.stream",
     "MergeJob": "emberge.merging.stream",
     "TensorJob": "emberge.merging.stream",
@@ -233,6 +237,7 @@ __all__ = [
     "Sampler",
     "Scope",
     "Stage",
+    "Statistics",
     "Stats",
     "Step",
     "StepRef",
@@ -276,6 +281,7 @@ __all__ = [
     "plan_merge",
     "random_bits",
     "read_artifact",
+    "read_statistics",
     "run_recipe",
     "shuffled",
     "stable_seed",
@@ -283,6 +289,7 @@ __all__ = [
     "stream",
     "suggest",
     "torch_threads",
+    "write_statistics",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _NUMBERED = re.compile(r"\.\d+$")
+_NOWHERE = 1e-12  # a norm up to this has no direction
+_STRAIGHT = 1e-6  # an angle below this, or as near to a half turn, is walked in a straight line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +31,12 @@ class LayerSoftmax(MergeStrategy):
     temperature: float = 1.0
     """T: low lets the model that moved furthest win, high averages."""
     normalise: Literal["none", "relative", "mean"] = "mean"
-    """What norms are divided by: nothing, the base's norm of the layer, the mean over layers and models."""
+    """What norms are divided by: nothing, the base's norm of the layer, the mean over layers and models.
+
+    `none` is the printed formula; norms of real layers then saturate it.
+    """
     deltas: FileRef | None = None
-    """A statistics file with the norms of specialists, one entry a group; default: the models' own norms."""
+    """A statistics file with each model's norms, as of specialists; default: their own changes' norms."""
     non_layer: Literal["own", "global_mean", "uniform"] = "own"
     """Embeddings, final norm and heads: layers of their own, the layers' mean norm, or equal weights."""
     interpolate: Literal["linear", "slerp"] = "linear"
@@ -60,33 +66,38 @@ class LayerSoftmax(MergeStrategy):
     def passes(self) -> int:
         return 1
 
+    def wants(self, start: int, size: int, stats: Stats) -> bool:
+        # Norms from a file need no weights: one look at each tensor tells which layers there are.
+        told = self.deltas is not None and self.normalise != "relative"
+        return start == 0 or not told or self.interpolate == "slerp"
+
     def measure(self, block: Block, stats: Stats) -> Measures:
-        moved = block.deltas.flatten(1).square().sum(1).double()
-        base = block.tensors.new_zeros(()) if block.base is None else block.base.square().sum()
-        found: dict[str, Any] = {
-            "moved": {block.layer: moved},
-            "base": {block.layer: base.double()},
-        }
+        from_file = self.deltas is not None
+        moved = self._told(block) if from_file else _squares(block.deltas)
+        found: dict[str, Any] = {"told" if from_file else "moved": {block.layer: moved}}
+        if self.normalise == "relative":
+            assert block.base is not None
+            found["base"] = {block.layer: _squares(block.base[None])}
         if self.interpolate == "slerp":
-            found["gram"] = {block.name: block.gram(block.tensors)}
-        if self.deltas is not None:
-            found["specialists"] = {block.layer: self._specialists(block)}
+            differences = block.tensors - block.tensors[:1]
+            differences[0] = block.tensors[0]
+            found["gram"] = {block.name: block.gram(differences)}
         return found
 
     def join(self, measures: Sequence[Measures]) -> Measures:
-        joined = dict(
-            super().join([{k: v for k, v in m.items() if k != "specialists"} for m in measures])
-        )
-        if self.deltas is not None:
-            joined["specialists"] = {k: v for m in measures for k, v in m["specialists"].items()}
-        return joined
+        # What a file says of a layer is said again for each of its tensors, and not to be added up.
+        told = {k: v for m in measures for k, v in m.get("told", {}).items()}
+        summed = super().join([{k: v for k, v in m.items() if k != "told"} for m in measures])
+        return {**summed, "told": told} if told else summed
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         known = stats[-1]
-        norms = known.get("specialists") or {k: v.sqrt() for k, v in known["moved"].items()}
-        base = {layer: value.sqrt() for layer, value in known["base"].items()}
+        norms = known.get("told") or {k: v.sqrt() for k, v in known["moved"].items()}
+        base = {layer: value.sqrt() for layer, value in known.get("base", {}).items()}
         weights = self.weights_of(block.layer, norms, base)
-        return {"weights": weights, "gram": known.get("gram", {}).get(block.name)}
+        if self.interpolate == "linear":
+            return {"coefficients": weights.tolist()}
+        return {"coefficients": _slerp(known["gram"][block.name], float(weights[1]))}
 
     def weights_of(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
@@ -94,46 +105,56 @@ class LayerSoftmax(MergeStrategy):
         """The models' weights [models] for one layer, given every layer's delta norms and base norm."""
         import torch
 
-        scaled = dict(norms)
-        if self.normalise == "relative":
-            scaled = {k: v / base[k].clamp(min=1e-12) for k, v in norms.items()}
-        elif self.normalise == "mean":
-            mean = torch.stack(list(norms.values())).mean().clamp(min=1e-300)
-            scaled = {k: v / mean for k, v in norms.items()}
+        scaled = {name: self._scaled(norms, name, base) for name in norms}
         own = scaled[layer]
         if not _NUMBERED.search(layer):
             if self.non_layer == "uniform":
                 own = torch.zeros_like(own)
             elif self.non_layer == "global_mean":
-                layers = [v for k, v in scaled.items() if _NUMBERED.search(k)] or [own]
+                layers = [v for name, v in scaled.items() if _NUMBERED.search(name)] or [own]
                 own = torch.stack(layers).mean(0)
         return torch.softmax(own / self.temperature, 0)
 
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        weights = stats[0]["weights"]
-        if self.interpolate == "linear":
-            return block.combine(weights)
-        return block.combine(_slerp(stats[0]["gram"], float(weights[1])))
+    def _scaled(self, norms: Mapping[str, Tensor], name: str, base: Mapping[str, Tensor]) -> Tensor:
+        import torch
 
-    def _specialists(self, block: Block) -> Tensor:
+        if self.normalise == "none":
+            return norms[name]
+        by = torch.stack(list(norms.values())).mean() if self.normalise == "mean" else base[name]
+        # Nothing to divide by: a model where nothing moved, or a layer of zeros, has equal weights.
+        return norms[name] / by if float(by) > 0 else torch.zeros_like(norms[name])
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        return block.combine(stats[0]["coefficients"])
+
+    def _told(self, block: Block) -> Tensor:
         missing = [label for label in block.models if label not in block.statistics]
         if missing:
+            known = ", ".join(sorted(block.statistics)) or "nothing"
             raise ValueError(
-                f"{block.name}: the statistics file '{self.deltas}' has no delta norm of '{missing[0]}' "
-                f"for {block.layer}; it knows {', '.join(sorted(block.statistics)) or 'nothing'}"
+                f"the statistics file '{self.deltas}' has no delta norm of '{missing[0]}' for "
+                f"{block.layer}; there it knows {known}"
             )
-        return block.weights.new_tensor([float(block.statistics[label]) for label in block.models])
+        norms = [float(block.statistics[label]) for label in block.models]
+        if not all(math.isfinite(norm) and norm >= 0 for norm in norms):
+            raise ValueError(f"the statistics file '{self.deltas}' has no norms for {block.layer}")
+        return block.weights.new_tensor(norms)
+
+
+def _squares(vectors: Tensor) -> Tensor:
+    """‖v‖² of each of [n, *rows], float64."""
+    return vectors.reshape(len(vectors), -1).square().sum(1).double()
 
 
 def _slerp(gram: Tensor, t: float) -> list[float]:
-    """Coefficients of a spherical interpolation at t, from the Gram matrix of two tensors."""
-    import math
-
-    a, b = (math.sqrt(max(float(gram[i, i]), 0.0)) for i in (0, 1))
-    if a <= 1e-12 or b <= 1e-12:
+    """What to multiply a and b by to walk the share t of the great circle, given products of (a, b - a)."""
+    aa, ad, dd = (float(gram[place]) for place in ((0, 0), (0, 1), (1, 1)))
+    length = math.sqrt(max(aa, 0.0))
+    if length <= _NOWHERE or math.sqrt(max(aa + 2 * ad + dd, 0.0)) <= _NOWHERE:
         return [1 - t, t]
-    cosine = float(gram[0, 1]) / (a * b)
-    angle = 2 * math.atan2(math.sqrt(max(2 - 2 * cosine, 0.0)), math.sqrt(max(2 + 2 * cosine, 0.0)))
-    if angle < 1e-6:
+    # b in the plane of both, a being the first axis: differences keep an angle that a cosine would lose.
+    along, across = length + ad / length, math.sqrt(max(dd - ad * ad / aa, 0.0))
+    angle = math.atan2(across, along)
+    if not _STRAIGHT <= angle <= math.pi - _STRAIGHT:
         return [1 - t, t]
     return [math.sin((1 - t) * angle) / math.sin(angle), math.sin(t * angle) / math.sin(angle)]

@@ -7,12 +7,13 @@ thread or rank. That is what lets the runner stream, chunk, spread and resume an
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge.contracts.block import Block
 from emberge.contracts.schedule import PerModel, PerTensor
+from emberge.contracts.step import FileRef
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,6 +104,16 @@ class Stage:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: v for name, v in values.items() if isinstance(v, PerTensor | PerModel)}
 
+    def files(self) -> list[FileRef]:
+        """The statistics files that its options name; a block then holds their entries in `statistics`."""
+        values = [getattr(self, f.name) for f in dataclasses.fields(self)]
+        inner = [file for stage in self.nested().values() for file in stage.files()]
+        return [*(v for v in values if isinstance(v, FileRef)), *inner]
+
+    def faults(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
+        """What is wrong with merging models of these names and group labels, for `check` to say."""
+        return ()
+
     def nested(self) -> dict[str, Stage]:
         """The fields that are stages themselves (`by: linear`)."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -111,6 +122,10 @@ class Stage:
 
 class MergeTransform(Stage):
     """N models to M models."""
+
+    def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
+        """The models that the next link sees; others than given are groups of their own name."""
+        return models
 
     def apply(self, block: Block, stats: Stats) -> Block:
         """The block that the next link sees."""

@@ -176,7 +176,7 @@ class Preflight(Protocol):
         """
         ...
 
-    def data(self, reference: DataRef) -> Path | None:
+    def data(self, reference: DataRef | FileRef) -> Path | None:
         """The file or folder; None when a step is yet to make it."""
         ...
 
@@ -249,8 +249,8 @@ class Workspace(Protocol):
         """All models that a reference leads to (`$run.checkpoints` may be many)."""
         ...
 
-    def data(self, reference: DataRef) -> Path:
-        """The file or folder that a data reference leads to."""
+    def data(self, reference: DataRef | FileRef) -> Path:
+        """The file or folder that a reference leads to."""
         ...
 
     def artifact(self, reference: Reference) -> tuple[Path, Artifact]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import torch
 
 from emberge.contracts.block import Block
 from emberge.contracts.chain import Chain
+from emberge.contracts.merge import Stage
 from emberge.merging.alignment import layer_of
 from emberge.merging.inventory import TensorPlan
 from emberge.merging.jobs import CopyJob, FileSource, MergeJob, TensorJob
 from emberge.merging.plan import MergePlan, plan_weights, resolver
 from emberge.merging.reader import TensorReader
+from emberge.merging.statistics import Statistics, read_statistics, statistics_files
 
 __all__ = ["Compute", "empty_block", "merge_jobs"]
 
@@ -25,21 +28,28 @@ def merge_jobs(
     plan: MergePlan, reader: TensorReader, *, dtype: Compute = "float32", seed: int = 0
 ) -> Iterator[TensorJob]:
     """The jobs of a plan without problems."""
+    request = plan.request
+    known = [_statistics(chain, request.statistics) for chain in request.chains]
     for tensor in plan.tensors:
         yield (
-            _merge_job(plan, tensor, reader, dtype, seed)
+            _merge_job(plan, tensor, reader, known, dtype, seed)
             if tensor.action == "merge"
             else _copy_job(plan, tensor, reader)
         )
 
 
 def _merge_job(
-    plan: MergePlan, tensor: TensorPlan, reader: TensorReader, dtype: str, seed: int
+    plan: MergePlan,
+    tensor: TensorPlan,
+    reader: TensorReader,
+    known: Sequence[Sequence[Statistics]],
+    dtype: str,
+    seed: int,
 ) -> MergeJob:
     request = plan.request
     number = request.chain_of(tensor.name)
     links = request.chains[number]
-    weights = plan_weights(plan, tensor)
+    layer, weights = plan.layers[tensor.name], plan_weights(plan, tensor)
     present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
     padding = _padding(tensor, reader)
     sources = [FileSource(m.name, s, reader, padding) for m, s in present]
@@ -55,7 +65,8 @@ def _merge_job(
         dtype=dtype,
         based=base is not None,
     ).replace(
-        layer=plan.layers[tensor.name],
+        layer=layer,
+        statistics={k: v for s in known[number] for k, v in s.of(layer, tensor.name).items()},
         groups=tuple(m.group for m, _ in present),
         seed=seed,
         fingerprints=tuple(m.fingerprint or m.name for m, _ in present),
@@ -64,6 +75,10 @@ def _merge_job(
         s.dtype == "bfloat16" for s in (*tensor.sources, tensor.base) if s is not None
     )
     return MergeJob(tensor.out, sources, base, Chain(links, resolver(plan)), block, number, coarse)
+
+
+def _statistics(chain: Sequence[Stage], made: Mapping[str, Path]) -> list[Statistics]:
+    return [read_statistics(path) for path in statistics_files(chain, made)]
 
 
 def empty_block(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -187,18 +188,21 @@ class MergeJob(TensorJob):
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
         block = self._block(rows, index, device, guard=not stats)
-        return self.chain.measure(self._by_link(stats), block, self._position(len(stats)))
+        with self._naming_the_tensor():
+            return self.chain.measure(self._by_link(stats), block, self._position(len(stats)))
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
         position = self._position(len(stats) - 1)
-        concluded = self.chain.conclude(self._by_link(stats), self.block, position)
+        with self._naming_the_tensor():
+            concluded = self.chain.conclude(self._by_link(stats), self.block, position)
         if concluded.get("warning"):
             self.warnings.append(concluded["warning"])
         return concluded
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         block = self._block(rows, 0, device, guard=not self.passes)
-        merged = self.chain.merge(self._by_link(stats), block)
+        with self._naming_the_tensor():
+            merged = self.chain.merge(self._by_link(stats), block)
         stored = merged.to(dtype=getattr(torch, self.spec.dtype)).cpu().contiguous()
         if not _finite(stored):
             raise CheckpointError(
@@ -206,6 +210,15 @@ class MergeJob(TensorJob):
                 f"choose another out_dtype or smaller weights"
             )
         return stored
+
+    @contextmanager
+    def _naming_the_tensor(self) -> Iterator[None]:
+        """Let a stage say what is wrong without knowing how it is told."""
+        try:
+            yield
+        except ValueError as error:
+            place = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
+            raise CheckpointError(f"{place}{error}") from error
 
     def _position(self, number: int) -> int:
         for position, link in enumerate(self.chain.links):

@@ -27,6 +27,7 @@ from emberge.merging.plan import (
     raise_problems,
 )
 from emberge.merging.reader import TensorReader
+from emberge.merging.statistics import statistics_files, statistics_path
 from emberge.merging.stream import stream
 from emberge.merging.template import carry_over
 from emberge.merging.writer import TensorWriter, parse_size
@@ -61,6 +62,7 @@ def merge_checkpoints(
     template: Path | None = None,
     tokenizer: Path | None = None,
     missing: Missing = "strict",
+    statistics: Mapping[str, Path] | None = None,
     machine: Machine | None = None,
     seed: int = 0,
     max_shard_size: str | int = "5GB",
@@ -74,7 +76,8 @@ def merge_checkpoints(
     folder beside it), from which a killed merge of the same inputs goes on. `template` (default: the
     first model) gives names, stored dtypes and everything that is not weights; `tokenizer` is a folder
     whose tokenizer is taken instead. `dtype` is what is computed in, `out_dtype` what is stored.
-    `provenance` goes into the files' headers.
+    `statistics` says where files are that the strategies' options name and a step made; `provenance`
+    goes into the files' headers.
 
     Raises:
         CheckpointError: for inputs that do not fit, are damaged or not finite, an occupied `out`, and a
@@ -89,6 +92,7 @@ def merge_checkpoints(
         template=template,
         tokenizer=tokenizer,
         missing=missing,
+        statistics=statistics or {},
     )
     hold_free(out)
     plan = plan_merge(request, out=out.parent)
@@ -105,7 +109,8 @@ def merge_checkpoints(
 
     with TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader, dtype=dtype, seed=seed))
-        work = (repr(request.chains), dtype, seed, str(max_shard_size), header)
+        measured = _measured(request)
+        work = (repr(request.chains), dtype, seed, str(max_shard_size), header, measured)
         stream(
             jobs,
             side,
@@ -148,6 +153,13 @@ def _warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:
     for warning, names in said.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield f"{names[0]}{more}: {warning}"
+
+
+def _measured(request: MergeRequest) -> list[str]:
+    """Hashes of the statistics files that a merge takes numbers from."""
+    links = [link for chain in request.chains for link in chain]
+    files = statistics_files(links, request.statistics)
+    return [hashlib.sha256(statistics_path(path).read_bytes()).hexdigest() for path in files]
 
 
 def _key(plan: MergePlan, work: Any) -> str:

@@ -53,6 +53,7 @@ class MergeRequest:
     template: Path | None = None
     tokenizer: Path | None = None
     missing: Missing = "strict"
+    statistics: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def chains(self) -> tuple[tuple[Stage, ...], ...]:

@@ -21,12 +21,13 @@ __all__ = ["compare_folders", "scrutinise", "scrutinise_tensors"]
 def scrutinise(request: MergeRequest) -> Iterator[Problem]:
     """Faults that show without looking into any folder."""
     names = [m.name for m in request.inputs]
+    groups = [m.group for m in request.inputs]
     if not names:
         yield Problem("there are no models to merge; list them under 'models'")
     for name in sorted({n for n in names if names.count(n) > 1}):
         yield Problem(f"two models are called '{name}'; give each its own name")
     for chain in request.chains:
-        yield from _chain(chain, len(names), request.base is not None)
+        yield from _chain(chain, names, groups, request.base is not None)
     if request.base is not None:
         yield from _base(request)
     stages = [link for chain in request.chains for link in _all_stages(chain)]
@@ -35,7 +36,9 @@ def scrutinise(request: MergeRequest) -> Iterator[Problem]:
             yield Problem(fault)
 
 
-def _chain(chain: Sequence[Stage], models: int, base: bool) -> Iterator[Problem]:
+def _chain(
+    chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], base: bool
+) -> Iterator[Problem]:
     if not chain or not isinstance(chain[-1], MergeStrategy):
         last = f"'{stage_name(chain[-1])}' is a transform" if chain else "it is empty"
         yield Problem(f"a strategy must end with a link that merges, and {last}")
@@ -43,12 +46,24 @@ def _chain(chain: Sequence[Stage], models: int, base: bool) -> Iterator[Problem]
         if not isinstance(link, MergeTransform):
             yield Problem(f"'{stage_name(link)}' ends a strategy and can only stand last")
     for link in chain:
-        if models and models not in link.arity:
-            yield Problem(_arity(link, models))
-        if link.base_policy == "required" and not base:
-            yield Problem(f"'{stage_name(link)}' needs a base; name it under 'base'")
-        if link.nested():
-            break  # a link that merges groups hands on fewer models
+        problems = list(_link(link, models, groups, base))
+        yield from problems
+        if problems:
+            return  # what the next link would see is not known
+        if isinstance(link, MergeTransform):
+            left = link.remaining(models, groups)
+            groups, models = (groups if left == models else left), left
+
+
+def _link(
+    link: Stage, models: Sequence[str], groups: Sequence[str], base: bool
+) -> Iterator[Problem]:
+    if models and len(models) not in link.arity:
+        yield Problem(_arity(link, len(models)))
+    if link.base_policy == "required" and not base:
+        yield Problem(f"'{stage_name(link)}' needs a base; name it under 'base'")
+    for fault in link.faults(models, groups):
+        yield Problem(f"'{stage_name(link)}': {fault}")
 
 
 def _arity(link: Stage, models: int) -> str:

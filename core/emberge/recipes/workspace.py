@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.dataset import Reader
-from emberge.contracts.step import Artifact, DataRef, Machine, Model, ModelRef, Reference, Rehearsal
+from emberge.contracts.step import (
+    Artifact,
+    DataRef,
+    FileRef,
+    Machine,
+    Model,
+    ModelRef,
+    Reference,
+    Rehearsal,
+)
 from emberge.plugins import Plugins
 from emberge.recipes.out import OutFolder, write_json
 from emberge.recipes.recipe import RecipeStep
@@ -128,7 +137,7 @@ class StepWorkspace:
     def models(self, reference: ModelRef) -> Sequence[Model]:
         return self.around.results.models(reference)
 
-    def data(self, reference: DataRef) -> Path:
+    def data(self, reference: DataRef | FileRef) -> Path:
         return self.around.results.data(reference)
 
     def artifact(self, reference: Reference) -> tuple[Path, Artifact]:

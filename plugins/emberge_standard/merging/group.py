@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +14,12 @@ from emberge import (
     MergeStrategy,
     MergeTransform,
     Options,
+    Scope,
     Stats,
+    WeightRole,
     component,
+    stage_name,
+    suggest,
 )
 
 
@@ -22,8 +27,8 @@ from emberge import (
 class Group(MergeTransform):
     """Merge the models of each `group` by one strategy; the groups are the models of the links after it.
 
-    The first step of hierarchical fusion (CoDiEmb, arXiv:2508.11442, section on model fusion). A model
-    without a group is an error.
+    The first step of hierarchical fusion (CoDiEmb, 2025, arXiv:2508.11442, eq. 10). Every model has a
+    group. Weights of the recipe count inside the groups.
     """
 
     by: MergeStrategy = component("linear")
@@ -36,6 +41,14 @@ class Group(MergeTransform):
         return self.by.base_policy
 
     @property
+    def weight_role(self) -> WeightRole:
+        return self.by.weight_role
+
+    @property
+    def scope(self) -> Scope:
+        return self.by.scope
+
+    @property
     def passes(self) -> int:
         return self.by.passes
 
@@ -43,14 +56,34 @@ class Group(MergeTransform):
     def whole(self) -> bool:
         return self.by.whole
 
+    def faults(self, models: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
+        lone = next((m for m, group in zip(models, groups, strict=True) if not group), None)
+        if lone is not None:
+            yield f"the model '{lone}' has no group; write {{model: …, group: …}}"
+            return
+        for label, size in Counter(groups).items():
+            if size not in self.by.arity:
+                yield f"the group '{label}' has {size} models, which '{stage_name(self.by)}' does not take"
+        for label in self.group_weights:
+            if label not in groups:
+                yield f"'group_weights' names '{label}', which is no group{suggest(label, groups)}"
+
+    def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
+        return tuple(dict.fromkeys(groups))
+
     def measure(self, block: Block, stats: Stats) -> Measures:
         return {label: self.by.measure(inner, _of(label, stats)) for label, inner in _split(block)}
 
     def join(self, measures: Sequence[Measures]) -> Measures:
-        return {label: self.by.join([m[label] for m in measures]) for label in measures[0]}
+        labels = dict.fromkeys(label for one in measures for label in one)
+        return {label: self.by.join([m[label] for m in measures if label in m]) for label in labels}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        return {label: self.by.conclude(inner, _of(label, stats)) for label, inner in _split(block)}
+        known: dict[str, Any] = {
+            label: self.by.conclude(inner, _of(label, stats)) for label, inner in _split(block)
+        }
+        warnings = [f"group '{k}': {v['warning']}" for k, v in known.items() if v.get("warning")]
+        return {**known, "warning": "; ".join(warnings)} if warnings else known
 
     def apply(self, block: Block, stats: Stats) -> Block:
         merged = {label: self.by.merge(inner, _of(label, stats)) for label, inner in _split(block)}

@@ -51,7 +51,7 @@ class Ranking(MergeTransform):
 
     @property
     def limits(self) -> int:
-        """How many limits each ranking has; `keeps` gives all of the first, then of the second, …"""
+        """How many limits each ranking has; `keeps` gives all of the first, then of the second, and on."""
         return 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:

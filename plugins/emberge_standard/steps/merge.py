@@ -21,6 +21,7 @@ from emberge import (
     PerTensor,
     Preflight,
     Problem,
+    Reference,
     Rule,
     Stage,
     Step,
@@ -145,6 +146,7 @@ class Merge(Step):
             template=self._folder(self.template, workspace),
             tokenizer=self._folder(self.tokenizer, workspace),
             missing=self.missing,
+            statistics=self._statistics(workspace),
             machine=workspace.machine,
             seed=workspace.seed,
             max_shard_size=self.max_shard_size,
@@ -181,6 +183,11 @@ class Merge(Step):
         if size is None:
             raise CheckpointError(_no_size(entry.model.text))
         return entry.weight.times(size)
+
+    def _statistics(self, workspace: Workspace) -> dict[str, Path]:
+        """Where the statistics files are that the strategies name."""
+        links = [*self.strategy, *(link for rule in self.rules for link in rule.strategy)]
+        return {ref.text: workspace.data(ref) for link in links for ref in link.files()}
 
     @staticmethod
     def _folder(reference: ModelRef | None, workspace: Workspace) -> Path | None:
@@ -229,7 +236,11 @@ def plain_stage(stage: Stage) -> Mapping[str, Any] | str:
         if option.default is dataclasses.MISSING or value != option.default:
             if isinstance(value, Stage):
                 value = plain_stage(value)
-            options[option.name] = value.plain() if isinstance(value, PerTensor) else value
+            elif isinstance(value, PerTensor):
+                value = value.plain()
+            elif isinstance(value, Reference):
+                value = value.text
+            options[option.name] = value
     name = stage_name(stage)
     return {name: options} if options else name
 
