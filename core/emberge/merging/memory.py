@@ -35,6 +35,7 @@ class _Settings:
     workers: int = 1
     device: str = "cpu"
     options: Sequence[ModelOptions] = field(default_factory=tuple)
+    groups: Sequence[str] = ()
 
 
 def merge_state_dicts(
@@ -48,7 +49,7 @@ def merge_state_dicts(
     """Merge tensors that are in memory, by the same stages and the same runner.
 
     `settings` may be dtype ("float32", or "float64"), seed, block and granule (elements), workers,
-    device and options (one mapping a model). Tensors that hold no floating-point numbers must be equal.
+    device, groups (one label a model) and options (one mapping a model). Tensors that hold no floating-point numbers must be equal.
 
     Raises:
         CheckpointError: when names or shapes differ, or a tensor holds NaN.
@@ -71,7 +72,7 @@ def merge_state_dicts(
             weights=[s.at(name, depth[name]) for s in schedules],
             dtype=how.dtype,
             based=origin is not None,
-        ).replace(seed=how.seed)
+        ).replace(seed=how.seed, groups=tuple(how.groups or [""] * len(models)))
 
     jobs: list[TensorJob] = []
     out = {name: torch.empty(t.shape, dtype=t.dtype) for name, t in models[0].items()}

@@ -1,0 +1,321 @@
+"""Hierarchical fusion against a computation by hand, on real tiny models, in one streaming pass."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import (
+    CheckpointError,
+    FileRef,
+    MergeInput,
+    PerTensor,
+    Stage,
+    Statistics,
+    check_recipe,
+    layer_of,
+    load_plugins,
+    merge_checkpoints,
+    merge_state_dicts,
+    parse_recipe,
+    read_statistics,
+    run_recipe,
+    write_statistics,
+)
+from emberge_codiemb.layer_softmax import LayerSoftmax
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests import tiny
+from tests.plugins.standard.chains import chain, merge_one
+
+State = Mapping[str, Tensor]
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A base, two retrieval and two similarity models; the last ones moved three times as far."""
+    root = tmp_path_factory.mktemp("fusion")
+    base = tiny.checkpoint(root / "base", "bert", num_hidden_layers=2)
+    noises = {"ir_1": 0.05, "ir_2": 0.05, "sts_1": 0.15, "sts_2": 0.15}
+    return [
+        base,
+        *(
+            tiny.checkpoint(
+                root / name, "bert", seed=i, like=base, noise=noise, num_hidden_layers=2
+            )
+            for i, (name, noise) in enumerate(noises.items(), 1)
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def states(family: list[Path]) -> list[State]:
+    return [{n: t.double() for n, t in load_file(f / "model.safetensors").items()} for f in family]
+
+
+def soups(states: Sequence[State]) -> list[State]:
+    """Step 1 by hand: the mean of each group."""
+    _, first, second, third, fourth = states
+    return [{n: (a[n] + b[n]) / 2 for n in a} for a, b in ((first, second), (third, fourth))]
+
+
+def norms_of(models: Sequence[State], base: State) -> dict[str, list[float]]:
+    """Step 2 by hand: layer -> each model's delta norm."""
+    squares: dict[str, list[float]] = {}
+    for name, origin in base.items():
+        found = squares.setdefault(layer_of(name), [0.0] * len(models))
+        for i, model in enumerate(models):
+            found[i] += float((model[name] - origin).square().sum())
+    return {layer: [math.sqrt(s) for s in found] for layer, found in squares.items()}
+
+
+def weighted(models: Sequence[State], shares: Mapping[str, Sequence[float]]) -> State:
+    """Step 4 by hand."""
+    return {
+        name: sum(w * m[name] for w, m in zip(shares[layer_of(name)], models, strict=True))  # type: ignore[misc]
+        for name in models[0]
+    }
+
+
+def softmax(values: Sequence[float], temperature: float = 1.0) -> list[float]:
+    top = max(values)
+    powers = [math.exp((v - top) / temperature) for v in values]
+    return [p / sum(powers) for p in powers]
+
+
+def fused(states: Sequence[State], family: Sequence[Path], out: Path, **options: Any) -> State:
+    """The same by the runner, from folders to a folder."""
+    groups = ("ir", "ir", "sts", "sts")
+    inputs = [
+        MergeInput(f.name, f, PerTensor(1.0), group)
+        for f, group in zip(family[1:], groups, strict=True)
+    ]
+    links: Sequence[Stage] = [*chain("group", by=chain("linear")[0]), LayerSoftmax(**options)]
+    merge_checkpoints(inputs, strategy=links, base=MergeInput("base", family[0]), out=out)
+    return load_file(out / "model.safetensors")
+
+
+def close(found: State, expected: State) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        size = float(tensor.abs().max()) or 1.0
+        off = float((found[name].double() - tensor).abs().max()) / size
+        assert off < 1e-6, f"{name} is off by {off:.1e}"
+
+
+def test_the_default_divides_by_the_mean_norm(
+    states: list[State], family: list[Path], tmp_path: Path
+) -> None:
+    models = soups(states)
+    norms = norms_of(models, states[0])
+    mean = sum(sum(n) for n in norms.values()) / sum(len(n) for n in norms.values())
+    shares = {layer: softmax([v / mean for v in n]) for layer, n in norms.items()}
+    assert all(w[1] > 0.6 for layer, w in shares.items() if "layers" in layer)  # sts moved further
+    close(fused(states, family, tmp_path / "out"), weighted(models, shares))
+
+
+def test_the_printed_formula_takes_norms_as_they_are(
+    states: list[State], family: list[Path], tmp_path: Path
+) -> None:
+    models = soups(states)
+    norms = norms_of(models, states[0])
+    shares = {layer: softmax(n, 0.5) for layer, n in norms.items()}
+    found = fused(states, family, tmp_path / "out", normalise="none", temperature=0.5)
+    close(found, weighted(models, shares))
+
+
+def test_norms_may_be_relative_to_the_bases_layer(
+    states: list[State], family: list[Path], tmp_path: Path
+) -> None:
+    models, zero = soups(states), {n: torch.zeros_like(t) for n, t in states[0].items()}
+    norms, sizes = norms_of(models, states[0]), norms_of([states[0]], zero)
+    shares = {layer: softmax([v / sizes[layer][0] for v in n]) for layer, n in norms.items()}
+    found = fused(states, family, tmp_path / "out", normalise="relative")
+    close(found, weighted(models, shares))
+
+
+@pytest.mark.parametrize("non_layer", ["uniform", "global_mean"])
+def test_what_lies_outside_the_layers_may_be_weighted_otherwise(
+    non_layer: str, states: list[State], family: list[Path], tmp_path: Path
+) -> None:
+    models = soups(states)
+    norms = norms_of(models, states[0])
+    mean = sum(sum(n) for n in norms.values()) / sum(len(n) for n in norms.values())
+    scaled = {layer: [v / mean for v in n] for layer, n in norms.items()}
+    numbered = [n for layer, n in scaled.items() if layer.startswith("layers.")]
+    assert len(numbered) == 2
+    outside = {
+        "uniform": [0.0, 0.0],
+        "global_mean": [sum(column) / 2 for column in zip(*numbered, strict=True)],
+    }[non_layer]
+    shares = {
+        layer: softmax(n if layer.startswith("layers.") else outside) for layer, n in scaled.items()
+    }
+    found = fused(states, family, tmp_path / "out", non_layer=non_layer)
+    close(found, weighted(models, shares))
+
+
+def test_groups_may_meet_on_a_great_circle(
+    states: list[State], family: list[Path], tmp_path: Path
+) -> None:
+    models = soups(states)
+    norms = norms_of(models, states[0])
+    mean = sum(sum(n) for n in norms.values()) / sum(len(n) for n in norms.values())
+    expected = {}
+    for name, first in models[0].items():
+        t = softmax([v / mean for v in norms[layer_of(name)]])[1]
+        a, b = first.flatten(), models[1][name].flatten()
+        u, v = a / a.norm(), b / b.norm()
+        angle = 2 * math.atan2(float((u - v).norm()), float((u + v).norm()))
+        turned = (math.sin((1 - t) * angle) * a + math.sin(t * angle) * b) / math.sin(angle)
+        expected[name] = turned.reshape(first.shape)
+    close(fused(states, family, tmp_path / "out", interpolate="slerp"), expected)
+
+
+def test_specialists_norms_come_from_a_file(
+    states: list[State], family: list[Path], tmp_path: Path
+) -> None:
+    norms = {layer: {"ir": 3.0 + i, "sts": 1.0} for i, layer in enumerate(norms_of([], states[0]))}
+    path = write_statistics(tmp_path, Statistics(norms))
+    told = FileRef(path.name, tmp_path)
+    found = fused(states, family, tmp_path / "out", deltas=told, normalise="none")
+    shares = {layer: softmax([n["ir"], n["sts"]]) for layer, n in norms.items()}
+    close(found, weighted(soups(states), shares))
+    relative = fused(states, family, tmp_path / "relative", deltas=told, normalise="relative")
+    zero = {n: torch.zeros_like(t) for n, t in states[0].items()}
+    sizes = norms_of([states[0]], zero)
+    shares = {
+        layer: softmax([n["ir"] / sizes[layer][0], n["sts"] / sizes[layer][0]])
+        for layer, n in norms.items()
+    }
+    close(relative, weighted(soups(states), shares))
+
+
+def test_a_file_without_a_groups_norm_is_an_error_that_says_so(
+    states: list[State], family: list[Path], tmp_path: Path
+) -> None:
+    norms = {layer: {"ir": 1.0, "stss": 1.0} for layer in norms_of([], states[0])}
+    path = write_statistics(tmp_path, Statistics(norms))
+    with pytest.raises(CheckpointError, match=r"no delta norm of 'sts' for .* it knows ir, stss"):
+        fused(states, family, tmp_path / "out", deltas=FileRef(path.name, tmp_path))
+    with pytest.raises(CheckpointError, match="there is no such statistics file"):
+        fused(states, family, tmp_path / "out", deltas=FileRef("absent.safetensors", tmp_path))
+    assert not (tmp_path / "out").exists()
+
+
+def weights(norms: Sequence[float], **options: Any) -> list[float]:
+    stage = LayerSoftmax(**options)
+    known = {"layers.0": torch.tensor(norms, dtype=torch.float64)}
+    return stage.weights_of("layers.0", known, {}).tolist()
+
+
+def test_the_softmax_of_norms() -> None:  # T-B10
+    assert weights((3, 1), normalise="none")[0] == pytest.approx(0.880797078)
+    assert weights((3, 1), normalise="none", temperature=0.5)[0] == pytest.approx(0.982013790)
+    assert weights((2, 2), normalise="none") == [0.5, 0.5]
+    saturated = weights((30, 10), normalise="none")
+    assert 1 - saturated[0] == pytest.approx(2.06e-9, rel=1e-2)
+    assert weights((30, 10))[0] == pytest.approx(0.731058579)
+
+
+def test_layers_that_nobody_moved_are_averaged_evenly() -> None:
+    assert weights((0, 0)) == [0.5, 0.5]
+    frozen, moved = torch.zeros(2, dtype=torch.float64), torch.tensor([4.0, 2.0]).double()
+    stage = LayerSoftmax(normalise="relative")
+    norms = {"layers.0": frozen, "layers.1": moved}
+    base = {"layers.0": torch.tensor(0.0), "layers.1": torch.tensor(2.0)}
+    assert stage.weights_of("layers.0", norms, base).tolist() == [0.5, 0.5]
+    assert stage.weights_of("layers.1", norms, base).tolist() == pytest.approx(softmax([2, 1]))
+
+
+def test_large_norms_do_not_overflow() -> None:
+    assert weights((1e6, 0), normalise="none") == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("rows", [1, 1 << 30], ids=["one row", "everything"])
+def test_layers_are_measured_over_blocks(rows: int) -> None:
+    base, first, second = (
+        [[0.0, 0.0], [0.0, 0.0]],
+        [[3.0, 0.0], [0.0, 0.0]],
+        [[0.0, 0.0], [0.0, 1.0]],
+    )
+    share = 0.880797078
+    merged = merge_one([LayerSoftmax(normalise="none")], [first, second], base, rows=rows)
+    expected = torch.tensor([[3 * share, 0.0], [0.0, 1 - share]], dtype=torch.float64)
+    torch.testing.assert_close(merged, expected, atol=1e-8, rtol=0)
+
+
+def test_the_threads_and_blocks_do_not_matter(states: list[State]) -> None:
+    models = [{n: t.float() for n, t in s.items()} for s in states]
+    links = [LayerSoftmax(interpolate="slerp", normalise="relative")]
+    whole = merge_state_dicts(models[1:3], links, models[0])
+    cut = merge_state_dicts(models[1:3], links, models[0], block=50, workers=3)
+    assert all(torch.equal(whole[n], cut[n]) for n in whole)
+
+
+def test_a_temperature_is_above_zero() -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        LayerSoftmax(temperature=0)
+
+
+RECIPE = """
+steps:
+  norms:
+    measure_statistics:
+      base: {base}
+      models: {{ir: {ir_1}, sts: {sts_1}}}
+  fused:
+    merge:
+      base: {base}
+      models:
+        - {{model: {ir_1}, group: ir}}
+        - {{model: {ir_2}, group: ir}}
+        - {{model: {sts_1}, group: sts}}
+        - {{model: {sts_2}, group: sts}}
+      strategy:
+        - group: linear
+        - layer_softmax: {{deltas: $norms, normalise: none}}
+"""
+
+
+def test_a_recipe_measures_specialists_and_fuses(
+    states: list[State], family: list[Path], tmp_path: Path
+) -> None:
+    plugins = load_plugins()
+    text = RECIPE.format(**{f.name: f for f in family})
+    recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+    check_recipe(recipe, plugins).raise_errors()
+    results = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)
+    statistics = read_statistics(results["norms"])
+    expected = norms_of([states[1], states[3]], states[0])
+    for layer, (ir, sts) in expected.items():
+        told = statistics.of(layer, "")
+        assert (float(told["ir"]), float(told["sts"])) == pytest.approx((ir, sts), rel=1e-6)
+    assert set(statistics.models) == {"ir", "sts"}
+    assert statistics.base
+    shares = {layer: softmax(n) for layer, n in expected.items()}
+    close(load_file(results["fused"] / "model.safetensors"), weighted(soups(states), shares))
+    artifact = json.loads((results["fused"] / "artifact.json").read_text())
+    said = artifact["details"]["strategy"][-1]["layer_softmax"]
+    assert said == {"deltas": "$norms", "normalise": "none"}
+
+
+def test_measuring_refuses_models_that_differ(family: list[Path], tmp_path: Path) -> None:
+    wide = tiny.checkpoint(tmp_path / "wide", "bert", num_hidden_layers=2, intermediate_size=96)
+    deep = tiny.checkpoint(tmp_path / "deep", "bert", num_hidden_layers=3)
+    plugins = load_plugins()
+    for other, words in ((wide, "has shape"), (deep, "lacks it")):
+        text = f"""
+steps:
+  norms:
+    measure_statistics: {{base: {family[0]}, models: {{ir: {other}}}}}
+"""
+        recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+        with pytest.raises(CheckpointError, match=words):
+            run_recipe(recipe, tmp_path / f"out_{other.name}", plugins, quiet=True)
