@@ -49,7 +49,8 @@ def merge_state_dicts(
     """Merge tensors that are in memory, by the same stages and the same runner.
 
     `settings` may be dtype ("float32", or "float64"), seed, block and granule (elements), workers,
-    device, groups (one label a model) and options (one mapping a model). Tensors that hold no floating-point numbers must be equal.
+    device, groups (one label a model) and options (one mapping a model). Tensors that hold no
+    floating-point numbers must be equal.
 
     Raises:
         CheckpointError: when names or shapes differ, or a tensor holds NaN.
