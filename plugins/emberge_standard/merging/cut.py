@@ -49,13 +49,16 @@ class Cut:
     last: float | None = None
 
     @classmethod
-    def begin(cls, values: np.ndarray, keep: int, total: int) -> Cut:
-        """From sampled patterns: the whole answer if all were sampled, else a bracket around it."""
+    def begin(cls, values: np.ndarray, keep: int, total: int, *, collect: bool = True) -> Cut:
+        """From sampled patterns: the whole answer if all were sampled in order, else a bracket around it.
+
+        `collect: false` says that too many values may lie in the bracket to hold them.
+        """
         start = cls(keep, total, last=math.inf if keep in (0, total) else None)
         if start.last is not None:
             return start
         size = len(values)
-        if size == total:
+        if size == total and collect:
             limit = int(np.partition(values, size - keep)[size - keep])
             ties = np.flatnonzero(values == limit)
             quota = keep - int(np.count_nonzero(values > limit))
@@ -71,6 +74,7 @@ class Cut:
             low=int(rising[-1 - below]) if below < size else 0,
             high=int(rising[-1 - above]) if above >= 0 else int(np.iinfo(values.dtype).max),
             guess=int(rising[-1 - min(rank, size - 1)]),
+            collect=collect,
         )
 
     @property

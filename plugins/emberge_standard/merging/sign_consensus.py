@@ -26,6 +26,8 @@ class SignConsensus(MergeStrategy):
     """Factor on the merged change."""
     elect: Literal["weighted", "unweighted"] = "weighted"
     """Whether weights count in the election too, or only in the average."""
+    consensus_mean: Literal["weighted", "count"] = "weighted"
+    """Whether those that agree are averaged by weight, as in mergekit, or plainly, as in the paper."""
 
     @property
     def base_policy(self) -> BasePolicy:
@@ -43,6 +45,8 @@ class SignConsensus(MergeStrategy):
         # Twice the indicator of a non-negative sum, less one: the elected sign, +1 for zero.
         votes = weights if self.elect == "weighted" else [1.0] * len(weights)
         elected = block.combine(votes, deltas).ge_(0).mul_(2).sub_(1)
+        if self.consensus_mean == "count":
+            weights = [float((weight > 0) - (weight < 0)) for weight in weights]
         total, divisor = elected.new_zeros(elected.shape), elected.new_zeros(elected.shape)
         for weight, delta in zip(weights, deltas, strict=True):
             agreeing = (delta * elected).mul_(weight).clamp_(min=0)

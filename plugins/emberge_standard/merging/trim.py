@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from emberge import BasePolicy, Block, PerModel, Stats, WeightRole
+from emberge import BasePolicy, Block, PerModel, Scope, Stats, WeightRole
 
 from emberge_standard.merging.largest import Ranking
 
@@ -24,6 +24,21 @@ class Trim(Ranking):
 
     density: PerModel = PerModel(0.5, within=(0, 1))
     """Share of each model's changes that stay."""
+    trim_scope: Literal["tensor", "layer", "model"] = "tensor"
+    """Among what changes are the largest: mergekit trims by tensor, the paper's code the whole model.
+
+    The wider two take one density for all tensors.
+    """
+
+    def __post_init__(self) -> None:
+        if self.trim_scope != "tensor" and not isinstance(self.density.plain(), float):
+            raise ValueError(
+                f"trim_scope '{self.trim_scope}' ranks tensors together and takes one density for all"
+            )
+
+    @property
+    def scope(self) -> Scope:
+        return self.trim_scope
 
     @property
     def base_policy(self) -> BasePolicy:
@@ -44,7 +59,7 @@ class Trim(Ranking):
         kept = deltas.new_empty(deltas.shape).reshape(len(block.models), -1)
         flat = deltas.reshape(kept.shape)
         for cut, source, into in zip(stats[-1]["cuts"], flat, kept, strict=True):
-            cut.keep(source, into, block.start)
+            cut.keep(source, into, block.start + stats[-1]["offset"])
         return block.with_deltas(kept.reshape(deltas.shape))
 
 

@@ -148,6 +148,17 @@ def test_the_worked_changes(case: str, rows: int) -> None:
     close(found, expected)
 
 
+def test_those_that_agree_may_be_averaged_plainly() -> None:
+    """The TIES paper's mean; by hand from T-E12, whose elections it shares."""
+    found = merge_one(chain("ties", consensus_mean="count"), models(), BASE, weights=WEIGHTS)
+    close(found, [[1.3, 2.225, 3.2], [3.6, 4.575, 6.4]])
+    equal = {"weights": (1.0, 1.0, 1.0)}
+    close(
+        merge_one(chain("ties", density=0.5, consensus_mean="count"), models(), BASE, **equal),
+        merge_one(chain("ties", density=0.5), models(), BASE, **equal),
+    )
+
+
 def test_energy_weights_are_shares_of_mean_squares() -> None:  # T-E18
     (block,) = blocks_of("w", models(), ORIGIN)
     stage = EnergyWeights()

@@ -118,3 +118,48 @@ def test_every_model_has_its_own_density() -> None:
     own = [{}, {"trim": {"density": PerModel(0.1)}}]
     found = merge_state_dicts(models, links, {"w": torch.zeros_like(delta)}, options=own)["w"]
     assert int((found != 0).sum()) == 160
+
+
+PARTS = {
+    "embeddings.weight": (300, 40),
+    "layers.0.weight": (50, 41),
+    "layers.0.bias": (41,),
+    "layers.1.weight": (50, 41),
+    "scale": (),
+}
+SCOPES = {
+    "model": [list(PARTS)],
+    "layer": [
+        ["embeddings.weight"],
+        ["layers.0.weight", "layers.0.bias"],
+        ["layers.1.weight"],
+        ["scale"],
+    ],
+}
+
+
+@pytest.mark.parametrize("density", [0.0, 0.001, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("kind", ["normal", "rounded", "sparse"])
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_wider_scope_ranks_tensors_laid_end_to_end(scope: str, kind: str, density: float) -> None:
+    changes = {
+        name: make(kind, shape, seed) * (1 + seed)
+        for seed, (name, shape) in enumerate(PARTS.items())
+    }
+    expected: dict[str, Tensor] = {}
+    for names in SCOPES[scope]:
+        whole = sorted_out(torch.cat([changes[n].reshape(-1) for n in names]), density)
+        parts = whole.split([changes[n].numel() for n in names])
+        expected |= {n: p.reshape(PARTS[n]) for n, p in zip(names, parts, strict=True)}
+    others = {n: torch.ones(s) for n, s in PARTS.items()}
+    base = {n: torch.zeros(s) for n, s in PARTS.items()}
+    links = [Trim(density=PerModel(density), trim_scope=scope), Second()]  # type: ignore[arg-type]
+    for how in ({}, {"granule": 41, "block": 82, "workers": 3}):
+        found = merge_state_dicts([others, changes], links, base, **how)
+        for name, tensor in expected.items():
+            assert torch.equal(found[name], tensor), name
+
+
+def test_tensors_ranked_together_have_one_density() -> None:
+    with pytest.raises(ValueError, match="one density for all"):
+        Trim(density=PerModel([0.2, 0.8]), trim_scope="model")
