@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _NUMBERED = re.compile(r"\.\d+$")
 _NOWHERE = 1e-12  # a norm up to this has no direction
-_STRAIGHT = 1e-6  # an angle below this, or as near to a half turn, is walked in a straight line
+_STRAIGHT = 1e-6  # an angle below this is walked in a straight line
+_OPPOSITE = 1e-3  # as near to a half turn a great circle is any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,8 @@ class LayerSoftmax(MergeStrategy):
         return start == 0 or not told or self.interpolate == "slerp"
 
     def measure(self, block: Block, stats: Stats) -> Measures:
+        import torch
+
         from_file = self.deltas is not None
         moved = self._told(block) if from_file else _squares(block.deltas)
         found: dict[str, Any] = {"told" if from_file else "moved": {block.layer: moved}}
@@ -79,9 +82,9 @@ class LayerSoftmax(MergeStrategy):
             assert block.base is not None
             found["base"] = {block.layer: _squares(block.base[None])}
         if self.interpolate == "slerp":
-            differences = block.tensors - block.tensors[:1]
-            differences[0] = block.tensors[0]
-            found["gram"] = {block.name: block.gram(differences)}
+            first, second = block.tensors
+            trio = torch.stack([first, second, second - first])
+            found["gram"] = {block.name: block.gram(trio)}
         return found
 
     def join(self, measures: Sequence[Measures]) -> Measures:
@@ -147,14 +150,14 @@ def _squares(vectors: Tensor) -> Tensor:
 
 
 def _slerp(gram: Tensor, t: float) -> list[float]:
-    """What to multiply a and b by to walk the share t of the great circle, given products of (a, b - a)."""
-    aa, ad, dd = (float(gram[place]) for place in ((0, 0), (0, 1), (1, 1)))
-    length = math.sqrt(max(aa, 0.0))
-    if length <= _NOWHERE or math.sqrt(max(aa + 2 * ad + dd, 0.0)) <= _NOWHERE:
+    """What to multiply a and b by to walk the share t of the way, given products of a, b and b - a."""
+    (aa, ab, ad), (_, bb, _), (_, _, dd) = gram.tolist()
+    if min(aa, bb) <= _NOWHERE**2:
         return [1 - t, t]
-    # b in the plane of both, a being the first axis: differences keep an angle that a cosine would lose.
-    along, across = length + ad / length, math.sqrt(max(dd - ad * ad / aa, 0.0))
-    angle = math.atan2(across, along)
-    if not _STRAIGHT <= angle <= math.pi - _STRAIGHT:
+    # b in the plane of both, a being the first axis. Differences keep a small angle that products would lose.
+    near = dd <= min(aa, bb) / 4
+    along, square = (aa + ad, dd - ad * ad / aa) if near else (ab, bb - ab * ab / aa)
+    angle = math.atan2(math.sqrt(max(square, 0.0)), along / math.sqrt(aa))
+    if not _STRAIGHT <= angle <= math.pi - _OPPOSITE:
         return [1 - t, t]
     return [math.sin((1 - t) * angle) / math.sin(angle), math.sin(t * angle) / math.sin(angle)]

@@ -1,8 +1,4 @@
-"""Angles and means of directions, from inner products alone.
-
-All inner products are of the first vector and of the others' differences to it: models that were tuned from
-one base are nearly parallel, and products of the vectors themselves would lose the angle between them.
-"""
+"""Angles and means of directions, from inner products alone."""
 
 from __future__ import annotations
 
@@ -11,118 +7,124 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Directions", "slerp_coefficients"]
+__all__ = ["Span", "mean_direction", "slerp_coefficients"]
 
 NO_DIRECTION = 1e-12  # a norm up to this points nowhere
 SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
+# As near to opposite directions a great circle is any: its coefficients grow without bound.
+OPPOSITE = 1e-3
 # A mean of directions shorter than this has none: lengths are roots, so rounding alone may make 1e-8 of 0.
 ANTIPODAL = 1e-7
 
 
-def slerp_coefficients(gram: Tensor, t: float, linear_threshold: float | None = None) -> Tensor:
-    """What to multiply a and b by to walk the share t of the great circle from one to the other.
-
-    `gram` is float64 [..., 2, 2], of a and b - a; the coefficients are [..., 2]. Where a vector has no
-    direction, or both have the same or opposite ones, or their cosine is beyond `linear_threshold`, they
-    are (1 - t, t).
-    """
-    aa, ad, dd = gram[..., 0, 0], gram[..., 0, 1], gram[..., 1, 1]
-    norm_a, norm_b = aa.sqrt(), (aa + 2 * ad + dd).clamp(min=0).sqrt()
-    directed = (norm_a > NO_DIRECTION) & (norm_b > NO_DIRECTION)
-    norm_a = norm_a.where(directed, norm_a.new_tensor(1.0))
-    norm_b = norm_b.where(directed, norm_b.new_tensor(1.0))
-    # u - v and u + v in terms of a and d; 1/|a| - 1/|b| from the difference of squares, which cancels least.
-    minus = (2 * ad + dd) / ((norm_a + norm_b) * norm_a * norm_b)
-    plus = 1 / norm_a + 1 / norm_b
-    apart = (minus**2 * aa - 2 * minus * ad / norm_b + dd / norm_b**2).clamp(min=0).sqrt()
-    together = (plus**2 * aa + 2 * plus * ad / norm_b + dd / norm_b**2).clamp(min=0).sqrt()
-    theta = 2 * torch.atan2(apart, together)
-    curved = directed & (theta >= SAME_DIRECTION) & (together > SAME_DIRECTION)
-    if linear_threshold is not None:
-        curved = curved & ((1 - apart**2 / 2).abs() <= linear_threshold)
-    sine = theta.sin().where(curved, theta.new_tensor(1.0))
-    first = (((1 - t) * theta).sin() / sine).where(curved, theta.new_tensor(1.0 - t))
-    second = ((t * theta).sin() / sine).where(curved, theta.new_tensor(t))
-    return torch.stack([first, second], -1)
-
-
 @dataclass(frozen=True)
-class Directions:
+class Span:
     """Vectors known by Gram matrices [..., n, n] alone; anything in their span is coefficients [..., n].
 
-    The Gram matrices are of the first vector and of the others' differences to it.
+    `basis` spans the same: where `turned` it is the first vector and the others' differences to it, whose
+    products keep the small angles of models that were tuned from one base; elsewhere it is the vectors,
+    whose products keep what is short beside what is long. `norms` are the vectors' lengths [..., n].
     """
 
-    gram: Tensor
-    weights: Tensor
-
-    def mean(self, *, steps: int, tolerance: float = 0.0) -> tuple[Tensor, str]:
-        """Coefficients of the mean direction at the mean length, float64 [..., n], and a warning or "".
-
-        Starts from the normalised weighted mean of directions and takes up to `steps` steps of the
-        Karcher iteration, M ← exp_M(Σ αᵢ log_M(uᵢ)), until a step is shorter than `tolerance`.
-        Vectors without a direction count for the length only; without a mean direction the
-        coefficients are those of the weighted mean.
-        """
-        span = _Span(self.gram.cpu().numpy())
-        weights = self.weights.cpu().numpy()
-        shares = weights / weights.sum()
-        norms = span.norms(np.eye(len(shares)))
-        pointed = norms > NO_DIRECTION
-        inverse = np.where(pointed, 1 / np.where(pointed, norms, 1.0), 1.0)
-        directed = shares * pointed
-        total = directed.sum(-1, keepdims=True)
-        aimless = np.abs(total) <= NO_DIRECTION
-        directed = directed / np.where(aimless, 1.0, total)
-        mean, length = span.normalised(directed * inverse)
-        cancelled = ~aimless & (length <= ANTIPODAL)
-        mean = _iterated(span, mean, inverse, directed, steps, tolerance)
-        found = np.where(aimless | cancelled, shares, (norms @ shares)[..., None] * mean)
-        warning = "directions cancel out; the weighted mean was taken" if cancelled.any() else ""
-        return self.gram.new_tensor(found), warning
-
-
-@dataclass(frozen=True)
-class _Span:
-    """Lengths of combinations, from the Gram matrices of a first vector and the differences to it."""
-
     gram: np.ndarray
+    turned: np.ndarray
+    norms: np.ndarray
 
-    def norms(self, coefficients: np.ndarray) -> np.ndarray:
+    @classmethod
+    def of(cls, products: Tensor, differences: Tensor) -> Span:
+        """From the products of the vectors, and those of the first one and the differences to it."""
+        plain, other = products.cpu().numpy(), differences.cpu().numpy()
+        squares = plain.diagonal(axis1=-2, axis2=-1)
+        apart = other.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
+        turned = apart <= squares.min(-1) / 4
+        span = cls(np.where(turned[..., None, None], other, plain), turned, np.sqrt(squares))
+        # Lengths that agree with the products to the last bit, as their differences count.
+        norms = np.where(squares > NO_DIRECTION**2, span.lengths(np.eye(squares.shape[-1])), 0.0)
+        return cls(span.gram, turned, norms)
+
+    @property
+    def units(self) -> np.ndarray:
+        """The vectors' directions [..., n, n], a row each; a vector without one stands as it is."""
+        pointed = self.norms > NO_DIRECTION
+        inverse = np.where(pointed, 1 / np.where(pointed, self.norms, 1.0), 1.0)
+        return np.asarray(inverse[..., None] * np.eye(inverse.shape[-1]))
+
+    def lengths(self, coefficients: np.ndarray) -> np.ndarray:
         """Lengths [..., m] of combinations [..., m, n]."""
-        turned = coefficients.copy()
-        turned[..., 0] = coefficients.sum(-1)
-        squares = np.einsum("...mi,...ij,...mj->...m", turned, self.gram, turned)
+        first = np.where(self.turned[..., None], coefficients.sum(-1), coefficients[..., 0])
+        rest = np.broadcast_to(coefficients[..., 1:], (*first.shape, coefficients.shape[-1] - 1))
+        own = np.concatenate([first[..., None], rest], -1)
+        squares = np.einsum("...mi,...ij,...mj->...m", own, self.gram, own)
         return np.asarray(np.sqrt(squares.clip(min=0.0)))
 
-    def norm(self, coefficients: np.ndarray) -> np.ndarray:
+    def length(self, coefficients: np.ndarray) -> np.ndarray:
         """Lengths [..., 1] of combinations [..., n]."""
-        return self.norms(coefficients[..., None, :])
+        return self.lengths(coefficients[..., None, :])
 
     def normalised(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Combinations of length 1, and the lengths [..., 1] they had; those of none stay."""
-        length = self.norm(coefficients)
+        length = self.length(coefficients)
         return coefficients / np.where(length > 0, length, 1.0), length
 
 
+def slerp_coefficients(span: Span, t: float, linear_threshold: float | None = None) -> np.ndarray:
+    """What to multiply a and b by to walk the share t of the great circle from one to the other, [..., 2].
+
+    Where a vector has no direction, or both have the same or opposite ones, or their cosine is beyond
+    `linear_threshold`, the coefficients are (1 - t, t).
+    """
+    units = span.units
+    apart = span.lengths(units[..., :1, :] - units[..., 1:, :])
+    together = span.lengths(units[..., :1, :] + units[..., 1:, :])
+    theta = 2 * np.arctan2(apart, together)
+    curved = (span.norms > NO_DIRECTION).all(-1, keepdims=True)
+    curved = curved & (theta >= SAME_DIRECTION) & (together > OPPOSITE)
+    if linear_threshold is not None:
+        curved = curved & (np.abs(1 - apart**2 / 2) <= linear_threshold)
+    share = np.array([1 - t, t])
+    return np.where(curved, np.sin(share * theta) / np.where(curved, np.sin(theta), 1.0), share)
+
+
+def mean_direction(
+    span: Span, weights: np.ndarray, *, steps: int, tolerance: float = 0.0
+) -> tuple[np.ndarray, str]:
+    """Coefficients [..., n] of the mean direction at the mean length, and a warning or "".
+
+    Starts from the normalised weighted mean of directions and takes up to `steps` steps of the Karcher
+    iteration, M ← exp_M(Σ αᵢ log_M(uᵢ)), until a step is shorter than `tolerance`. Vectors without a
+    direction count for the length only; without a mean direction the coefficients are those of the
+    weighted mean.
+    """
+    shares = weights / weights.sum()
+    units = span.units
+    directed = shares * (span.norms > NO_DIRECTION)
+    total = directed.sum(-1, keepdims=True)
+    aimless = np.abs(total) <= NO_DIRECTION
+    directed = directed / np.where(aimless, 1.0, total)
+    mean, length = span.normalised((directed[..., None] * units).sum(-2))
+    cancelled = ~aimless & (length <= ANTIPODAL)
+    mean = _iterated(span, mean, units, directed, (steps, tolerance))
+    found = np.where(aimless | cancelled, shares, (span.norms @ shares)[..., None] * mean)
+    warning = "directions cancel out; the weighted mean was taken" if cancelled.any() else ""
+    return found, warning
+
+
 def _iterated(
-    span: _Span,
+    span: Span,
     mean: np.ndarray,
-    inverse: np.ndarray,
+    units: np.ndarray,
     directed: np.ndarray,
-    steps: int,
-    tolerance: float,
+    until: tuple[int, float],
 ) -> np.ndarray:
     """The mean after steps of the Karcher iteration, each vector of a batch stopping by itself."""
-    units = inverse[..., None] * np.eye(inverse.shape[-1])
+    steps, tolerance = until
     for _ in range(steps):
         step = (directed[..., None] * _logs(span, mean[..., None, :], units)).sum(-2)
-        size = span.norm(step)
+        size = span.length(step)
         moving = size > tolerance
         if not moving.any():
             break
@@ -131,10 +133,10 @@ def _iterated(
     return mean
 
 
-def _logs(span: _Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
+def _logs(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
     """What leads from the mean to each unit vector along the sphere, [..., m, n]."""
-    apart = span.norms(units - mean)[..., None]
-    theta = 2 * np.arctan2(apart, span.norms(units + mean)[..., None])
+    apart = span.lengths(units - mean)[..., None]
+    theta = 2 * np.arctan2(apart, span.lengths(units + mean)[..., None])
     # Every way leads to the opposite point, so none is taken.
     opposite = math.pi - theta < SAME_DIRECTION
     logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _sinc(theta))

@@ -40,18 +40,18 @@ class GramStrategy(MergeStrategy):
         """What is combined, [models, *rows]; default: the models themselves."""
         return block.tensors
 
-    def measured(self, vectors: Tensor) -> Tensor:
-        """What the Gram matrix is of, given [models, …]; default: the first vector and differences to it.
+    @property
+    def near(self) -> bool:
+        """Whether the vectors may be nearly parallel, so that differences to the first are measured too."""
+        return True
 
-        Models that were tuned from one base are nearly parallel, and products of the vectors
-        themselves would lose the angle between them.
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        """Float64 coefficients [..., models] for Gram matrices [..., models, models], and a warning or "".
+
+        `grams["products"]` is of the vectors; `grams["differences"]`, if asked for, of the first one and
+        the others' differences to it: models that were tuned from one base are nearly parallel, and
+        products of the vectors alone would lose the angle between them.
         """
-        differences = vectors - vectors[:1]
-        differences[0] = vectors[0]
-        return differences
-
-    def coefficients(self, gram: Tensor, block: Block) -> tuple[Tensor, str]:
-        """Float64 coefficients [..., models] for Gram matrices [..., models, models], and a warning or ""."""
         raise NotImplementedError
 
     def finish(self, merged: Tensor, block: Block) -> Tensor:
@@ -61,11 +61,14 @@ class GramStrategy(MergeStrategy):
     def measure(self, block: Block, stats: Stats) -> Measures:
         vectors = self.vectors(block)
         if self._by_column(block):
-            return {"gram": _grams(self.measured(vectors.flatten(2).double()).transpose(1, 2))}
-        return {"gram": block.gram(self.measured(vectors))}
+            return self._grams(vectors.flatten(2).double(), 0)
+        found = {"products": block.gram(vectors)}
+        if self.near:
+            found["differences"] = block.gram(_differences(vectors))
+        return found
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        coefficients, warning = self.coefficients(stats[-1]["gram"], block)
+        coefficients, warning = self.coefficients(stats[-1], block)
         return {"coefficients": coefficients, "warning": warning}
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
@@ -83,21 +86,34 @@ class GramStrategy(MergeStrategy):
     def _rows(self, vectors: Tensor, block: Block) -> Tensor:
         count = vectors.shape[1] if len(block.shape) > 1 else 1
         rows = vectors.reshape(len(vectors), count, -1)
-        coefficients, _ = self.coefficients(_grams(self.measured(rows.double())), block)
+        coefficients, _ = self.coefficients(self._grams(rows.double(), 1), block)
         return _mixed(rows, coefficients[:, None]).reshape(vectors.shape[1:])
+
+    def _grams(self, vectors: Tensor, dim: int) -> dict[str, Tensor]:
+        found = {"products": _products(vectors, dim)}
+        if self.near:
+            found["differences"] = _products(_differences(vectors), dim)
+        return found
 
     def _by_column(self, block: Block) -> bool:
         return self.granularity == "column" and len(block.shape) > 1
 
 
-def _grams(vectors: Tensor) -> Tensor:
-    """Gram matrices [many, n, n] of float64 [n, many, length]."""
+def _differences(vectors: Tensor) -> Tensor:
+    """The first vector, and the others' differences to it."""
+    differences = vectors - vectors[:1]
+    differences[0] = vectors[0]
+    return differences
+
+
+def _products(vectors: Tensor, dim: int) -> Tensor:
+    """Gram matrices [many, n, n] of float64 [n, rows, columns], summed along rows (0) or columns (1)."""
     count = len(vectors)
-    grams = vectors.new_empty((vectors.shape[1], count, count))
+    grams = vectors.new_empty((vectors.shape[2 - dim], count, count))
     for i in range(count):
         for j in range(i + 1):
             # One sum a row, so that its bits are its own; a matrix product's depend on how many there are.
-            product = (vectors[i] * vectors[j]).sum(-1)
+            product = (vectors[i] * vectors[j]).sum(dim)
             grams[:, i, j] = grams[:, j, i] = product
     return grams
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block
+from emberge import BasePolicy, Block, Measures
 
 from emberge_standard.merging.gram import GramStrategy
 
@@ -31,7 +31,10 @@ class Karcher(GramStrategy):
     def base_policy(self) -> BasePolicy:
         return "forbidden"
 
-    def coefficients(self, gram: Tensor, block: Block) -> tuple[Tensor, str]:
-        from emberge_standard.merging.angles import Directions
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        from emberge_standard.merging.angles import Span, mean_direction
 
-        return Directions(gram, block.weights).mean(steps=self.max_iter, tolerance=self.tol)
+        span = Span.of(grams["products"], grams["differences"])
+        weights = block.weights.cpu().numpy()
+        found, warning = mean_direction(span, weights, steps=self.max_iter, tolerance=self.tol)
+        return grams["products"].new_tensor(found), warning

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, WeightRole
+from emberge import BasePolicy, Block, Measures, WeightRole
 
 from emberge_standard.merging.gram import GramStrategy
 
@@ -42,11 +42,12 @@ class ModelStock(GramStrategy):
     def vectors(self, block: Block) -> Tensor:
         return block.deltas
 
-    def measured(self, vectors: Tensor) -> Tensor:
-        return vectors  # changes are far from parallel
+    @property
+    def near(self) -> bool:
+        return False  # changes are far from parallel
 
-    def coefficients(self, gram: Tensor, block: Block) -> tuple[Tensor, str]:
-        count = len(block.models)
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        gram, count = grams["products"], len(block.models)
         return (self._ratio(gram) / count)[..., None].expand(*gram.shape[:-1]), ""
 
     def finish(self, merged: Tensor, block: Block) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import BasePolicy, Block
+from emberge import BasePolicy, Block, Measures
 
 from emberge_standard.merging.gram import GramStrategy
 
@@ -39,10 +39,13 @@ class MultiSlerp(GramStrategy):
     def vectors(self, block: Block) -> Tensor:
         return block.deltas if self.space == "deltas" else block.tensors
 
-    def coefficients(self, gram: Tensor, block: Block) -> tuple[Tensor, str]:
-        from emberge_standard.merging.angles import Directions
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        from emberge_standard.merging.angles import Span, mean_direction
 
-        return Directions(gram, block.weights).mean(steps=_STEPS[self.mode], tolerance=1e-10)
+        span = Span.of(grams["products"], grams["differences"])
+        weights = block.weights.cpu().numpy()
+        found, warning = mean_direction(span, weights, steps=_STEPS[self.mode], tolerance=1e-10)
+        return grams["products"].new_tensor(found), warning
 
     def finish(self, merged: Tensor, block: Block) -> Tensor:
         return merged if self.space == "weights" else block.add_delta(merged)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, WeightRole
+from emberge import Block, Measures, WeightRole
 
 from emberge_standard.merging.gram import GramStrategy
 
@@ -32,12 +32,13 @@ class Nuslerp(GramStrategy):
     def vectors(self, block: Block) -> Tensor:
         return block.tensors if block.base is None else block.deltas
 
-    def coefficients(self, gram: Tensor, block: Block) -> tuple[Tensor, str]:
-        from emberge_standard.merging.angles import slerp_coefficients
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        from emberge_standard.merging.angles import Span, slerp_coefficients
 
+        span = Span.of(grams["products"], grams["differences"])
         first, second = block.weights.tolist()
         t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
-        return slerp_coefficients(gram, t), ""
+        return grams["products"].new_tensor(slerp_coefficients(span, t)), ""
 
     def finish(self, merged: Tensor, block: Block) -> Tensor:
         return merged if block.base is None else block.add_delta(merged)

@@ -56,11 +56,13 @@ class RamPlus(Ram):
         from emberge_standard.merging.shapes import by_model
 
         kept, count = moved(block)
-        alone = by_model(kept * (count == 1).to(kept))
-        return {"all": by_model(kept).count_nonzero(1), "unique": alone.count_nonzero(1)}
+        places = kept.sign().abs_()
+        every = by_model(places).sum(1)
+        unique = by_model(places.mul_((count == 1).to(places))).sum(1)
+        return {"all": every.double(), "unique": unique.double()}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        unique = stats[-1]["unique"].double()
+        unique = stats[-1]["unique"]
         # No unshared place has a strength to be told; the least divisor is mergekit's.
         overlap = (stats[-1]["all"] - unique) / unique.clamp(min=_LEAST)
         return {"strength": 1 + self.r * overlap.clamp(0, self.alpha)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, PerTensor, WeightRole
+from emberge import BasePolicy, Block, Measures, PerTensor, WeightRole
 
 from emberge_standard.merging.gram import GramStrategy
 
@@ -38,7 +38,9 @@ class Slerp(GramStrategy):
     def weight_role(self) -> WeightRole:
         return "unused"
 
-    def coefficients(self, gram: Tensor, block: Block) -> tuple[Tensor, str]:
-        from emberge_standard.merging.angles import slerp_coefficients
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        from emberge_standard.merging.angles import Span, slerp_coefficients
 
-        return slerp_coefficients(gram, block.options.t, self.linear_threshold), ""
+        span = Span.of(grams["products"], grams["differences"])
+        found = slerp_coefficients(span, block.options.t, self.linear_threshold)
+        return grams["products"].new_tensor(found), ""

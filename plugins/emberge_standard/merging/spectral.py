@@ -19,7 +19,7 @@ class Spectral(MergeStrategy):
     """
 
     scale: PerTensor = PerTensor(1.0)
-    """Factor on the merged delta."""
+    """Factor on the merged change."""
 
     @property
     def base_policy(self) -> BasePolicy:
@@ -89,10 +89,16 @@ class Wudi(Spectral):
     def matrices(self, deltas: Tensor) -> Tensor:
         import torch
 
-        norms = deltas.square().sum((1, 2), keepdim=True).clamp(min=1e-300)
-        grams = deltas.mT @ deltas / norms
-        inverse: Tensor = torch.linalg.pinv(grams.sum(0), rtol=1e-10, hermitian=True)
-        return (deltas @ grams).sum(0) @ inverse
+        summed = deltas.new_zeros(deltas.shape[2], deltas.shape[2])
+        product = torch.zeros_like(deltas[0])
+        for delta in deltas:
+            norm = delta.square().sum()
+            if float(norm) > 0:
+                gram = delta.mT @ delta / norm
+                summed.add_(gram)
+                product.add_(delta @ gram)
+        inverse: Tensor = torch.linalg.pinv(summed, rtol=1e-10, hermitian=True)
+        return product @ inverse
 
 
 def _polar(matrix: Tensor) -> Tensor:

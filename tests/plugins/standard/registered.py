@@ -44,8 +44,8 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "nuslerp": (chain("nuslerp"), {"one_hot": True}),
     "nuslerp of deltas": (chain("nuslerp"), {"base": True, "one_hot": True}),
     "passthrough": (chain("passthrough"), {}),
-    "ram": (chain("ram"), {"scale": False}),  # epsilon is absolute
-    "ramplus_tl": (chain("ramplus_tl"), {"scale": False}),
+    "ram": (chain("ram", epsilon=1e-9), {"scale": False}),  # epsilon is absolute
+    "ramplus_tl": (chain("ramplus_tl", epsilon=1e-9), {"scale": False}),
     "sce": (chain("sce"), {}),
     "sce of the places that differ most": (chain("sce", select_topk=0.3), CHOOSES),
     "sce_unanimous": (chain("sce_unanimous"), {}),

@@ -262,15 +262,14 @@ def test_an_angle_below_float32_cosines_is_still_an_angle() -> None:  # T-00
     )
     assert angle.item() == pytest.approx(0.0014128, rel=0.01)
     from emberge.merging.assemble import empty_block
-    from emberge_standard.merging.angles import slerp_coefficients
+    from emberge_standard.merging.angles import Span, slerp_coefficients
 
     block = empty_block(
         "w", (1_000_000,), models=["a", "b"], weights=[1, 1], dtype="float32", based=False
     ).replace(tensors=torch.stack([first, turned]))
-    gram = block.gram(Slerp().measured(block.tensors))
-    norms = gram[0, 0].sqrt(), (gram[0, 0] + 2 * gram[0, 1] + gram[1, 1]).sqrt()
-    assert norms[0].item() == pytest.approx(exact[0].norm().item(), rel=1e-6)
-    first_share, _ = slerp_coefficients(gram, 0.5)
+    span = Span.of(*(Slerp().measure(block, [])[k] for k in ("products", "differences")))
+    assert span.norms[0] == pytest.approx(exact[0].norm().item(), rel=1e-6)
+    first_share, _ = slerp_coefficients(span, 0.5)
     # sin(θ/2) / sin θ = 1 / (2 cos(θ/2)): the angle read back from the coefficient.
     read = 2 * math.acos(1 / (2 * float(first_share)))
     assert read == pytest.approx(angle.item(), rel=1e-4)
