@@ -233,3 +233,13 @@ def test_rescaling_restores_the_sum_of_magnitudes() -> None:
     found = merge_one(links, [delta], ZERO)
     assert found.abs().sum().item() == pytest.approx(delta.abs().sum().item())
     assert int((found != 0).sum()) == 3
+
+
+def test_emrs_masks_and_rescalers_follow_from_the_unified_change() -> None:  # T-E30
+    deltas = torch.tensor(DELTAS[:2], dtype=torch.float64)
+    unified = merge_one(chain("emr"), deltas, ZERO)
+    masks = (deltas * unified.sign() > 0).double()
+    assert masks[0].tolist() == [[1, 0, 0], [0, 1, 1]]
+    assert masks[1].tolist() == torch.ones(2, 3).tolist()
+    rescalers = deltas.abs().sum((1, 2)) / (masks * unified).abs().sum((1, 2))
+    close(rescalers, [1.0666667, 0.7608696])
