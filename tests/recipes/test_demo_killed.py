@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,32 +30,47 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def reached(out: Path) -> int:
+    """How far a run has ever come: different numbers logged, and steps finished."""
+    log = out / "metrics.jsonl"
+    seen = set()
+    for line in log.read_text("utf-8").splitlines() if log.is_file() else ():
+        if line.endswith("}"):
+            entry = json.loads(line)
+            seen.add((entry["step"], entry["name"], entry["at"]))
+    return len(seen) + sum(path.is_symlink() for path in out.glob("*"))
+
+
+def kill_at(goals: Iterator[tuple[int, float]], out: Path, log: Path) -> list[str]:
+    """Kill the run whenever it has come to a goal, a random while later; return where that was."""
+    killed = []
+    with log.open("ab") as output:
+        for goal, delay in goals:
+            process = subprocess.Popen(
+                command(out), stdout=output, stderr=output, start_new_session=True
+            )
+            while reached(out) < goal and process.poll() is None:
+                time.sleep(0.02)
+            time.sleep(delay)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            work = [path.name for path in (out / ".work").glob("*")]
+            killed.append(f"{goal} + {delay:.2f} s in {', '.join(work) or 'no step'}")
+            print(killed[-1], flush=True)
+    return killed
+
+
 @pytest.mark.slow
 def test_twenty_kills_leave_the_same_merged_weights(tmp_path: Path) -> None:
-    log = (tmp_path / "log").open("wb")
-    start = time.monotonic()
-    subprocess.run(command(tmp_path / "undisturbed"), check=True, stdout=log, stderr=log)
-    seconds = time.monotonic() - start
-
-    seed = int(os.environ.get("EMBERGE_KILL_SEED", random.randrange(1 << 30)))
-    moments = random.Random(seed)
-    killed = []
-    out = tmp_path / "killed"
-    while len(killed) < MOMENTS:
-        process = subprocess.Popen(command(out), stdout=log, stderr=log, start_new_session=True)
-        # Early and late: a share of the whole, so that some runs get past the corpus, the trainings, the
-        # merge and the evaluation before they die.
-        wait = 1.0 + moments.random() * seconds * moments.choice([0.05, 0.15, 0.4])
-        try:
-            process.wait(wait)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            killed.append(round(wait, 1))
-            continue
-        # It came to its end: what stands must be right, and the next kill starts from nothing.
-        assert digest(out / MERGED) == digest(tmp_path / "undisturbed" / MERGED), (seed, killed)
-        out = tmp_path / f"killed-{len(killed)}"
-    subprocess.run(command(out), check=True, stdout=log, stderr=log)
-    print(f"seed {seed}, killed after {killed} seconds of an undisturbed {seconds:.0f}")
-    assert digest(out / MERGED) == digest(tmp_path / "undisturbed" / MERGED), (seed, killed)
+    log = tmp_path / "log"
+    with log.open("ab") as output:
+        undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+        subprocess.run(command(undisturbed), check=True, stdout=output, stderr=output)
+        seed = int(os.environ.get("EMBERGE_KILL_SEED", random.randrange(1 << 30)))
+        draw = random.Random(seed)
+        goals = sorted(draw.randrange(reached(undisturbed)) for _ in range(MOMENTS))
+        print(f"seed {seed}, of {reached(undisturbed)}:")
+        kill_at(((goal, 8 * draw.random() ** 3) for goal in goals), killed, log)
+        subprocess.run(command(killed), check=True, stdout=output, stderr=output)
+    assert digest(killed / MERGED) == digest(undisturbed / MERGED)
