@@ -88,7 +88,7 @@ def test_the_laws_hold_for_any_models(name: str) -> None:
     links, declared = CHAINS[name]
     based = declared.get("base", any(link.base_policy == "required" for link in links))
 
-    @settings(max_examples=15, deadline=None, database=None)
+    @settings(max_examples=10, deadline=None, database=None)
     @given(case=cases(links), rows=st.integers(1, 3))
     def hold(case: Case, rows: int) -> None:
         base, models = case.states()

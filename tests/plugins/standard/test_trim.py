@@ -138,7 +138,7 @@ SCOPES = {
 }
 
 
-@pytest.mark.parametrize("density", [0.0, 0.001, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("density", [0.0, 0.001, 0.3, 1.0])
 @pytest.mark.parametrize("kind", ["normal", "rounded", "sparse"])
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_wider_scope_ranks_tensors_laid_end_to_end(scope: str, kind: str, density: float) -> None:
@@ -154,7 +154,7 @@ def test_a_wider_scope_ranks_tensors_laid_end_to_end(scope: str, kind: str, dens
     others = {n: torch.ones(s) for n, s in PARTS.items()}
     base = {n: torch.zeros(s) for n, s in PARTS.items()}
     links = [Trim(density=PerModel(density), trim_scope=scope), Second()]  # type: ignore[arg-type]
-    for how in ({}, {"granule": 41, "block": 82, "workers": 3}):
+    for how in ({}, {"granule": 410, "block": 820, "workers": 3}):
         found = merge_state_dicts([others, changes], links, base, **how)
         for name, tensor in expected.items():
             assert torch.equal(found[name], tensor), name
