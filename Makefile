@@ -1,6 +1,6 @@
 # Each target sets up .venv by itself: all that a fresh machine needs is make and Python 3.11 or newer.
 #
-#   make demo     train, merge, evaluate and report a small model on CPU, about ten minutes
+#   make demo     train, merge, evaluate and report a small model on CPU, seven minutes on two cores
 #   make test     lint, types, tests and their coverage
 #   make lint     ruff and mypy
 #   make bench    comparisons with peers, printed
