@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import BasePolicy, Block, FileRef, Measures, MergeStrategy, Scope, Stats, WeightRole
+from emberge import Block, FileRef, Measures, MergeStrategy, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,21 +51,10 @@ class LayerSoftmax(MergeStrategy):
     def arity(self) -> range:
         return range(2, 3) if self.interpolate == "slerp" else super().arity
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
-
-    @property
-    def scope(self) -> Scope:
-        return "model"
-
-    @property
-    def passes(self) -> int:
-        return 1
+    base_policy = "required"
+    weight_role = "unused"
+    scope = "model"
+    passes = 1
 
     def wants(self, start: int, size: int, stats: Stats) -> bool:
         # Norms from a file need no weights: one look at each tensor tells which layers there are.

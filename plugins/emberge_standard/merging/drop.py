@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import BasePolicy, Block, MergeTransform, PerModel, Stats, WeightRole
+from emberge import Block, MergeTransform, PerModel, Stats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,13 +18,8 @@ class Drop(MergeTransform):
     density: PerModel = PerModel(1.0, within=(0, 1))
     """Probability that an element is kept."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    base_policy = "required"
+    weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:
         from emberge_standard.merging.shapes import spread

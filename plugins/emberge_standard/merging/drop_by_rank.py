@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, MergeTransform, PerModel, Stats, WeightRole
+from emberge import Block, MergeTransform, PerModel, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,13 +24,8 @@ class DropByRank(MergeTransform):
     epsilon: PerModel = PerModel(0.15, within=(0, 0.5))
     """How far the smallest and the largest element of a row lie from `density`."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    base_policy = "required"
+    weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:
         import torch

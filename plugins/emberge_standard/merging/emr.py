@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRole
+from emberge import Block, MergeStrategy, PerTensor, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,13 +22,8 @@ class Emr(MergeStrategy):
     scale: PerTensor = PerTensor(1.0)
     """Factor on the unified change."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "scale"
+    base_policy = "required"
+    weight_role = "scale"
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         import torch

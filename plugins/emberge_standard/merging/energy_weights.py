@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import BasePolicy, Block, Measures, MergeTransform, Stats, WeightRole
+from emberge import Block, Measures, MergeTransform, Stats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,17 +21,9 @@ class EnergyWeights(MergeTransform):
     mergekit has 1e-6, more than most fine-tuning changes: then every tensor's weights are equal.
     """
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
-
-    @property
-    def passes(self) -> int:
-        return 1
+    base_policy = "required"
+    weight_role = "unused"
+    passes = 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         from emberge_standard.merging.shapes import by_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, Measures
+from emberge import Block, Measures
 
 from emberge_standard.merging.gram import GramStrategy
 
@@ -27,9 +27,7 @@ class Karcher(GramStrategy):
     tol: float = 1e-10
     """Length of a step, an angle, at which the mean is found; mergekit has 1e-5."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "forbidden"
+    base_policy = "forbidden"
 
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
         from emberge_standard.merging.angles import Span, mean_direction

@@ -32,11 +32,7 @@ class Ranking(MergeTransform):
     `stats[-1]["offset"]` is where this one begins.
     """
 
-    @property
-    def passes(self) -> int:
-        # Sample and one count as a rule; up to four counts for a float64 tensor whose sample misled, and
-        # two more passes where equal values straddle the limit. A pass that nobody wants reads nothing.
-        return 9
+    passes = 9
 
     def ranked(self, block: Block) -> Tensor:
         """The values to rank, of which only the magnitude counts, [rankings, *rows]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, MergeStrategy, Stats, WeightRole
+from emberge import Block, MergeStrategy, Stats, WeightRole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,9 +20,7 @@ class Linear(MergeStrategy):
 
     normalize: bool = True
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "forbidden"
+    base_policy = "forbidden"
 
     @property
     def weight_role(self) -> WeightRole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, Measures, WeightRole
+from emberge import Block, Measures
 
 from emberge_standard.merging.gram import GramStrategy
 
@@ -27,17 +27,9 @@ class ModelStock(GramStrategy):
     clamp: bool = True
     """Keep t within 0 and 1: where models disagree (c < 0) the formula walks away from them."""
 
-    @property
-    def arity(self) -> range:
-        return range(2, 1_000_000)
-
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    arity = range(2, 1_000_000)
+    base_policy = "required"
+    weight_role = "unused"
 
     def vectors(self, block: Block) -> Tensor:
         return block.deltas

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRole
+from emberge import Block, MergeStrategy, PerTensor, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,17 +23,9 @@ class NearSwap(MergeStrategy):
     t: PerTensor
     """Distance up to which an element is taken over wholly; absolute, in the weights' own units."""
 
-    @property
-    def arity(self) -> range:
-        return range(1, 2)
-
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    arity = range(1, 2)
+    base_policy = "required"
+    weight_role = "unused"
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         delta = block.deltas[0]

@@ -21,9 +21,7 @@ class Nuslerp(GramStrategy):
     adds them to the base.
     """
 
-    @property
-    def arity(self) -> range:
-        return range(2, 3)
+    arity = range(2, 3)
 
     @property
     def weight_role(self) -> WeightRole:

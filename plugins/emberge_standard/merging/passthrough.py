@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRole
+from emberge import Block, MergeStrategy, PerTensor, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,17 +17,9 @@ class Passthrough(MergeStrategy):
 
     scale: PerTensor = PerTensor(1.0)
 
-    @property
-    def arity(self) -> range:
-        return range(1, 2)
-
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "forbidden"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    arity = range(1, 2)
+    base_policy = "forbidden"
+    weight_role = "unused"
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         return block.combine([block.options.scale])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, Measures, MergeStrategy, PerTensor, Stats, WeightRole
+from emberge import Block, Measures, MergeStrategy, PerTensor, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,13 +23,8 @@ class Ram(MergeStrategy):
     epsilon: PerTensor = PerTensor(1e-5)
     """Magnitude above which an element counts as moved; absolute."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    base_policy = "required"
+    weight_role = "unused"
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         kept, count = moved(block)
@@ -48,9 +43,7 @@ class RamPlus(Ram):
     alpha: float = 0.2
     """Largest overlap that counts."""
 
-    @property
-    def passes(self) -> int:
-        return 1
+    passes = 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         from emberge_standard.merging.shapes import by_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import BasePolicy, Block, Measures, MergeTransform, Stats, WeightRole
+from emberge import Block, Measures, MergeTransform, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,13 +25,8 @@ class Rescale(MergeTransform):
     rescale_mode: Literal["l1", "inverse_density", "none"] = "l1"
     """What is restored."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    base_policy = "required"
+    weight_role = "unused"
 
     @property
     def passes(self) -> int:

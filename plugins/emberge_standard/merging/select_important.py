@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, Measures, Stats, WeightRole
+from emberge import Block, Measures, Stats
 
 from emberge_standard.merging.largest import Ranking
 
@@ -33,13 +33,8 @@ class SelectImportant(Ranking):
     precise: bool = True
     """Sum the divergences in float64: in float32, as mergekit does, those of small changes are rounding."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    base_policy = "required"
+    weight_role = "unused"
 
     @property
     def limits(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, PerTensor, Stats, WeightRole
+from emberge import Block, PerTensor, Stats
 
 from emberge_standard.merging.largest import Ranking
 
@@ -25,17 +25,9 @@ class SelectVariance(Ranking):
     select_topk: PerTensor = PerTensor(1.0, within=(0, 1))
     """Share of the places that stay."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
-
-    @property
-    def counts_nonzero(self) -> bool:
-        return True
+    base_policy = "required"
+    weight_role = "unused"
+    counts_nonzero = True
 
     def ranked(self, block: Block) -> Tensor:
         import torch

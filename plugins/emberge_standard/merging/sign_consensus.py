@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRole
+from emberge import Block, MergeStrategy, PerTensor, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,14 +29,8 @@ class SignConsensus(MergeStrategy):
     consensus_mean: Literal["weighted", "count"] = "weighted"
     """Whether those that agree are averaged by weight, as in mergekit, or plainly, as in the paper."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        # The sum of those that agree divides, never the sum of all.
-        return "scale"
+    base_policy = "required"
+    weight_role = "scale"  # the sum of those that agree divides, never the sum of all
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         assert block.base is not None

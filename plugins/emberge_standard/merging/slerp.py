@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, Measures, PerTensor, WeightRole
+from emberge import Block, Measures, PerTensor
 
 from emberge_standard.merging.gram import GramStrategy
 
@@ -26,17 +26,9 @@ class Slerp(GramStrategy):
     linear_threshold: float | None = None
     """Cosine above which the way is straight; mergekit has 0.9995, and none is set here."""
 
-    @property
-    def arity(self) -> range:
-        return range(2, 3)
-
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "forbidden"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    arity = range(2, 3)
+    base_policy = "forbidden"
+    weight_role = "unused"
 
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
         from emberge_standard.merging.angles import Span, slerp_coefficients

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, MergeStrategy, PerTensor, Stats, WeightRole
+from emberge import Block, MergeStrategy, PerTensor, Stats, WeightRole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,9 +24,7 @@ class TaskArithmetic(MergeStrategy):
     normalize: bool = False
     """Divide by the sum of the weights."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
+    base_policy = "required"
 
     @property
     def weight_role(self) -> WeightRole:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import BasePolicy, Block, PerModel, Scope, Stats, WeightRole
+from emberge import Block, PerModel, Scope, Stats
 
 from emberge_standard.merging.largest import Ranking
 
@@ -40,13 +40,8 @@ class Trim(Ranking):
     def scope(self) -> Scope:
         return self.trim_scope
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    base_policy = "required"
+    weight_role = "unused"
 
     def ranked(self, block: Block) -> Tensor:
         return block.deltas

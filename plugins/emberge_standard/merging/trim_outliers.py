@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import BasePolicy, Block, PerModel, Stats, WeightRole
+from emberge import Block, PerModel, Stats
 
 from emberge_standard.merging.largest import Ranking
 
@@ -28,13 +28,8 @@ class TrimOutliers(Ranking):
     gamma: PerModel = PerModel(0.01, within=(0, 1))
     """Share of each model's changes that are too large to stay."""
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    base_policy = "required"
+    weight_role = "unused"
 
     @property
     def limits(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import BasePolicy, Block, MergeTransform, Stats, WeightRole
+from emberge import Block, MergeTransform, Stats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,13 +14,8 @@ class Unanimous(MergeTransform):
     The sign rule that BOOM's text prints for SCE (arXiv:2602.05787, eqs. 7 and 8).
     """
 
-    @property
-    def base_policy(self) -> BasePolicy:
-        return "required"
-
-    @property
-    def weight_role(self) -> WeightRole:
-        return "unused"
+    base_policy = "required"
+    weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:
         deltas = block.deltas
