@@ -78,7 +78,7 @@ def test_names_that_end_alike_are_not_confused(tmp_path: Path) -> None:
     assert set(names.specs) == {
         "embed_tokens.weight",
         "norm.weight",
-        "model.visual.merger.norm.weight",
+        "visual.merger.norm.weight",
     }
 
 

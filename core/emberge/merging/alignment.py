@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from emberge.errors import CheckpointError
+from emberge.merging.aliases import EMBEDDINGS, HEAD, TIED, outer_prefix, prefix_of, usual_name
 from emberge.merging.checkpoint import Checkpoint
 from emberge.merging.headers import TensorSpec
+from emberge.merging.heads import POOLER, head_of, heads_in, task_of
 
 __all__ = [
     "HEAD",
@@ -18,17 +21,17 @@ __all__ = [
     "is_buffer",
     "is_vocabulary",
     "layer_of",
+    "parts_as_in",
     "prefix_of",
 ]
 
-HEAD = "lm_head.weight"
-_EMBEDDINGS = (
-    "embed_tokens.weight",
-    "embeddings.word_embeddings.weight",
-    "embeddings.tok_embeddings.weight",
+_EMBEDDED = frozenset({*EMBEDDINGS, "shared.weight"})
+_BUFFERS = (
+    *("position_ids", "token_type_ids", "inv_freq", "cos_cached", "sin_cached", "masked_bias"),
+    *("num_batches_tracked", "stats_last_nonzero"),  # counters of a training
 )
-_BUFFERS = ("position_ids", "token_type_ids", "inv_freq")
-_LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks)\.(\d+)\.")
+_VOCABULARY_BIAS = ("cls.predictions.bias", "lm_head.bias", "decoder.bias", "vocab_projector.bias")
+_LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
 # What may stand before the layers of a text trunk; any other word (`visual`) is a namespace of its own.
 _TRUNK = frozenset({"", "encoder", "decoder", "transformer", "model"})
 _FINAL = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
@@ -36,49 +39,93 @@ _FINAL = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
 
 @dataclass(frozen=True)
 class Names:
-    """One model's tensors under canonical names, and the prefix that was taken off."""
+    """One model's tensors under canonical names, and the prefix that was taken off.
+
+    `outer` is the part of the prefix that a wrapper of training put there and no class would load; `heads`
+    names the tensors of its task's head, and `task` the task (`ForMaskedLM`, "" for a plain model, None if
+    nothing tells); `tied` says whether its language head is its input embedding, None if its config does
+    not.
+    """
 
     prefix: str
     specs: Mapping[str, TensorSpec]
+    outer: str = ""
+    heads: frozenset[str] = frozenset()
+    task: str | None = None
+    tied: bool | None = None
 
     def embedding(self) -> TensorSpec | None:
         """The input embedding, which is also the language head where both are tied."""
-        for name in _EMBEDDINGS:
-            if name in self.specs:
-                return self.specs[name]
-        return None
+        return next((self.specs[name] for name in self.specs if name in _EMBEDDED), None)
 
+    def original(self, name: str) -> TensorSpec | None:
+        """What a tensor is a copy of, by its name and shape, where a model is tied."""
+        target = TIED.get(name)
+        if target is None:
+            return None
+        found = self.specs.get(target) if target else self.embedding()
+        own = self.specs.get(name)
+        return found if found and (own is None or own.shape == found.shape) else None
 
-def prefix_of(names: Iterable[str]) -> str:
-    """What stands before the text backbone's names: what precedes the one input embedding, else nothing."""
-    found = [
-        name.removesuffix(ending)
-        for name in names
-        for ending in _EMBEDDINGS
-        if name == ending or name.endswith(f".{ending}")
-    ]
-    return found[0] if len(found) == 1 else ""
+    def stands_for(self, name: str) -> TensorSpec | None:
+        """What takes the place of a tensor that this model, being tied, has no copy of."""
+        by_class = self.task != "" and self.tied is not False
+        return self.original(name) if by_class or self.tied is True else None
+
+    def shares_head(self, other: Names, name: str) -> bool:
+        """Whether both have the head that a tensor of the other belongs to, for one and the same task."""
+        head = head_of(name)
+        if not any(head_of(own) == head for own in self.heads):
+            return self.stands_for(name) is not None
+        alike = self.task == other.task or not self.task or not other.task
+        return alike or head == POOLER
+
+    def out_name(self, spec: TensorSpec) -> str:
+        """The name under which one of these tensors is stored in a result."""
+        return spec.name.removeprefix(self.outer)
 
 
 def canonical_names(checkpoint: Checkpoint) -> Names:
-    """A checkpoint's tensors without their wrapper's prefix.
+    """A checkpoint's tensors without their wrapper's prefix and by the names of today's releases.
 
     Raises:
         CheckpointError: when two tensors would get one name.
     """
     modules = tuple(part for part in checkpoint.parts if part)
-    trunk = [name for name in checkpoint.specs if not name.startswith(modules)]
-    prefix = prefix_of(trunk)
+    trunk = [n for n in checkpoint.specs if not (modules and n.startswith(modules))]
+    outer = outer_prefix(trunk)
+    prefix = outer + prefix_of(name.removeprefix(outer) for name in trunk)
     specs: dict[str, TensorSpec] = {}
+    inside: list[str] = []
+    outside: list[str] = []
     for name, spec in checkpoint.specs.items():
-        short = name if modules and name.startswith(modules) else name.removeprefix(prefix)
+        if modules and name.startswith(modules):
+            short = name
+        else:
+            short = usual_name(_below(name, prefix, outer))
+            (inside if name.startswith(prefix) else outside).append(short)
         if short in specs:
             raise CheckpointError(
                 f"{checkpoint.folder}: tensors '{specs[short].name}' and '{name}' are both '{short}' of "
                 f"the backbone"
             )
         specs[short] = spec
-    return Names(prefix, specs)
+    return Names(
+        prefix,
+        specs,
+        outer=outer.partition("thinker.")[0],
+        heads=heads_in(outside, inside, wrapped=prefix != outer),
+        task=task_of(checkpoint.config),
+        tied=checkpoint.config.get("tie_word_embeddings"),
+    )
+
+
+def _below(name: str, prefix: str, outer: str) -> str:
+    if name.startswith(prefix):
+        return name.removeprefix(prefix)
+    short = name.removeprefix(outer)
+    # `model.visual.…` beside `model.language_model.…` is the `visual.…` of another class.
+    return short.removeprefix("model.") if prefix.startswith(f"{outer}model.") else short
 
 
 def is_buffer(name: str) -> bool:
@@ -88,7 +135,7 @@ def is_buffer(name: str) -> bool:
 
 def is_vocabulary(name: str) -> bool:
     """Whether a tensor's rows are the vocabulary's tokens."""
-    return name in _EMBEDDINGS or name == HEAD
+    return name in _EMBEDDED or TIED.get(name) == "" or name in _VOCABULARY_BIAS
 
 
 def layer_of(name: str) -> str:
@@ -123,3 +170,25 @@ def depths(names: Iterable[str]) -> dict[str, float]:
     for name, (tower, number) in numbered.items():
         depth[name] = number / heights[tower] if heights[tower] else 0.0
     return depth
+
+
+def parts_as_in(names: Names, own: Checkpoint, template: Checkpoint) -> Names:
+    """The names with the modules' as the template has them: its n-th Dense is the other's n-th Dense."""
+    theirs = dict(_numbered(template))
+    renamed = {part: theirs.get(key, part) for key, part in _numbered(own)}
+    if all(old == new for old, new in renamed.items()):
+        return names
+    specs = {}
+    for name, spec in names.specs.items():
+        part = next((p for p in renamed if name.startswith(p)), "")
+        specs[renamed.get(part, "") + name.removeprefix(part)] = spec
+    return replace(names, specs=specs)
+
+
+def _numbered(checkpoint: Checkpoint) -> Iterator[tuple[tuple[str, int], str]]:
+    """((kind of a module with weights, which of that kind), the prefix of its tensors)."""
+    counted: Counter[str] = Counter()
+    for module in checkpoint.modules:
+        if f"{module.path}." in checkpoint.parts:
+            yield (module.kind, counted[module.kind]), f"{module.path}."
+        counted[module.kind] += 1

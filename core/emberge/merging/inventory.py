@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +11,7 @@ from emberge.errors import Problem
 from emberge.merging.alignment import HEAD, Names, is_buffer, is_vocabulary
 from emberge.merging.checkpoint import Checkpoint
 from emberge.merging.headers import TensorSpec
+from emberge.merging.heads import head_of
 from emberge.merging.vocabulary import vocabulary
 
 if TYPE_CHECKING:
@@ -70,12 +71,16 @@ class _Taker:
         base = request.base
         self.base = names.get(base.name) if base is not None else None
         self.found = Inventory()
+        # By head, the models that lack one the template has, and those that have one it lacks.
+        self.headless: dict[str, set[str]] = {}
+        self.left: dict[str, set[str]] = {}
 
     def take(self) -> Inventory:
         for name in self._wanted():
             plan = self._plan(name)
             if plan is not None:
                 self.found.tensors.append(plan)
+        self._tell_of_heads()
         outs = {plan.name: plan.out.name for plan in self.found.tensors}
         for model in self.names.values():
             for name, spec in model.specs.items():
@@ -84,34 +89,61 @@ class _Taker:
         return self.found
 
     def _wanted(self) -> Iterator[str]:
-        tied = self.template.config.get("tie_word_embeddings") is True
         everything = dict.fromkeys(self.pattern.specs)
         for model in self.names.values():
             everything.update(dict.fromkeys(model.specs))
         for name in everything:
             here = name in self.pattern.specs
-            left_out = tied or not here if name == HEAD else is_buffer(name) and not here
-            if left_out:
+            if self._is_copy(name) or (is_buffer(name) and not here):
                 self.found.dropped.append(name)
+            elif not here and (whose := self._only_heads(name)):
+                self.found.dropped.append(name)
+                self.left.setdefault(head_of(name), set()).update(whose)
             else:
                 yield name
         if self.base is not None:
             self.found.dropped += [n for n in self.base.specs if n not in everything]
+
+    def _tell_of_heads(self) -> None:
+        template = self._template_name()
+        for head, models in self.left.items():
+            self.found.warnings.append(
+                f"the head '{head}' of {_quoted(models)} is left out, as '{template}' has none"
+            )
+        for head, models in self.headless.items():
+            has = "has" if len(models) == 1 else "have"
+            self.found.warnings.append(
+                f"{_quoted(models)} {has} no head '{head}' for the task of '{template}'; it comes from the "
+                "models that have it"
+            )
+
+    def _is_copy(self, name: str) -> bool:
+        """Whether a tensor is one of those that a tied model makes itself, or a head of a tied one alone."""
+        if name == HEAD:
+            return self.pattern.tied is True or name not in self.pattern.specs
+        copied = self.pattern.original(name) is not None
+        return copied and (self.pattern.tied is not False or name not in self.pattern.specs)
+
+    def _only_heads(self, name: str) -> set[str]:
+        """The models that have a tensor as part of a head; none if it is more than that in any."""
+        having = {model for model, names in self.names.items() if name in names.specs}
+        return having if all(name in self.names[model].heads for model in having) else set()
 
     def _plan(self, name: str) -> TensorPlan | None:
         sources = tuple(
             self._of(self.names[m.name], name) if m.name in self.names else None
             for m in self.request.inputs
         )
+        if is_buffer(name) and (held := self.pattern.specs.get(name)):
+            return TensorPlan(name, self._named(held), "copy", (), origin=held)
         held = self.pattern.specs.get(name)
         pattern = held or self._foreign(name, next(s for s in sources if s is not None))
-        if is_buffer(name):
-            return TensorPlan(name, pattern, "copy", (), origin=pattern)
         if not pattern.mergeable:
             return self._identical(name, pattern, sources)
         base = self._of(self.base, name) if self.base is not None else None
         plan = TensorPlan(name, self._stored(pattern), "merge", sources, base)
-        filled = self._filled(plan, held is not None)
+        filled = self._headless(plan) if name in self.pattern.heads else None
+        filled = filled or self._filled(plan, held is not None)
         if filled is None or filled.action == "copy":
             return filled
         return self._shaped(filled)
@@ -127,7 +159,33 @@ class _Taker:
                     f"{list(pattern.shape)}, which cannot be merged; convert the models first",
                 )
                 return None
-        return TensorPlan(name, pattern, "copy", sources, origin=pattern)
+        return TensorPlan(name, self._named(pattern), "copy", sources, origin=pattern)
+
+    def _headless(self, plan: TensorPlan) -> TensorPlan | None:
+        """A tensor of a head that some models have no part of; None where all have it, or some in part."""
+        models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
+        without = {
+            name
+            for name, names in models
+            if names is not None and not names.shares_head(self.pattern, plan.name)
+        }
+        sources = tuple(
+            None if name in without else spec
+            for (name, _), spec in zip(models, plan.sources, strict=True)
+        )
+        present = [spec for spec in sources if spec is not None]
+        if not without or len(present) + len(without) < len(self.names):
+            return None
+        self.headless.setdefault(head_of(plan.name), set()).update(without)
+        plan = replace(plan, sources=sources)
+        if len(present) > 1 or len(self.names) < len(models):
+            return plan if self._base_is_there(plan) else None
+        held = self.pattern.specs[plan.name]
+        origin = present[0] if present else held
+        if origin.shape != held.shape:
+            return plan
+        out = TensorSpec(plan.out.name, origin.shape, origin.dtype)
+        return replace(plan, action="copy", sources=(), origin=origin, out=out)
 
     def _filled(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
         """The plan if no model lacks the tensor, or what the policy for missing ones makes of it."""
@@ -169,7 +227,11 @@ class _Taker:
         chain = self.request.chains[self.request.chain_of(plan.name)]
         needs = any(link.base_policy == "required" for link in chain)
         if plan.base is None and self.base is not None and needs:
-            self._problem(plan.name, "the base lacks it; merge it by a rule that needs no base")
+            head = f", such as {{filter: {head_of(plan.name)}, strategy: linear}}"
+            hint = head if plan.name in self.pattern.heads else ""
+            self._problem(
+                plan.name, f"the base lacks it; merge it by a rule that needs no base{hint}"
+            )
             return False
         return True
 
@@ -205,11 +267,14 @@ class _Taker:
 
     def _of(self, names: Names, name: str) -> TensorSpec | None:
         # Where a model ties its head to the embedding, the embedding is its head.
-        return names.specs.get(name) or (names.embedding() if name == HEAD else None)
+        return names.specs.get(name) or names.stands_for(name)
 
     def _stored(self, spec: TensorSpec) -> TensorSpec:
         dtype = self.request.out_dtype or spec.dtype
-        return TensorSpec(spec.name, spec.shape, dtype)
+        return TensorSpec(self.pattern.out_name(spec), spec.shape, dtype)
+
+    def _named(self, spec: TensorSpec) -> TensorSpec:
+        return spec.renamed(self.pattern.out_name(spec))
 
     def _moved(self, plan: TensorPlan) -> TensorSpec:
         assert plan.base is not None
@@ -227,3 +292,7 @@ class _Taker:
 
     def _problem(self, name: str, message: str) -> None:
         self.found.problems.append(Problem(message, name))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names))

@@ -12,7 +12,7 @@ from emberge.contracts.chain import Rule
 from emberge.contracts.merge import Stage
 from emberge.contracts.schedule import PerTensor
 from emberge.errors import CheckpointError, EmbergeError, Problem
-from emberge.merging.alignment import Names, canonical_names, depths, layer_of
+from emberge.merging.alignment import Names, canonical_names, depths, layer_of, parts_as_in
 from emberge.merging.checkpoint import Checkpoint, total_bytes
 from emberge.merging.headers import TensorSpec
 from emberge.merging.inventory import TensorPlan, take_inventory
@@ -177,6 +177,7 @@ def _with_tensors(
 
     assert plan.template is not None
     faults, warnings = compare_folders(plan.request, plan.template, checkpoints)
+    names = {n: parts_as_in(names[n], checkpoints[n], plan.template) for n in names}
     found = take_inventory(plan.request, plan.template, pattern, names)
     problems = [*plan.problems, *faults, *found.problems]
     layers = {t.name: layer_of(t.name) for t in found.tensors}
