@@ -54,6 +54,7 @@ from emberge.contracts.step import (
     StepRef,
     Workspace,
 )
+from emberge.contracts.translated import TranslatedRecipe
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.eval_data import (
     ClassificationData,
@@ -250,6 +251,7 @@ __all__ = [
     "TextEmbedder",
     "TokenLoss",
     "TokenisedText",
+    "TranslatedRecipe",
     "Units",
     "WeightRole",
     "Workspace",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from emberge.contracts.merge import ChainSpec, MergeStrategy, MergeTransform
     from emberge.contracts.sampler import Sampler
     from emberge.contracts.step import Artifact, Step
+    from emberge.contracts.translated import TranslatedRecipe
 
 hookspec = pluggy.HookspecMarker("emberge")
 hookimpl = pluggy.HookimplMarker("emberge")
@@ -84,8 +85,13 @@ def locate_model(
 
 
 @hookspec(firstresult=True)
-def read_recipe(text: str) -> str | None:
-    """Turn a recipe of another tool into the YAML of ours, or return None if it is not yours."""
+def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
+    """Turn a recipe of another tool into the YAML of ours, or return None if it is not yours.
+
+    `path` is the file that the text comes from, which references in it are relative to. A
+    `TranslatedRecipe` knows the lines of the user's file, so that faults are named there. Raise
+    `RecipeError` with `path:line` for what is wrong with a recipe that is yours.
+    """
 
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────

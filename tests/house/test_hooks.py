@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, Any] = {
     "revision": "v2",
     "files": "metadata",
     "text": "merge_method: linear",
+    "path": Path("config.yaml"),
     "out": Path("out"),
     "recipe": Path("recipe.yaml"),
     "steps": ["soup"],

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emberge import DataRef, ModelRef, PerDataset, PerModel, Plugins, RecipeError, hookimpl
+from emberge import (
+    DataRef,
+    ModelRef,
+    PerDataset,
+    PerModel,
+    Plugins,
+    RecipeError,
+    TranslatedRecipe,
+    hookimpl,
+)
 from emberge.recipes.grammar import load_recipe, parse_recipe
 
 from tests.recipes import acme
@@ -534,3 +543,16 @@ def test_a_plugin_may_read_another_tools_recipe() -> None:
     with pytest.raises(RecipeError, match=r"r.yaml \(translated\):1: step 'corpus' has no option"):
         parse_recipe("other: tool", both, path=FILE)
     assert parse_recipe("steps: {c: {corpus: 3}}", both).steps[0].step == acme.Corpus(limit=3)
+
+
+def test_faults_of_a_translated_recipe_stand_at_the_lines_that_the_user_wrote() -> None:
+    class Other:
+        @hookimpl
+        def read_recipe(self, text: str, path: Path | None) -> TranslatedRecipe | None:
+            assert path == FILE
+            return TranslatedRecipe("steps:\n  c:\n    corpus: {limt: 3}\n", lines=[1, 4, 7])
+
+    both = plugins()
+    both.register(Other(), "other")
+    with pytest.raises(RecipeError, match=r"r.yaml:7: step 'corpus' has no option"):
+        parse_recipe("other: tool", both, path=FILE)

@@ -17,6 +17,7 @@ from emberge.recipes.nodes import Fields, Node, Scalar, read_yaml, words
 from emberge.recipes.order import in_order_of_need
 from emberge.recipes.override import override
 from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.source import in_our_words, read_text
 
 __all__ = ["load_recipe", "parse_recipe"]
 
@@ -35,22 +36,7 @@ def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> 
     Raises:
         RecipeError: with every fault of the recipe, each with `file:line`.
     """
-    return parse_recipe(_text(path), plugins, path=path, overrides=overrides)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise RecipeError(f"{path}: there is no such recipe{suggest(path.name, beside)}") from None
-    except IsADirectoryError:
-        raise RecipeError(f"{path}: this is a folder; name the recipe in it") from None
-    except UnicodeDecodeError as error:
-        said = f"this is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        raise RecipeError(Problem(said, str(path))) from None
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
+    return parse_recipe(read_text(path), plugins, path=path, overrides=overrides)
 
 
 def parse_recipe(
@@ -61,14 +47,9 @@ def parse_recipe(
     Raises:
         RecipeError: with every fault of the recipe, each with `file:line`.
     """
-    translated = plugins.hook.read_recipe(text=text)
-    label = str(path) if path else "recipe"
-    if translated is not None:
-        label += " (translated)"
+    ours, place = in_our_words(text, plugins, path)
     problems: list[Problem] = []
-    root = read_yaml(
-        text if translated is None else translated, lambda line: f"{label}:{line}", problems
-    )
+    root = read_yaml(ours, place, problems)
     if root is not None and not isinstance(root, Fields):
         problems.append(
             Problem(f"a recipe is a mapping with `steps`, not {words(root)}", root.where)
