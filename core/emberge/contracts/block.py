@@ -46,7 +46,8 @@ class Block:
     model's rows. `start` counts the elements of the full tensor before this block, `index` is its
     place among the tensor's granules. `weights` is float64 [models], resolved for this tensor.
     `options` holds what the running stage's schedules resolve to; `statistics` this layer's or tensor's
-    entries of a statistics file.
+    entries of statistics files by label or model, read when they are asked for. Of an entry with as many
+    rows as the tensor only the block's rows are given.
     """
 
     name: str
@@ -70,6 +71,13 @@ class Block:
     """The deltas before the first link that changed them: what a rescaling link restores."""
     kept: Tensor | None = None
     """Probability with which each element was kept, broadcastable to `tensors`, after a random link."""
+
+    def told(self, label: str) -> tuple[int, ...] | None:
+        """The shape of a label's whole entry in `statistics`, which is not read for it; None without one."""
+        if label not in self.statistics:
+            return None
+        shapes = getattr(self.statistics, "shapes", None)
+        return tuple(shapes[label] if shapes else getattr(self.statistics[label], "shape", ()))
 
     def _base(self) -> Tensor:
         if self.base is None:

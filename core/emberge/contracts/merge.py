@@ -35,6 +35,8 @@ BasePolicy = Literal["required", "optional", "forbidden"]
 WeightRole = Literal["share", "scale", "unused"]
 Scope = Literal["tensor", "layer", "model"]
 
+Shape = tuple[int, ...]
+
 # What one `measure` call gives: names to tensors, numbers, or mappings of them.
 Measures = Mapping[str, Any]
 # stats[p] holds the joined measures of pass p of the stage itself.
@@ -79,6 +81,23 @@ class Stage:
         """How many times the runner feeds the blocks to `measure` before merging."""
         return 0
 
+    @property
+    def measured(self) -> str:
+        """What its statistics files must hold ("fisher", "gram", "delta_norms"); "" takes any."""
+        return ""
+
+    @property
+    def statistics_of(self) -> Literal["models", "labels"]:
+        """Whose entries it reads: those of the very models, held to their content, or those of labels.
+
+        Labels are names of models or groups, and what was measured may be others' (specialists).
+        """
+        return "labels"
+
+    def whole_for(self, block: Block) -> bool:
+        """Whether this tensor, told by a block without rows, is needed in one block; default: `whole`."""
+        return self.whole
+
     def measure(self, block: Block, stats: Stats) -> Measures:
         """Pass number len(stats) over one block: sums that `join` adds up."""
         raise NotImplementedError(f"{type(self).__name__} has passes but no measure")
@@ -108,11 +127,19 @@ class Stage:
         """The statistics files that its options name; a block then holds their entries in `statistics`."""
         values = [getattr(self, f.name) for f in dataclasses.fields(self)]
         inner = [file for stage in self.nested().values() for file in stage.files()]
-        return [*(v for v in values if isinstance(v, FileRef)), *inner]
+        listed = [v for value in values for v in (value if isinstance(value, tuple) else (value,))]
+        return [*(v for v in listed if isinstance(v, FileRef)), *inner]
 
     def faults(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
         """What is wrong with merging models of these names and group labels, for `check` to say."""
         return ()
+
+    def lacks(self, name: str, shape: Shape, known: Mapping[str, Shape | None]) -> str:
+        """What keeps it from merging a tensor by its models' statistics, in a few words; "" is nothing.
+
+        `known` is the shape of each model's entry, None where it has none; asked before any work.
+        """
+        return ""
 
     def nested(self) -> dict[str, Stage]:
         """The fields that are stages themselves (`by: linear`)."""

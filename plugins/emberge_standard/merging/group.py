@@ -56,6 +56,9 @@ class Group(MergeTransform):
     def whole(self) -> bool:
         return self.by.whole
 
+    def whole_for(self, block: Block) -> bool:
+        return self.by.whole_for(block)
+
     def faults(self, models: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
         lone = next((m for m, group in zip(models, groups, strict=True) if not group), None)
         if lone is not None:
