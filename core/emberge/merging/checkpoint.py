@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
+from emberge.merging.formats import other_format, pickles_in
 from emberge.merging.headers import TensorSpec, read_header
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "ModuleFolder", "TensorSpec", "read_json"]
 
 WEIGHTS = "model.safetensors"
-_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+_ROUTERS = ("Router", "Asym")  # modules that hold chains of their own, each module in a subfolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,25 @@ class Checkpoint:
         return tuple(modules)
 
     @functools.cached_property
+    def chain(self) -> tuple[ModuleFolder, ...]:
+        """The modules, and after each router those that it leads to."""
+        found: list[ModuleFolder] = []
+        for module in self.modules:
+            found.append(module)
+            if module.kind in _ROUTERS:
+                found += self._routes(module)
+        return tuple(found)
+
+    @functools.cached_property
     def trunk(self) -> Path:
         """The folder of the transformer: the first module's, or the folder itself."""
-        path = self.modules[0].path if self.modules else ""
-        return self.folder / path if path else self.folder
+        modules = [module for module in self.chain if module.kind not in _ROUTERS]
+        if self.modules and self.modules[0].kind not in _ROUTERS:
+            modules = modules[:1]
+        # Of a router's routes the transformer's, as there may be a mere table of embeddings before it.
+        paths = [m.path for m in modules if _is_transformer(self.folder / m.path)]
+        paths += [m.path for m in modules]
+        return self.folder / paths[0] if paths and paths[0] else self.folder
 
     @functools.cached_property
     def config(self) -> Mapping[str, Any]:
@@ -84,15 +100,16 @@ class Checkpoint:
         """Prefix of tensor names to the folder, relative, that holds them: the trunk's prefix is ""."""
         trunk = self.trunk.relative_to(self.folder).as_posix()
         found = {"": "" if trunk == "." else trunk}
-        for module in self.modules[1:]:
-            if module.path and _weight_files(self.folder / module.path):
+        for module in self.chain:
+            if module.path != found[""] and _weight_files(self.folder / module.path):
                 found[f"{module.path}."] = module.path
         return found
 
     @property
     def has_weights(self) -> bool:
         """Whether weights lie here; a folder of metadata alone has none."""
-        return bool(_weight_files(self.trunk)) or bool(list(_pickles(self.trunk)))
+        folders = [self.trunk, *(self.folder / m.path for m in self.chain)]
+        return any(_weight_files(f) or any(pickles_in(f)) for f in folders)
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
@@ -103,9 +120,11 @@ class Checkpoint:
         """
         found: dict[str, TensorSpec] = {}
         for prefix, part in self.parts.items():
+            if not prefix and self._counts_words():
+                continue
             for name, spec in self._specs_of(self.folder / part).items():
                 found[prefix + name] = spec.renamed(prefix + name)
-        for module in self.modules[1:]:
+        for module in self.chain:
             if module.path and not _weight_files(self.folder / module.path):
                 _refuse_pickle(self.folder, self.folder / module.path)
         return found
@@ -122,11 +141,31 @@ class Checkpoint:
 
         return TensorReader()
 
+    def _counts_words(self) -> bool:
+        """Whether the first module has no weights, only those after it, as a bag of words has."""
+        has = any(_weight_files(self.trunk)) or _is_transformer(self.trunk)
+        return len(self.parts) > 1 and not has and not any(pickles_in(self.trunk))
+
+    def _routes(self, router: ModuleFolder) -> Iterator[ModuleFolder]:
+        """The modules behind a router; `Asym`, its elder, has another name for the file."""
+        folder = self.folder / router.path
+        paths = [folder / name for name in ("router_config.json", "config.json")]
+        path = next((p for p in paths if p.is_file()), None)
+        content = read_json(path) if path is not None else {}
+        types = content.get("types") if isinstance(content, dict) else None
+        for place, type_ in types.items() if isinstance(types, dict) else ():
+            _hold_inside(path or folder, str(place))
+            inside = f"{router.path}/{place}" if router.path else str(place)
+            yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
+
     def _specs_of(self, folder: Path) -> dict[str, TensorSpec]:
         files = _weight_files(folder)
         if not files:
             _refuse_pickle(self.folder, folder)
-            raise CheckpointError(f"{folder}: there is no {WEIGHTS} here; is this a model folder?")
+            other = other_format(folder)
+            raise CheckpointError(
+                other or f"{folder}: there is no {WEIGHTS} here; is this a model folder?"
+            )
         specs: dict[str, TensorSpec] = {}
         for file in files:
             for name, spec in read_header(file)[0].items():
@@ -188,13 +227,14 @@ def _hold_inside(source: Path, name: str) -> None:
         raise CheckpointError(f"{source}: names '{name}', which lies outside the model folder")
 
 
-def _pickles(folder: Path) -> Iterator[Path]:
-    for pattern in _PICKLES:
-        yield from sorted(folder.glob(pattern))
+def _is_transformer(folder: Path) -> bool:
+    path = folder / "config.json"
+    content = read_json(path) if path.is_file() else None
+    return isinstance(content, dict) and "model_type" in content
 
 
 def _refuse_pickle(root: Path, folder: Path) -> None:
-    pickle = next(_pickles(folder), None)
+    pickle = next(pickles_in(folder), None)
     if pickle is not None:
         raise CheckpointError(
             f"{pickle}: is a pickle, which can run any code when it is opened; convert it safely with "
