@@ -17,12 +17,17 @@ from torch import Tensor
 from emberge.contracts.block import rows_of
 from emberge.errors import CheckpointError
 from emberge.merging.jobs import TensorJob
+from emberge.merging.lanes import Lanes, on_cpu
 from emberge.merging.units import Fold, Meter, Progress, Unit
 
 __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
 
 GRANULE = 1 << 18
 """Elements measured at once. Another value means other last bits in sums, so it never follows the machine."""
+
+# Bytes that a thread's rows may take while they are produced: beyond that they leave the caches, and
+# below the calls on them cost more than the arithmetic.
+_PRODUCED = 24 << 20
 
 # Numbers of mallopt's parameters, from malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -34,13 +39,14 @@ Put = Callable[[TensorJob, int, Tensor], None]
 class Limits:
     """How the machine does it; none of this shows in the bytes, except `granule`, which tests vary.
 
-    `memory` is in bytes; `block` is the number of elements produced at once, at least a row.
+    `memory` is in bytes; `block` is the number of elements produced at once, at least a row, and what
+    suits the job if None. Workers share the devices out among them.
     """
 
     workers: int = 1
     memory: int | None = None
-    device: str = "cpu"
-    block: int = GRANULE
+    devices: tuple[str, ...] = ("cpu",)
+    block: int | None = None
     granule: int = GRANULE
 
 
@@ -123,6 +129,7 @@ class _Crew:
         self._active = 0
         self._error: BaseException | None = None
         self._left: dict[int, int] = {}
+        self._lanes = Lanes(limits.devices)
 
     def begin(self, unit: Unit) -> None:
         """Start a unit as soon as few enough are under way."""
@@ -189,7 +196,8 @@ class _Crew:
         self, unit: Unit, job: TensorJob, rows: range, index: int, fold: Fold, place: int
     ) -> None:
         self._wait_for_turn(fold, place)
-        measures = job.measure(rows, index, unit.stats[id(job)], self._limits.device)
+        with self._lanes.mine() as device:
+            measures = on_cpu(job.measure(rows, index, unit.stats[id(job)], device))
         with self._idle:
             fold.add(place, measures)
             self._idle.notify_all()
@@ -235,7 +243,8 @@ class _Crew:
     def _produce_one(
         self, unit: Unit, job: TensorJob, rows: range, count: tuple[list[int], int]
     ) -> None:
-        piece = job.produce(rows, unit.stats[id(job)], self._limits.device)
+        with self._lanes.mine() as device:
+            piece = job.produce(rows, unit.stats[id(job)], device)
         self._put(job, rows.start * rows_of(job.spec.shape)[1], piece)
         self._meter.add(piece.nbytes, job.spec.name)
         done, pieces = count
@@ -264,11 +273,11 @@ def _pieces(job: TensorJob, elements: int) -> Iterator[range]:
 
 
 def _block(job: TensorJob, limits: Limits) -> int:
+    each = max(1, job.row_bytes // max(1, rows_of(job.spec.shape)[1]))
+    block = limits.block or _PRODUCED // each
     if limits.memory is None:
-        return limits.block
-    width = max(1, rows_of(job.spec.shape)[1])
-    fitting = limits.memory // (limits.workers * max(1, job.row_bytes // width))
-    return max(1, min(limits.block, fitting))
+        return block
+    return max(1, min(block, limits.memory // (limits.workers * each)))
 
 
 def _hold_to_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:

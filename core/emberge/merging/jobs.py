@@ -176,8 +176,9 @@ class MergeJob(TensorJob):
 
     @property
     def row_bytes(self) -> int:
-        # Stacked models and base, their deltas, and room for a stage's own.
-        copies = 2 * (len(self.sources) + 1) + 4
+        # Stacked models and what a stage makes of them; with a base their deltas, before and after.
+        count = len(self.sources)
+        copies = 2 * count + 4 if self.base is None else 3 * count + 6
         return rows_of(self.spec.shape)[1] * copies * self.block.tensors.dtype.itemsize
 
     def wants(self, rows: range, stats: Sequence[Measures]) -> bool:
@@ -240,7 +241,9 @@ class MergeJob(TensorJob):
         start, size = rows.start * width, len(rows) * width
         some = (len(rows), *shape[1:]) if len(shape) > 1 else shape
         sources = [*self.sources, self.base] if self.base else [*self.sources]
-        flat = scratch("block", len(sources) * size, self.block.tensors.dtype)
+        gpu = device != "cpu"
+        use = "pinned" if gpu else "block"
+        flat = scratch(use, len(sources) * size, self.block.tensors.dtype, pinned=gpu)
         stacked = flat.view(len(sources), size)
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
@@ -249,7 +252,7 @@ class MergeJob(TensorJob):
                     f"{self.spec.name}: '{source.model}' holds NaN or infinite values; "
                     f"leave that model out or make it again"
                 )
-        shaped = stacked.view(len(sources), *some).to(device)
+        shaped = stacked.view(len(sources), *some).to(device, non_blocking=gpu)
         base = shaped[-1] if self.base else None
         models = shaped[: len(self.sources)]
         if guard and self.coarse and start == 0 and base is not None and len(shape) > 1:

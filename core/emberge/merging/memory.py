@@ -30,7 +30,7 @@ class _Settings:
 
     dtype: Compute = "float32"
     seed: int = 0
-    block: int = GRANULE
+    block: int | None = None
     granule: int = GRANULE
     workers: int = 1
     device: str = "cpu"
@@ -87,7 +87,9 @@ def merge_state_dicts(
             jobs.append(MergeJob(spec, sources, source, chain, block(name)))
         else:
             jobs.append(CopyJob(spec, sources[0], sources[1:]))
-    limits = Limits(workers=how.workers, device=how.device, block=how.block, granule=how.granule)
+    limits = Limits(
+        workers=how.workers, devices=(how.device,), block=how.block, granule=how.granule
+    )
     run_jobs(jobs, _into(out), limits=limits)
     return out
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from emberge.contracts.step import Machine
 from emberge.merging.assemble import Compute, merge_jobs
 from emberge.merging.crew import Limits, Progress
 from emberge.merging.jobs import MergeJob, TensorJob
-from emberge.merging.journal import hold_free, publish
+from emberge.merging.journal import hold_free, publish, working_in
 from emberge.merging.memory import merge_state_dicts
 from emberge.merging.plan import (
     Dtype,
@@ -95,10 +96,10 @@ def merge_checkpoints(
         statistics=statistics or {},
     )
     hold_free(out)
-    plan = plan_merge(request, out=out.parent)
+    side = side or out.parent / f".{out.name}.partial"
+    plan = plan_merge(request, out=out.parent, part=side)
     raise_problems(plan)
     parse_size(max_shard_size)
-    side = side or out.parent / f".{out.name}.partial"
     assert plan.template is not None
     header = {k: _text(v) for k, v in (provenance or {}).items()}
     parts = plan.template.parts
@@ -107,7 +108,8 @@ def merge_checkpoints(
         specs = [tensor.out for tensor in plan.tensors]
         return TensorWriter(folder, specs, header, max_shard_size, parts)
 
-    with TensorReader() as reader:
+    complete = partial(carry_over, plan.template, dtype=plan.dtype, tokenizer=tokenizer)
+    with working_in(side), TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader, dtype=dtype, seed=seed))
         measured = _measured(request)
         work = (repr(request.chains), dtype, seed, str(max_shard_size), header, measured)
@@ -118,15 +120,17 @@ def merge_checkpoints(
             limits=limits_of(machine or Machine()),
             writer=writer,
             progress=progress,
+            complete=complete,
         )
-    carry_over(plan.template, side, dtype=plan.dtype, tokenizer=tokenizer)
-    publish(side, out)
+        publish(side, out)
     return report_of(plan, list(_warnings(jobs)))
 
 
 def limits_of(machine: Machine) -> Limits:
-    """How a machine works on a merge: its first device, its threads and its memory."""
-    return Limits(workers=max(1, machine.workers), memory=machine.memory, device=machine.devices[0])
+    """How a machine works on a merge: at least two threads a GPU, so that one copies while one computes."""
+    gpus = [device for device in machine.devices if device != "cpu"]
+    workers = max(1, machine.workers, 2 * len(gpus))
+    return Limits(workers=workers, memory=machine.memory, devices=tuple(gpus) or ("cpu",))
 
 
 def report_of(plan: MergePlan, warnings: Sequence[str] = ()) -> MergeReport:

@@ -18,12 +18,15 @@ __all__ = ["TensorReader", "bytes_of", "scratch"]
 _LOCAL = threading.local()
 
 
-def scratch(use: str, elements: int, dtype: torch.dtype) -> Tensor:
-    """A flat buffer of this thread's for a use, as large as asked, with whatever content it has."""
+def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
+    """A flat buffer of this thread's for a use, as large as asked, with whatever content it has.
+
+    A `pinned` one is where a GPU copies from by itself.
+    """
     buffers: dict[tuple[str, torch.dtype], Tensor] = _LOCAL.__dict__.setdefault("buffers", {})
     held = buffers.get((use, dtype))
     if held is None or held.numel() < elements:
-        held = buffers[use, dtype] = torch.empty(elements, dtype=dtype)
+        held = buffers[use, dtype] = torch.empty(elements, dtype=dtype, pin_memory=pinned)
     return held[:elements]
 
 

@@ -120,7 +120,7 @@ def _products(vectors: Tensor, dim: int) -> Tensor:
 
 def _mixed(vectors: Tensor, coefficients: Tensor) -> Tensor:
     """Sum of vectors [n, rows, columns] times coefficients [rows or 1, columns or 1, n]."""
-    factors = coefficients.to(vectors.dtype).unbind(-1)
+    factors = coefficients.to(vectors).unbind(-1)
     out = vectors[0] * factors[0]
     for vector, factor in zip(vectors[1:], factors[1:], strict=True):
         out.add_(
