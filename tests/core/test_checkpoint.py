@@ -200,6 +200,7 @@ def test_what_is_written_in_any_order_is_read_by_safetensors(tmp_path: Path) -> 
         "d": torch.randn(0, 4),
     }
     writer = TensorWriter(tmp_path, specs_of(tensors), {"emberge": "x"})
+    writer.begin()
     writer.write("c", 0, tensors["c"])
     writer.write("b", 0, tensors["b"])
     writer.write("a", 12, tensors["a"][3:])
@@ -214,6 +215,7 @@ def test_what_is_written_in_any_order_is_read_by_safetensors(tmp_path: Path) -> 
 def test_shards_keep_to_their_size_and_have_an_index(tmp_path: Path) -> None:
     tensors = {f"t{i}": torch.full((100,), float(i)) for i in range(5)}
     writer = TensorWriter(tmp_path, specs_of(tensors), {}, max_shard_size=900)
+    writer.begin()
     for name, tensor in tensors.items():
         writer.write(name, 0, tensor)
     writer.finish()

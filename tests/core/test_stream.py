@@ -384,6 +384,7 @@ def test_a_full_disk_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Mon
 
     job = Rows(TensorSpec("w", (8, 3), "float32"))
     writer = TensorWriter(tmp_path, [job.spec], {})
+    writer.begin()
     monkeypatch.setattr("os.pwrite", full)
     with pytest.raises(CheckpointError, match=r"w could not be written .No space left on device"):
         writer.write("w", 0, torch.zeros(24))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from emberge.errors import CheckpointError
+from emberge.merging.disk import settle, sync, writing
 
-__all__ = ["Journal", "publish"]
+__all__ = ["Journal", "hold_free", "publish", "working_in"]
 
 _NAME = "journal.jsonl"
 _INTERVAL = 2.0  # seconds of finished work that a kill may cost
+_WEIGHTS = ".safetensors"
 
 
 class Journal:
@@ -23,7 +27,7 @@ class Journal:
 
     A name is written only after `sync` has the tensor's bytes on the disk, in batches, because syncing
     is slow. The journal begins with `key`, which says what work this is; a folder that was begun
-    for other work is emptied.
+    for other work is emptied, and one that goes on keeps nothing but weights.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -32,16 +36,22 @@ class Journal:
         self._waiting: list[str] = []
         self._lock = threading.Lock()
         self._last = time.monotonic()
-        if not self._go_on(key):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            self._append([json.dumps({"key": key})])
+        with writing(folder, "the work"):
+            folder.mkdir(parents=True, exist_ok=True)
+            if self._go_on(key):
+                _keep_weights(folder)
+            else:
+                _empty(folder)
+                self._append([json.dumps({"key": key})])
+                sync(folder)
 
     def forget(self) -> None:
         """Start over: what was done is not there after all."""
-        first = self.path.read_text().partition("\n")[0]
-        self.path.write_text(first + "\n")
         self.done.clear()
+        with writing(self.path.parent, _NAME), self.path.open("rb+") as file:
+            file.readline()
+            file.truncate()
+            os.fsync(file.fileno())
 
     def mark(self, name: str, sync: Callable[[], None]) -> None:
         """Note a tensor as finished; now and then have the disk know it."""
@@ -52,7 +62,7 @@ class Journal:
             batch, self._waiting = self._waiting, []
             self._last = time.monotonic()
         sync()
-        with self._lock:
+        with self._lock, writing(self.path.parent, _NAME):
             self._append([json.dumps({"done": name}) for name in batch])
 
     def remove(self) -> None:
@@ -63,15 +73,16 @@ class Journal:
         if not self.path.is_file():
             return False
         # A kill may cut the last line short; it then counts for nothing.
-        whole = self.path.read_bytes().rpartition(b"\n")[0]
+        whole, end, _ = self.path.read_bytes().rpartition(b"\n")
         try:
-            entries = [json.loads(line) for line in whole.splitlines()]
-        except ValueError:
+            first, *rest = (json.loads(line) for line in whole.splitlines())
+            done = {entry["done"] for entry in rest}
+        except (ValueError, TypeError, KeyError):
             return False
-        if not entries or entries[0] != {"key": key}:
+        if first != {"key": key}:
             return False
-        self.done = {entry["done"] for entry in entries[1:]}
-        os.truncate(self.path, len(whole) + 1)
+        self.done = done
+        os.truncate(self.path, len(whole) + len(end))
         return True
 
     def _append(self, lines: list[str]) -> None:
@@ -81,6 +92,62 @@ class Journal:
             os.fsync(file.fileno())
 
 
+def _empty(folder: Path) -> None:
+    (folder / _NAME).unlink(missing_ok=True)  # first: without it the rest counts for nothing
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _keep_weights(folder: Path) -> None:
+    """Take away what was added to the weights by a run that may have had other configs to add."""
+    for place, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            if not name.endswith(_WEIGHTS) and Path(place, name) != folder / _NAME:
+                Path(place, name).unlink()
+        with suppress(OSError):  # there are weights in it
+            os.rmdir(place)
+
+
+@contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a side folder, which is made, until its result is published.
+
+    The folder itself is locked: the system lets go when the process ends in any way, and nothing is
+    left behind. Where a file system cannot lock folders, nobody is kept out.
+
+    Raises:
+        CheckpointError: when another process works there.
+    """
+    with writing(folder, "the work"):
+        handle = _locked(folder)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _locked(folder: Path) -> int:
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise CheckpointError(
+                f"{folder}: another process is at work on the same result; wait for it or stop it"
+            ) from None
+        except OSError:  # a network folder
+            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(folder)):
+                return handle
+        os.close(handle)  # the one who worked there has published it just now
+
+
 def publish(side: Path, out: Path) -> None:
     """Put the finished side folder at `out` by one rename.
 
@@ -88,12 +155,10 @@ def publish(side: Path, out: Path) -> None:
         CheckpointError: when something else is there.
     """
     hold_free(out)
-    for path in side.rglob("*"):
-        if path.is_file() and path.suffix != ".safetensors":
-            _sync(path)
-    side.rename(out)  # an empty folder at `out` is replaced
-    _sync(out)
-    _sync(out.parent)
+    with writing(out, "the result"):
+        settle(side, skipped=_WEIGHTS)  # weights are on the disk since they were finished
+        side.rename(out)  # an empty folder at `out` is replaced
+        sync(out.parent)
 
 
 def hold_free(out: Path) -> None:
@@ -104,11 +169,3 @@ def hold_free(out: Path) -> None:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out}: is there already; remove it or choose another folder")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

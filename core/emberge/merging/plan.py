@@ -126,11 +126,13 @@ class MergePlan:
         ]
 
 
-def plan_merge(request: MergeRequest, *, out: Path | None = None) -> MergePlan:
+def plan_merge(
+    request: MergeRequest, *, out: Path | None = None, part: Path | None = None
+) -> MergePlan:
     """Look at all models' headers and configs and say what a merge would do and what is wrong with it.
 
     No weights are touched and nothing is raised: faults are the plan's `problems`. With `out`, the disk
-    there must have room.
+    there must have room, beyond what the folder `part` of a killed merge holds already.
     """
     problems = list(scrutinise(request))
     known = {m.name: m for m in (*request.inputs, request.base) if m is not None and m.folder}
@@ -153,7 +155,9 @@ def plan_merge(request: MergeRequest, *, out: Path | None = None) -> MergePlan:
     plan = MergePlan(request=request, problems=tuple(problems), template=template, unseen=unseen)
     if template is None or pattern is None or (problems and unseen):
         return plan
-    return _with_tensors(plan, checkpoints, names, pattern, out)
+    plan = _with_tensors(plan, checkpoints, names, pattern)
+    room = _room(plan, out, part) if out is not None else ()
+    return replace(plan, problems=(*plan.problems, *room))
 
 
 def _template(
@@ -171,7 +175,6 @@ def _with_tensors(
     checkpoints: Mapping[str, Checkpoint],
     names: Mapping[str, Names],
     pattern: Names,
-    out: Path | None,
 ) -> MergePlan:
     from emberge.merging.scrutiny import compare_folders, scrutinise_tensors
 
@@ -191,8 +194,6 @@ def _with_tensors(
     )
     problems += scrutinise_tensors(plan)
     weights, total = ({}, 0.0) if problems else _effective(plan)
-    if out is not None:
-        problems += _room(plan, out)
     return replace(
         plan,
         problems=tuple(problems),
@@ -231,9 +232,9 @@ def plan_weights(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
     }
 
 
-def _room(plan: MergePlan, out: Path) -> Iterator[Problem]:
+def _room(plan: MergePlan, out: Path, part: Path | None) -> Iterator[Problem]:
     place = next(p for p in (out, *out.absolute().parents) if p.is_dir())
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(place).free + (_held(part) if part is not None else 0)
     # A megabyte or so of configs and tokenizer stands beside the weights.
     if plan.bytes + (1 << 20) > free:
         yield Problem(
@@ -241,6 +242,11 @@ def _room(plan: MergePlan, out: Path) -> Iterator[Problem]:
             "free; make room or choose another place",
             str(out),
         )
+
+
+def _held(part: Path) -> int:
+    """Bytes of the disk that a folder's weights take; files have their full length from the start."""
+    return sum(512 * path.stat().st_blocks for path in part.rglob("*.safetensors"))
 
 
 def resolver(plan: MergePlan) -> Resolver:

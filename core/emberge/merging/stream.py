@@ -11,7 +11,10 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from emberge.merging.crew import Limits, Progress, by_unit, run_jobs
+from emberge.merging.disk import settle, writing
 from emberge.merging.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.journal import Journal
 from emberge.merging.writer import TensorWriter
@@ -27,21 +30,26 @@ def stream(
     limits: Limits | None = None,
     writer: Callable[[Path], TensorWriter] | None = None,
     progress: Progress | None = None,
+    complete: Callable[[Path], None] | None = None,
 ) -> Path:
     """Run the jobs and write their tensors into the folder `path`, which may hold a killed run's part.
 
     `key` says what the inputs are: a part that was begun under another key is thrown away. The caller
-    publishes the folder. `writer` makes the writer, for other names of files, shards or metadata.
+    publishes the folder. `writer` makes the writer, for other names of files, shards or metadata;
+    `complete` adds to the folder what is not weights, while a kill still costs no more than that.
 
     Raises:
         CheckpointError: for inputs that are damaged or not finite, and for a full disk.
     """
     specs = [job.spec for job in jobs]
     plan = [(s.name, list(s.shape), s.dtype) for s in specs]
-    journal = Journal(path, hashlib.sha256(json.dumps([key, plan]).encode()).hexdigest())
+    # Another release of torch may round otherwise: what one began the other does not go on with.
+    work = json.dumps([key, plan, torch.__version__])
+    journal = Journal(path, hashlib.sha256(work.encode()).hexdigest())
     files = writer(path) if writer else TensorWriter(path, specs, {})
     if journal.done and not files.resumed:
         journal.forget()
+    files.begin()
     left = [job for job in jobs if job.spec.name not in journal.done]
     units = {job.unit for job in left}
     try:
@@ -56,5 +64,9 @@ def stream(
         files.finish()
     finally:
         files.close()
-    journal.remove()
+    with writing(path, "the result"):
+        if complete is not None:
+            complete(path)
+        settle(path, skipped=".safetensors")  # weights are on the disk since they were finished
+        journal.remove()
     return path

@@ -7,12 +7,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from emberge.errors import CheckpointError
 from emberge.merging.checkpoint import WEIGHTS, total_bytes
+from emberge.merging.disk import unwritten, writing
 from emberge.merging.headers import TensorSpec, encode_header
 from emberge.merging.reader import bytes_of
 
@@ -37,8 +39,9 @@ class TensorWriter:
     """Writes tensors, all known beforehand, into safetensors files of at most `max_shard_size` bytes.
 
     `parts` maps a prefix of names to the subfolder that holds those tensors without the prefix (the
-    modules of a SentenceTransformers folder); "" is the trunk's. With files of the same headers already
-    there, as after a kill, what they hold stays.
+    modules of a SentenceTransformers folder); "" is the trunk's. `resumed` says that files of the same
+    headers are all there, as after a kill; what they hold stays. Nothing is touched before `begin`, so
+    that a note of what they held can be taken back before new files take their place.
     """
 
     def __init__(
@@ -54,33 +57,49 @@ class TensorWriter:
         self._places: dict[str, tuple[int, int, int]] = {}
         self._handles: list[int] = []
         self._indices: dict[Path, str] = {}
-        self.resumed = True
+        self._shards: list[_Shard] = []
         parts = dict(parts or {"": ""})
         for prefix, group in _by_part(specs, parts).items():
-            self._open_part(folder / parts[prefix], prefix, group, parse_size(max_shard_size))
+            self._lay_out(folder / parts[prefix], prefix, group, parse_size(max_shard_size))
+        self.resumed = all(shard.stands() for shard in self._shards)
+
+    def begin(self) -> None:
+        """Open the files, and make those that are not there as they should be.
+
+        Raises:
+            UnwrittenError: when the disk does not let us.
+        """
+        with writing(self.folder, "the weights"):
+            for shard in self._shards:
+                shard.path.parent.mkdir(parents=True, exist_ok=True)
+                stands = shard.stands()
+                self._handles.append(os.open(shard.path, os.O_RDWR | os.O_CREAT, 0o644))
+                if not stands:
+                    shard.make(self._handles[-1])
 
     def write(self, name: str, start: int, piece: Tensor) -> None:
         """Put a contiguous CPU piece at element `start` of a tensor; from any thread, in any order."""
-        handle, offset, itemsize = self._places[name]
+        shard, offset, itemsize = self._places[name]
+        handle = self._handles[shard]
         left, place = bytes_of(piece), offset + start * itemsize
         try:
             while left:
                 done = os.pwrite(handle, left, place)
                 left, place = left[done:], place + done
         except OSError as error:
-            raise CheckpointError(
-                f"{self.folder}: {name} could not be written ({error.strerror}); make room and run again"
-            ) from error
+            raise unwritten(self.folder, name, error) from error
 
     def sync(self) -> None:
         """Have all that was written on the disk."""
-        for handle in self._handles:
-            os.fdatasync(handle)
+        with writing(self.folder, "the weights"):
+            for handle in self._handles:
+                os.fdatasync(handle)
 
     def finish(self) -> None:
         """Write the indices and have everything on the disk."""
-        for path, content in self._indices.items():
-            path.write_text(content)
+        with writing(self.folder, "the index"):
+            for path, content in self._indices.items():
+                path.write_text(content)
         self.sync()
         self.close()
 
@@ -89,37 +108,55 @@ class TensorWriter:
         while self._handles:
             os.close(self._handles.pop())
 
-    def _open_part(self, folder: Path, prefix: str, specs: list[TensorSpec], limit: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+    def _lay_out(self, folder: Path, prefix: str, specs: list[TensorSpec], limit: int) -> None:
         shards = _shards(specs, limit)
         stem = WEIGHTS.removesuffix(".safetensors")
         weights: dict[str, str] = {}
         for number, shard in enumerate(shards, 1):
             file = f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
             name = WEIGHTS if len(shards) == 1 else file
-            weights |= dict.fromkeys((s.name.removeprefix(prefix) for s in shard), name)
-            self._open_shard(folder / name, prefix, shard)
+            named = [s.renamed(s.name.removeprefix(prefix)) for s in shard]
+            weights |= dict.fromkeys((s.name for s in named), name)
+            opening, places = encode_header(named, self._metadata)
+            for spec in named:
+                place = len(self._shards), places[spec.name], spec.itemsize
+                self._places[prefix + spec.name] = place
+            self._shards.append(_Shard(folder / name, opening, len(opening) + total_bytes(shard)))
         if len(shards) > 1:
             index = {"metadata": {"total_size": total_bytes(specs)}, "weight_map": weights}
             self._indices[folder / f"{WEIGHTS}.index.json"] = json.dumps(index, indent=2) + "\n"
 
-    def _open_shard(self, path: Path, prefix: str, shard: list[TensorSpec]) -> None:
-        named = [s.renamed(s.name.removeprefix(prefix)) for s in shard]
-        opening, places = encode_header(named, self._metadata)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        self._handles.append(handle)
-        size = len(opening) + total_bytes(shard)
-        if os.fstat(handle).st_size != size or os.pread(handle, len(opening), 0) != opening:
-            self.resumed = False
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, opening, 0)
-            os.ftruncate(handle, size)
-        for spec, old in zip(named, shard, strict=True):
-            self._places[old.name] = (handle, places[spec.name], spec.itemsize)
-
     def __del__(self) -> None:
         with suppress(OSError):
             self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """One file: where it is, how it opens, and how long it is."""
+
+    path: Path
+    opening: bytes
+    size: int
+
+    def stands(self) -> bool:
+        """Whether the file is there with this header, as after a kill."""
+        try:
+            if self.path.stat().st_size != self.size:
+                return False
+            with self.path.open("rb") as file:
+                return file.read(len(self.opening)) == self.opening
+        except OSError:
+            return False
+
+    def make(self, handle: int) -> None:
+        """Give the open file its header and its length."""
+        os.ftruncate(handle, 0)
+        left, place = memoryview(self.opening), 0
+        while left:  # a disk that is nearly full takes a part
+            done = os.pwrite(handle, left, place)
+            left, place = left[done:], place + done
+        os.ftruncate(handle, self.size)
 
 
 def _by_part(specs: Sequence[TensorSpec], parts: Mapping[str, str]) -> dict[str, list[TensorSpec]]:
