@@ -60,16 +60,22 @@ class HashCache:
     def of(self, file: Path) -> str:
         """The XXH3 hash of a file's bytes, 128 bits in hex."""
         status = file.stat()
-        key = self._key(file)
-        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-        known = self._known.get(key)
-        if known and known[:3] == stamp:
+        known = self._known.get(self._key(file))
+        if known and known[:3] == _stamp(status):
             return str(known[3])
         digest = _digest(file)
-        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED:
-            self._known[key] = [*stamp, digest]
-            self._changed = True
+        self._keep(file, status, digest)
         return digest
+
+    def learn(self, hashes: Mapping[Path, str]) -> None:
+        """Remember hashes that somebody took of files as they are now."""
+        for file, digest in hashes.items():
+            self._keep(file, file.stat(), digest)
+
+    def _keep(self, file: Path, status: os.stat_result, digest: str) -> None:
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED:
+            self._known[self._key(file)] = [*_stamp(status), digest]
+            self._changed = True
 
     def save(self) -> None:
         """Write what was learned; a folder that cannot be written costs only time."""
@@ -86,6 +92,10 @@ class HashCache:
         if self.root is not None and absolute.is_relative_to(self.root):
             return absolute.relative_to(self.root).as_posix()
         return hashlib.sha256(os.fsencode(absolute)).hexdigest()
+
+
+def _stamp(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def _digest(file: Path) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from emberge.recipes.models import (
     locate_model,
 )
 from emberge.recipes.out import read_artifact
+from emberge.recipes.provenance import Input
 
 __all__ = ["Result", "Results"]
 
@@ -111,6 +113,26 @@ class Results:
             return {"content": self._content(locate_file(value), ())}
         raise RecipeError(f"'{value}' names no step of the recipe")
 
+    def inputs(self, value: Any) -> list[Input]:
+        """All that a step names, each with its content, as `artifact.json` keeps it."""
+        return list(dict.fromkeys(one for part in _named(value) for one in self._inputs(part)))
+
+    def _inputs(self, value: Reference | DataEntry) -> Iterator[Input]:
+        if isinstance(value, ModelRef):
+            for model in self.models(value):
+                yield Input(value.text, model.name, model.fingerprint)
+            return
+        entry = value if isinstance(value, DataEntry) else DataEntry()
+        reference = value.path if isinstance(value, DataEntry) else value
+        if reference is None:
+            return  # a data set of the hub, which its name and revision tell
+        name = entry.name or reference.text.rpartition("/")[2].removeprefix("$")
+        if reference.step is not None:
+            yield Input(reference.text, name, self.step(reference).fingerprint, "step")
+        elif isinstance(reference, DataRef | FileRef):
+            content = self._content(locate_file(reference), entry.only)
+            yield Input(reference.text, name, content, "data", entry.only)
+
     def _made(self, reference: ModelRef) -> list[Model]:
         result = self.step(reference)
         adapter = self._adapter(reference)
@@ -141,6 +163,21 @@ class Results:
         if path.is_file() and path.suffix in (".yaml", ".yml"):
             parts += [file_fingerprint(p, self.hashes) for p in _catalogued(path, only)]
         return stable_hash(parts)
+
+
+def _named(value: Any) -> Iterator[Reference | DataEntry]:
+    """Every reference inside a component, those of data with the entry around them."""
+    if isinstance(value, DataEntry | Reference):
+        yield value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for option in dataclasses.fields(value):
+            yield from _named(getattr(value, option.name))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _named(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _named(item)
 
 
 @contextmanager

@@ -14,19 +14,16 @@ from typing import Any
 from emberge.contracts.step import Artifact, Machine, ModelRef, Rehearsal
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError, PluginError, RequirementError
+from emberge.merging.content import contents_of
 from emberge.plugins import Plugins
 from emberge.recipes.fingerprint import HashCache, plain, stable_hash
 from emberge.recipes.lock import hold
 from emberge.recipes.out import ARTIFACT, OutFolder, read_artifact
+from emberge.recipes.provenance import CHANGING, artifact_record, kept_text, recipe_hash
 from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.record import Record
 from emberge.recipes.results import Result, Results
-from emberge.recipes.workspace import (
-    StepWorkspace,
-    Surroundings,
-    installed_readers,
-    versions,
-)
+from emberge.recipes.workspace import StepWorkspace, Surroundings, installed_readers
 
 __all__ = ["StepsFailedError", "run_recipe"]
 
@@ -91,6 +88,7 @@ class _Run:
             seed=recipe.seed,
             rehearsal=rehearsal,
             readers=installed_readers(plugins),
+            recipe=recipe_hash(recipe),
         )
         self.finished: dict[str, Artifact] = {}
         self.failed: dict[str, Exception] = {}
@@ -159,8 +157,11 @@ class _Run:
                 artifact = dataclasses.replace(artifact, warnings=warnings)
                 workspace.write_metrics()
                 seconds = time.monotonic() - began
-                record = _artifact_record(artifact, step, fingerprint, seconds)
+                files = contents_of(workspace.folder, leave=CHANGING)
+                inputs = self.around.results.inputs(step.step)
+                record = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
                 folder = self.place.publish(step.id, fingerprint, record)
+                self.hashes.learn({folder / name: one.hash for name, one in files.items()})
         finally:
             workspace.close()
         self.record.step_finished(step.id, folder, artifact, seconds)
@@ -215,27 +216,6 @@ def _held_to_contract(step: RecipeStep, artifact: Any) -> Artifact:
     return artifact
 
 
-def _artifact_record(
-    artifact: Artifact, step: RecipeStep, fingerprint: str, seconds: float
-) -> dict[str, Any]:
-    """What artifact.json holds: what the step left, and how it came about."""
-    made = {
-        "step": step.id,
-        "component": step.kind,
-        "fingerprint": fingerprint,
-        "seconds": round(seconds, 3),
-        "versions": versions(),
-    }
-    record = {**dataclasses.asdict(artifact), **made}
-    try:
-        json.dumps(record)
-    except (TypeError, ValueError) as error:
-        raise PluginError(
-            f"the details of the artifact of {step.kind} are no JSON: {error}"
-        ) from error
-    return record
-
-
 def _made_under(folder: Path) -> str | None:
     try:
         made = json.loads((folder / ARTIFACT).read_text(encoding="utf-8"))
@@ -245,10 +225,8 @@ def _made_under(folder: Path) -> str | None:
 
 
 def _keep_recipe(recipe: Recipe, place: OutFolder) -> None:
-    if not recipe.text:
-        return
-    notes = "".join(f"# run with --set {override}\n" for override in recipe.overrides)
-    (place.path / "recipe.yaml").write_text(notes + recipe.text, encoding="utf-8")
+    if recipe.text:
+        (place.path / "recipe.yaml").write_text(kept_text(recipe), encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,10 @@ from emberge.contracts.step import (
     Reference,
     Rehearsal,
 )
+from emberge.merging.provenance import versions
 from emberge.plugins import Plugins
 from emberge.recipes.out import OutFolder, write_json
+from emberge.recipes.provenance import plugins_behind
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.record import JsonLines, Record
 from emberge.recipes.results import Results
@@ -34,7 +35,6 @@ PROGRESS = "progress.json"
 _WARNINGS = "warnings.jsonl"
 _EVENT_EVERY = 0.2  # seconds between two progress events
 _FILE_EVERY = 1.0  # seconds between two writes of progress.json
-_VERSIONS = ("emberge", "torch", "transformers", "safetensors")
 
 
 def installed_readers(plugins: Plugins) -> tuple[Reader, ...]:
@@ -53,6 +53,8 @@ class Surroundings:
     seed: int
     rehearsal: Rehearsal | None = None
     readers: tuple[Reader, ...] = ()
+    recipe: str = ""
+    """Hash of the recipe as it is kept in OUT, if it has a text."""
 
 
 @dataclass
@@ -128,8 +130,15 @@ class StepWorkspace:
     @property
     def provenance(self) -> Mapping[str, Any]:
         """What the result was made of and with; the fingerprint stands for options, seed and inputs."""
-        made = {"step": self.id, "kind": self.step.kind, "fingerprint": self.fingerprint}
-        return {**made, "seed": self.seed, **versions()}
+        return {
+            "step": self.id,
+            "kind": self.step.kind,
+            "fingerprint": self.fingerprint,
+            **({"recipe": self.around.recipe} if self.around.recipe else {}),
+            "seed": self.seed,
+            "versions": versions(),
+            "plugins": plugins_behind(self.step.step, self.around.results.plugins),
+        }
 
     def model(self, reference: ModelRef) -> Model:
         return self.around.results.model(reference)
@@ -180,14 +189,3 @@ class StepWorkspace:
         for row in latest.values():
             lines.append(row)
         lines.close()
-
-
-def versions() -> dict[str, str]:
-    """Versions of the packages that a result's bytes may depend on, found without importing them."""
-    found = {}
-    for name in _VERSIONS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from typing import Any
 
 from emberge_standard.reporting.marks import NEUTRAL, Look, looks
 from emberge_standard.reporting.markup import Child, Markup, join, tag
@@ -137,7 +138,7 @@ def _run(story: Story) -> Markup:
     ]
     facts = [
         [tag("th", key.replace("_", " "), scope="row"), tag("td", plain(value), class_="words")]
-        for key, value in story.provenance.items()
+        for key, value in {**story.provenance, **_versions(story)}.items()
         if key not in _OF_THE_REPORT
     ]
     recipe = (tag("h3", "The recipe"), tag("pre", tag("code", story.recipe)))
@@ -151,11 +152,16 @@ def _run(story: Story) -> Markup:
 
 
 # What a report's own provenance says of the report alone.
-_OF_THE_REPORT = {"step", "kind", "fingerprint"}
+_OF_THE_REPORT = {"step", "kind", "fingerprint", "plugins", "versions"}
+
+
+def _versions(story: Story) -> Mapping[str, Any]:
+    found = story.provenance.get("versions")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _made_by(story: Story) -> Markup:
-    version = story.provenance.get("emberge")
+    version = _versions(story).get("emberge")
     who = f"emberge {version}" if isinstance(version, str) else "emberge"
     words = (
         f"Written by {who} from what the steps left; this page loads nothing from anywhere. "

@@ -70,7 +70,8 @@ class FinishedRun:
     @property
     def provenance(self) -> Mapping[str, Any]:
         made = {"step": "report", "kind": "standard:report", "fingerprint": "0" * 64, "seed": 0}
-        return {**made, "emberge": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0"}
+        versions = {"emberge": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0"}
+        return {**made, "versions": versions, "plugins": {"standard": "emberge 0.1.0"}}
 
     def model(self, reference: ModelRef) -> Model:
         if reference.step is not None:
