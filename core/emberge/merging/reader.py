@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from emberge.errors import CheckpointError
 from emberge.merging.headers import TensorSpec
+from emberge.merging.made import MadeSpec, read_made, read_made_bytes
 
 __all__ = ["TensorReader", "bytes_of", "scratch"]
 
@@ -42,6 +44,8 @@ class TensorReader:
     def __init__(self) -> None:
         self._files: dict[Path, int] = {}
         self._lock = threading.Lock()
+        self._remembered: dict[Hashable, Tensor] = {}
+        self._remembering = threading.RLock()
 
     def read_bytes(self, spec: TensorSpec, start: int, into: memoryview) -> None:
         """Fill `into` with the tensor's bytes from byte `start`.
@@ -49,6 +53,9 @@ class TensorReader:
         Raises:
             CheckpointError: when the file ends before that.
         """
+        if isinstance(spec, MadeSpec):
+            read_made_bytes(spec, self, start, into)
+            return
         handle, place, done = self._handle(spec.file), spec.offset + start, 0
         while done < len(into):
             got = os.preadv(handle, [into[done:]], place + done)
@@ -60,6 +67,9 @@ class TensorReader:
 
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
+        if isinstance(spec, MadeSpec):
+            read_made(spec, self, start, into)
+            return
         dtype = getattr(torch, spec.dtype)
         if dtype == into.dtype:
             self.read_bytes(spec, start * spec.itemsize, bytes_of(into))
@@ -67,6 +77,13 @@ class TensorReader:
         raw = scratch("raw", into.numel(), dtype)
         self.read_bytes(spec, start * spec.itemsize, bytes_of(raw))
         into.copy_(raw)
+
+    def remember(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """What `make` gives, made once for all threads: something small that all of a tensor decides."""
+        with self._remembering:
+            if what not in self._remembered:
+                self._remembered[what] = make()
+            return self._remembered[what]
 
     def close(self) -> None:
         """Close all files."""
