@@ -125,10 +125,14 @@ class Stage:
 
     def files(self) -> list[FileRef]:
         """The statistics files that its options name; a block then holds their entries in `statistics`."""
-        values = [getattr(self, f.name) for f in dataclasses.fields(self)]
         inner = [file for stage in self.nested().values() for file in stage.files()]
+        return [*self.own_files(), *inner]
+
+    def own_files(self) -> list[FileRef]:
+        """As `files`, without those of nested stages."""
+        values = [getattr(self, f.name) for f in dataclasses.fields(self)]
         listed = [v for value in values for v in (value if isinstance(value, tuple) else (value,))]
-        return [*(v for v in listed if isinstance(v, FileRef)), *inner]
+        return [v for v in listed if isinstance(v, FileRef)]
 
     def faults(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
         """What is wrong with merging models of these names and group labels, for `check` to say."""

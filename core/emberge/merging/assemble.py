@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
 
 from emberge.contracts.block import Block
 from emberge.contracts.chain import Chain
-from emberge.contracts.merge import Stage
 from emberge.merging.alignment import layer_of
 from emberge.merging.inventory import TensorPlan
 from emberge.merging.jobs import CopyJob, FileSource, MergeJob, TensorJob
 from emberge.merging.plan import MergePlan, plan_weights, resolver
 from emberge.merging.reader import TensorReader
-from emberge.merging.statistics import Statistics, read_statistics, statistics_files
+from emberge.merging.row_statistics import MergeStatistics
 
 __all__ = ["Compute", "empty_block", "merge_jobs"]
 
@@ -29,7 +27,7 @@ def merge_jobs(
 ) -> Iterator[TensorJob]:
     """The jobs of a plan without problems."""
     request = plan.request
-    known = [_statistics(chain, request.statistics) for chain in request.chains]
+    known = MergeStatistics(request)
     for tensor in plan.tensors:
         yield (
             _merge_job(plan, tensor, reader, known, dtype, seed)
@@ -42,7 +40,7 @@ def _merge_job(
     plan: MergePlan,
     tensor: TensorPlan,
     reader: TensorReader,
-    known: Sequence[Sequence[Statistics]],
+    known: MergeStatistics,
     dtype: str,
     seed: int,
 ) -> MergeJob:
@@ -66,7 +64,7 @@ def _merge_job(
         based=base is not None,
     ).replace(
         layer=layer,
-        statistics={k: v for s in known[number] for k, v in s.of(layer, tensor.name).items()},
+        statistics=known.of(number, tensor, layer, lambda m, spec: FileSource(m, spec, reader)),
         groups=tuple(m.group for m, _ in present),
         seed=seed,
         fingerprints=tuple(m.fingerprint or m.name for m, _ in present),
@@ -75,10 +73,6 @@ def _merge_job(
         s.dtype == "bfloat16" for s in (*tensor.sources, tensor.base) if s is not None
     )
     return MergeJob(tensor.out, sources, base, Chain(links, resolver(plan)), block, number, coarse)
-
-
-def _statistics(chain: Sequence[Stage], made: Mapping[str, Path]) -> list[Statistics]:
-    return [read_statistics(path) for path in statistics_files(chain, made)]
 
 
 def empty_block(

@@ -16,6 +16,7 @@ from emberge.contracts.merge import Measures, Scope
 from emberge.errors import CheckpointError
 from emberge.merging.headers import TensorSpec
 from emberge.merging.reader import TensorReader, bytes_of, scratch
+from emberge.merging.row_statistics import RowStatistics
 
 __all__ = ["CopyJob", "FileSource", "MemorySource", "MergeJob", "Pass", "Source", "TensorJob"]
 
@@ -172,14 +173,17 @@ class MergeJob(TensorJob):
 
     @property
     def whole(self) -> bool:
-        return any(link.whole for link in self.chain.links)
+        return any(link.whole_for(self.block) for link in self.chain.links)
 
     @property
     def row_bytes(self) -> int:
         # Stacked models and what a stage makes of them; with a base their deltas, before and after.
         count = len(self.sources)
         copies = 2 * count + 4 if self.base is None else 3 * count + 6
-        return rows_of(self.spec.shape)[1] * copies * self.block.tensors.dtype.itemsize
+        rows, width = rows_of(self.spec.shape)
+        told = self.block.statistics
+        more = told.row_bytes(rows) if isinstance(told, RowStatistics) else 0
+        return width * copies * self.block.tensors.dtype.itemsize + more
 
     def wants(self, rows: range, stats: Sequence[Measures]) -> bool:
         position, known = self._position(len(stats)), self._by_link(stats)
@@ -259,7 +263,11 @@ class MergeJob(TensorJob):
             same = float((models == base).float().mean())
             if same > 0.5:
                 self.warnings.append(_LOST)
-        return self.block.replace(tensors=models, base=base, start=start, index=index)
+        told = self.block.statistics
+        told = told.of(rows, device) if isinstance(told, RowStatistics) else told
+        return self.block.replace(
+            tensors=models, base=base, start=start, index=index, statistics=told
+        )
 
 
 @dataclass(frozen=True, slots=True)

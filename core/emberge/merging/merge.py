@@ -28,7 +28,7 @@ from emberge.merging.plan import (
     raise_problems,
 )
 from emberge.merging.reader import TensorReader
-from emberge.merging.statistics import statistics_files, statistics_path
+from emberge.merging.statistics import StatisticsFile, statistics_files, statistics_path
 from emberge.merging.stream import stream
 from emberge.merging.template import carry_over
 from emberge.merging.writer import TensorWriter, parse_size
@@ -163,7 +163,7 @@ def _measured(request: MergeRequest) -> list[str]:
     """Hashes of the statistics files that a merge takes numbers from."""
     links = [link for chain in request.chains for link in chain]
     files = statistics_files(links, request.statistics)
-    return [hashlib.sha256(statistics_path(path).read_bytes()).hexdigest() for path in files]
+    return [StatisticsFile(statistics_path(path)).verify().content for path in files]
 
 
 def _key(plan: MergePlan, work: Any) -> str:

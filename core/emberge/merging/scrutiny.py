@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from emberge.contracts.merge import MergeStrategy, MergeTransform, Stage
 from emberge.errors import Problem
 from emberge.merging.checkpoint import Checkpoint
+from emberge.merging.measured import all_stages, scrutinise_entries, scrutinise_files
 from emberge.merging.options import faults_of, stage_name
 from emberge.merging.template import differences, notes
 from emberge.merging.vocabulary import difference, same_files, vocabulary
@@ -28,9 +29,10 @@ def scrutinise(request: MergeRequest) -> Iterator[Problem]:
         yield Problem(f"two models are called '{name}'; give each its own name")
     for chain in request.chains:
         yield from _chain(chain, names, groups, request.base is not None)
+    yield from scrutinise_files(request)
     if request.base is not None:
         yield from _base(request)
-    stages = [link for chain in request.chains for link in _all_stages(chain)]
+    stages = [link for chain in request.chains for link in all_stages(chain)]
     for model in request.inputs:
         for fault in faults_of(model.name, model.options, stages):
             yield Problem(fault)
@@ -45,8 +47,11 @@ def _chain(
     for link in chain[:-1]:
         if not isinstance(link, MergeTransform):
             yield Problem(f"'{stage_name(link)}' ends a strategy and can only stand last")
+    given = models
     for link in chain:
         problems = list(_link(link, models, groups, base))
+        if link.statistics_of == "models" and models != given:
+            problems.append(Problem(_others(link)))
         yield from problems
         if problems:
             return  # what the next link would see is not known
@@ -64,6 +69,13 @@ def _link(
         yield Problem(f"'{stage_name(link)}' needs a base; name it under 'base'")
     for fault in link.faults(models, groups):
         yield Problem(f"'{stage_name(link)}': {fault}")
+
+
+def _others(link: Stage) -> str:
+    return (
+        f"'{stage_name(link)}' needs what was measured of the very models, and a link before it merges "
+        "them; merge by it inside the groups, or alone"
+    )
 
 
 def _arity(link: Stage, models: int) -> str:
@@ -92,16 +104,10 @@ def _base(request: MergeRequest) -> Iterator[Problem]:
                 f"the base is also listed as the model '{model.name}', whose delta would be zero; "
                 "take it out of one place"
             )
-    policies = [link.base_policy for chain in request.chains for link in _all_stages(chain)]
+    policies = [link.base_policy for chain in request.chains for link in all_stages(chain)]
     if request.missing != "copy_base" and all(policy == "forbidden" for policy in policies):
         names = ", ".join(stage_name(chain[-1]) for chain in request.chains if chain)
         yield Problem(f"a base is given and '{names}' uses none; leave the base out")
-
-
-def _all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
-    for link in chain:
-        yield link
-        yield from _all_stages(list(link.nested().values()))
 
 
 def compare_folders(
@@ -152,7 +158,9 @@ def _tokenizers(
 
 def scrutinise_tensors(plan: MergePlan) -> list[Problem]:
     """Faults that show once the tensors' names are known: filters and weights."""
-    return [*_filters(plan), *_weights(plan), *_schedules(plan)] if plan.tensors else []
+    if not plan.tensors:
+        return []
+    return [*_filters(plan), *_weights(plan), *_schedules(plan), *scrutinise_entries(plan)]
 
 
 def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
@@ -162,7 +170,7 @@ def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
         for options in model.options.values():
             for option, value in options.items():
                 yield from ((f"'{model.name}': {option}", f) for f in value.filters)
-    for link in (link for chain in request.chains for link in _all_stages(chain)):
+    for link in (link for chain in request.chains for link in all_stages(chain)):
         for option, schedule in link.schedules().items():
             yield from ((f"'{stage_name(link)}': {option}", f) for f in schedule.filters)
 
@@ -186,7 +194,7 @@ def _schedules(plan: MergePlan) -> Iterator[Problem]:
     seen: set[str] = set()
     ask = resolver(plan)
     for tensor in plan.tensors:
-        for link in _all_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
+        for link in all_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
             for option, schedule in link.schedules().items():
                 try:
                     schedule.at(tensor.name, ask.depths.get(tensor.name, 0.0))
