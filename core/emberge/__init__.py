@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from emberge.merging.merge import MergeReport, merge_checkpoints
     from emberge.merging.options import stage_name
     from emberge.merging.plan import MergeInput, MergePlan, MergeRequest, plan_merge
+    from emberge.merging.provenance import plain_stage
     from emberge.merging.reader import TensorReader
     from emberge.merging.statistics import Statistics, read_statistics, write_statistics
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
@@ -130,6 +131,7 @@ _LAZY = {
     "MergeInput": "emberge.merging.plan",
     "MergePlan": "emberge.merging.plan",
     "MergeRequest": "emberge.merging.plan",
+    "plain_stage": "emberge.merging.provenance",
     "plan_merge": "emberge.merging.plan",
     "TensorReader": "emberge.merging.reader",
     "Statistics": "emberge.merging.statistics",
@@ -280,6 +282,7 @@ __all__ = [
     "model_fingerprint",
     "outlook",
     "parse_recipe",
+    "plain_stage",
     "plan_merge",
     "random_bits",
     "read_artifact",

@@ -20,6 +20,7 @@ from emberge import (
     CheckpointError,
     Machine,
     MergeInput,
+    PerModel,
     PerTensor,
     Rule,
     merge_checkpoints,
@@ -134,19 +135,30 @@ def test_an_out_dtype_is_stored_and_said(berts: list[Path], tmp_path: Path) -> N
     }
 
 
-def test_headers_carry_where_the_weights_come_from(berts: list[Path], tmp_path: Path) -> None:
+def test_headers_carry_where_the_weights_come_from(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
     merge_checkpoints(
-        inputs(berts),
-        strategy=[Linear()],
+        [MergeInput("a", berts[0], PerTensor(3.0), fingerprint="abc"), MergeInput("b", berts[1])],
+        strategy=[Trim(density=PerModel(0.3)), SignConsensus()],
+        base=MergeInput("base", bert, fingerprint="def"),
+        rules=[Rule(filter="LayerNorm", strategy=(Linear(),))],
         out=tmp_path / "out",
-        provenance={"recipe": "abc", "versions": {"emberge": "1"}},
+        seed=7,
+        provenance={"note": "mine", "numbers": [1, 2], "emberge": {"recipe": "0123"}},
     )
     with safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
-        assert file.metadata() == {
-            "format": "pt",
-            "recipe": "abc",
-            "versions": '{"emberge": "1"}',
-        }
+        metadata = file.metadata()
+    assert metadata.keys() == {"format", "note", "numbers", "emberge"}
+    assert (metadata["note"], metadata["numbers"]) == ("mine", "[1, 2]")
+    said = json.loads(metadata["emberge"])
+    assert said["strategy"] == [{"trim": {"density": 0.3}}, "sign_consensus"]
+    assert said["rules"] == {"LayerNorm": ["linear"]}
+    assert said["base"] == {"name": "base", "content": "def"}
+    assert said["models"]["a"]["content"] == "abc"
+    assert said["models"]["a"]["weight"] > said["models"]["b"]["weight"] > 0.25
+    assert (said["seed"], said["dtype"], said["recipe"]) == (7, "float32", "0123")
+    assert said["versions"].keys() >= {"emberge", "torch"}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the files of a result hold, as hashes: of each file and, in weights, of each tensor; loads no torch."""
+"""What the files of a result hold, as hashes: each file's and, of weights, each tensor's; loads no torch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FileContent:
 
 
 def contents_of(folder: Path, *, leave: Sequence[str] = ()) -> dict[str, FileContent]:
-    """The content of every file below a folder, by its name in it, but for hidden ones and those in `leave`."""
+    """The content of every file below a folder, by its name in it, but for hidden ones and `leave`."""
     files = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))

@@ -27,6 +27,7 @@ from emberge.merging.plan import (
     plan_merge,
     raise_problems,
 )
+from emberge.merging.provenance import header_of
 from emberge.merging.reader import TensorReader
 from emberge.merging.statistics import StatisticsFile, statistics_files, statistics_path
 from emberge.merging.stream import stream
@@ -78,7 +79,7 @@ def merge_checkpoints(
     first model) gives names, stored dtypes and everything that is not weights; `tokenizer` is a folder
     whose tokenizer is taken instead. `dtype` is what is computed in, `out_dtype` what is stored.
     `statistics` says where files are that the strategies' options name and a step made; `provenance`
-    goes into the files' headers.
+    goes into the files' headers, beside what the merge says of itself there.
 
     Raises:
         CheckpointError: for inputs that do not fit, are damaged or not finite, an occupied `out`, and a
@@ -101,7 +102,7 @@ def merge_checkpoints(
     raise_problems(plan)
     parse_size(max_shard_size)
     assert plan.template is not None
-    header = {k: _text(v) for k, v in (provenance or {}).items()}
+    header = header_of(plan, seed=seed, dtype=dtype, given=provenance or {})
     parts = plan.template.parts
 
     def writer(folder: Path) -> TensorWriter:
@@ -181,7 +182,3 @@ def _files_of(model: MergeInput) -> list[Any]:
     folder = model.folder.resolve()
     stats = [(p, p.stat()) for p in sorted(folder.rglob("*.safetensors"))]
     return [str(folder), [(str(p), s.st_size, s.st_mtime_ns) for p, s in stats]]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)

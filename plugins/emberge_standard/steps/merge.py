@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,14 +21,13 @@ from emberge import (
     PerTensor,
     Preflight,
     Problem,
-    Reference,
     Rule,
     Stage,
     Step,
     Workspace,
+    plain_stage,
     plan_merge,
     read_artifact,
-    stage_name,
 )
 
 if TYPE_CHECKING:
@@ -226,23 +225,6 @@ class Merge(Step):
             parents=tuple(dict.fromkeys(parents)),
             details=details,
         )
-
-
-def plain_stage(stage: Stage) -> Mapping[str, Any] | str:
-    """A link as it would stand in a recipe, without options that have their defaults."""
-    options: dict[str, Any] = {}
-    for option in dataclasses.fields(stage):
-        value = getattr(stage, option.name)
-        if option.default is dataclasses.MISSING or value != option.default:
-            if isinstance(value, Stage):
-                value = plain_stage(value)
-            elif isinstance(value, PerTensor):
-                value = value.plain()
-            elif isinstance(value, Reference):
-                value = value.text
-            options[option.name] = value
-    name = stage_name(stage)
-    return {name: options} if options else name
 
 
 def _input(entry: ModelEntry, name: str, folder: Path | None) -> MergeInput:
