@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import ItemsView, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,7 @@ class Options:
         return f"Options({self._values})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Block:
     """Whole rows of one tensor from every model, float32 (float64 in worked-number tests).
 
@@ -67,8 +66,8 @@ class Block:
     """One content fingerprint per model: what random masks are keyed by."""
     changed: Tensor | None = None
     """The deltas that a transform left, kept because base + delta - base is rounded twice."""
-    original: Tensor | None = None
-    """The deltas before the first link that changed them: what a rescaling link restores."""
+    before: Block | None = None
+    """The block as it was before the first link that changed deltas."""
     kept: Tensor | None = None
     """Probability with which each element was kept, broadcastable to `tensors`, after a random link."""
 
@@ -84,23 +83,48 @@ class Block:
             raise ValueError(f"{self.name}: this stage needs a base")
         return self.base
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Only what is missing is asked for here: tensors, which few links after a changed delta need.
+            if name != "tensors":
+                raise AttributeError(f"a block has no '{name}'")
+            self.__dict__["tensors"] = self._base() + self.changed
+            return self.tensors
+
     @property
     def deltas(self) -> Tensor:
-        """Each model minus the base, [models, *rows]."""
+        """Each model minus the base, [models, *rows]; no link writes into them."""
         return self.tensors - self._base() if self.changed is None else self.changed
+
+    @property
+    def own_deltas(self) -> Tensor:
+        """As `deltas`, in memory that the caller may write into."""
+        return self.deltas if self.changed is None else self.changed.clone()
+
+    @property
+    def original(self) -> Tensor:
+        """The deltas before the first link that changed them: what a rescaling link restores."""
+        return (self.before or self).deltas
+
+    @property
+    def like(self) -> Tensor:
+        """Something of the shape, dtype and device of `tensors`, which need not be added up for it."""
+        return self.tensors if self.changed is None else self.changed
 
     def with_deltas(self, deltas: Tensor, kept: Tensor | None = None) -> Block:
         """The same block with base + deltas as its tensors; the number of models stays.
 
         A link that dropped elements at random says with which probability they were `kept`.
         """
-        return dataclasses.replace(
-            self,
-            tensors=self._base() + deltas,
+        self._base()
+        changed = self._copy(
             changed=deltas,
-            original=self.deltas if self.original is None else self.original,
+            before=self.before or self,
             kept=self.kept if kept is None else kept,
         )
+        changed.__dict__.pop("tensors", None)
+        return changed
 
     def add_delta(self, delta: Tensor) -> Tensor:
         """Base plus a merged delta [*rows]: what a strategy in delta space returns."""
@@ -108,10 +132,18 @@ class Block:
 
     def replace(self, **changes: Any) -> Block:
         """The same block with some fields exchanged; other tensors have no deltas of their own yet."""
+        unknown = changes.keys() - self.__dataclass_fields__.keys()
+        if unknown:
+            raise TypeError(f"a block has no {', '.join(sorted(unknown))}")
         if "tensors" in changes or "base" in changes:
-            for derived in ("changed", "original", "kept"):
+            for derived in ("changed", "before", "kept"):
                 changes.setdefault(derived, None)
-        return dataclasses.replace(self, **changes)
+        return self._copy(**changes)
+
+    def _copy(self, **changes: Any) -> Block:
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **changes)
+        return copy
 
     def outline(self) -> Block:
         """The same block without rows: names, weights and options of the tensor, and no data."""
@@ -119,12 +151,11 @@ class Block:
         def empty(values: Tensor | None) -> Tensor | None:
             return None if values is None else (values if self.shape else values[:, None])[:, :0]
 
-        return dataclasses.replace(
-            self,
-            tensors=(self.tensors if self.shape else self.tensors[:, None])[:, :0],
+        return self._copy(
+            tensors=empty(self.like),
             base=None if self.base is None else (self.base if self.shape else self.base[None])[:0],
             changed=empty(self.changed),
-            original=empty(self.original),
+            before=None,
             kept=empty(self.kept),
             start=0,
             index=0,
@@ -170,7 +201,7 @@ class Block:
 
         keys = self.fingerprints or self.models
         return uniform(
-            self.tensors, self.start, [(self.seed, self.name, key, salt) for key in keys]
+            self.like, self.start, [(self.seed, self.name, key, salt) for key in keys]
         )
 
     def merge_groups(self, merged: Mapping[str, Tensor], weights: Mapping[str, float]) -> Block:

@@ -38,9 +38,7 @@ class Rescale(MergeTransform):
         def magnitudes(deltas: Tensor) -> Tensor:
             return by_model(deltas.abs()).sum(1).double()
 
-        after = block.deltas
-        before = after if block.original is None else block.original
-        return {"before": magnitudes(before), "after": magnitudes(after)}
+        return {"before": magnitudes(block.original), "after": magnitudes(block.deltas)}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         before, after = stats[-1]["before"], stats[-1]["after"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,7 +81,7 @@ def _scored(block: Block, divergence: Tensor, start: int = 0) -> Block:
     scores = block.deltas.abs()
     rows = scores.view(len(scores), -1, width)
     rows.mul_(divergence[:, first : first + rows.shape[1], None])
-    return dataclasses.replace(block, changed=scores)
+    return block.replace(changed=scores)
 
 
 def row_divergence(block: Block, *, precise: bool) -> Tensor:
