@@ -71,6 +71,11 @@ VERBS = {
         "write the repository of a new plugin: a strategy, a loss and their tests",
         "emberge new-plugin acme --out ~/src/emberge-acme",
     ),
+    "verify": (
+        "check a result against its provenance: every file, its weights' headers, what it was made of",
+        "emberge verify merged\nemberge verify out/boom --inputs\n"
+        "emberge verify ./copied/model --inputs ~/src/recipes",
+    ),
     "safetensors": (
         "convert a model's pickled weights to safetensors, without running what is in the pickle",
         "emberge safetensors ./old_model",
@@ -210,6 +215,20 @@ def _new_plugin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: ./emberge-NAME")
 
 
+def _verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="a step's result or a merged model"
+    )
+    parser.add_argument(
+        "--inputs",
+        nargs="?",
+        type=Path,
+        const=Path(),
+        metavar="FOLDER",
+        help="also what it was made of; relative paths of its recipe start at FOLDER (default: here)",
+    )
+
+
 def _safetensors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the model's folder")
 
@@ -225,6 +244,7 @@ _ADD: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "recipes": _recipes,
     "schema": _schema,
     "new-plugin": _new_plugin,
+    "verify": _verify,
     "safetensors": _safetensors,
 }
 

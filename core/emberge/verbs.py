@@ -29,6 +29,7 @@ __all__ = [
     "schema",
     "show",
     "status",
+    "verify",
 ]
 
 
@@ -172,6 +173,22 @@ def new_plugin(options: argparse.Namespace) -> int:
 
     folder = write_plugin(options.name, options.out or Path(f"emberge-{options.name}"))
     print(f"written: {folder}; its README says how to go on")
+    return 0
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Hold a result against what it says of itself."""
+    from emberge.recipes.verify import verify_result
+
+    inputs = None
+    if options.inputs is not None:
+        from emberge.recipes.verify_inputs import verify_inputs
+
+        inputs = verify_inputs(options.folder, _plugins(options), options.inputs)
+    found = verify_result(options.folder, inputs)
+    print("\n".join(found.lines()))
+    found.raise_differences()
+    print("nothing differs from what was published")
     return 0
 
 

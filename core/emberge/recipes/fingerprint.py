@@ -26,6 +26,7 @@ __all__ = [
     "HashCache",
     "file_fingerprint",
     "folder_fingerprint",
+    "model_files",
     "model_fingerprint",
     "plain",
     "stable_hash",
@@ -119,7 +120,7 @@ def model_fingerprint(
     Raises:
         CheckpointError: when there is no file of a model.
     """
-    names = {file.relative_to(folder).as_posix(): file for file in _model_files(folder)}
+    names = {file.relative_to(folder).as_posix(): file for file in model_files(folder)}
     if not names:
         raise CheckpointError(f"{folder}: holds no model: neither configs nor weights")
     parts = _hash_files(names, cache)
@@ -214,7 +215,8 @@ def _hash_files(files: Mapping[str, Path], cache: HashCache | None) -> str:
         raise EmbergeError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
 
-def _model_files(folder: Path) -> Iterator[Path]:
+def model_files(folder: Path) -> Iterator[Path]:
+    """The files of a model folder that decide its embeddings."""
     yield from _files_of(folder.iterdir() if folder.is_dir() else ())
     for module in _module_folders(folder):
         yield from _files_of(module.rglob("*"))
