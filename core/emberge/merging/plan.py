@@ -14,9 +14,11 @@ from emberge.contracts.schedule import PerTensor
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.merging.alignment import Names, canonical_names, depths, layer_of, parts_as_in
 from emberge.merging.checkpoint import Checkpoint, total_bytes
+from emberge.merging.formats import other_format
 from emberge.merging.headers import TensorSpec
 from emberge.merging.inventory import TensorPlan, take_inventory
 from emberge.merging.options import ModelOptions, Resolver
+from emberge.merging.remarks import origin_line
 from emberge.merging.scrutiny import scrutinise
 
 __all__ = ["Dtype", "MergeInput", "MergePlan", "MergeRequest", "Missing", "plan_merge"]
@@ -122,6 +124,7 @@ class MergePlan:
             f"{len(self.merged)} tensors merged, {len(self.copied)} copied, {size:,.1f} MB {self.dtype}",
             f"effective weights: {share} (given weights sum to {self.weight_sum:.4g})",
             *([f"dropped: {_some(self.dropped)}"] if self.dropped else []),
+            *([origin_line(self.template)] if self.template is not None else []),
             *self.warnings,
         ]
 
@@ -144,6 +147,8 @@ def plan_merge(
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
                 names[model.name] = canonical_names(checkpoint)
+            elif out is not None or other_format(checkpoint.trunk):
+                _ = checkpoint.specs  # says what the folder holds instead
         except EmbergeError as error:
             problems.append(Problem(str(error)))
     everyone = {m.name for m in (*request.inputs, request.base) if m is not None}
@@ -176,13 +181,19 @@ def _with_tensors(
     names: Mapping[str, Names],
     pattern: Names,
 ) -> MergePlan:
-    from emberge.merging.scrutiny import compare_folders, scrutinise_tensors
+    from emberge.merging.scrutiny import (
+        architectures_differ,
+        compare_folders,
+        scrutinise_tensors,
+    )
 
     assert plan.template is not None
     faults, warnings = compare_folders(plan.request, plan.template, checkpoints)
     names = {n: parts_as_in(names[n], checkpoints[n], plan.template) for n in names}
     found = take_inventory(plan.request, plan.template, pattern, names)
-    problems = [*plan.problems, *faults, *found.problems]
+    problems = [*plan.problems, *faults]
+    if not any(architectures_differ(plan.request, plan.template, checkpoints)):
+        problems += found.problems
     layers = {t.name: layer_of(t.name) for t in found.tensors}
     plan = replace(
         plan,

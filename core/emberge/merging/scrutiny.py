@@ -10,13 +10,16 @@ from emberge.errors import Problem
 from emberge.merging.checkpoint import Checkpoint
 from emberge.merging.measured import all_stages, scrutinise_entries, scrutinise_files
 from emberge.merging.options import faults_of, stage_name
-from emberge.merging.template import differences, notes
+from emberge.merging.remarks import remarks
+from emberge.merging.template import differences, notes, unlike
 from emberge.merging.vocabulary import difference, same_files, vocabulary
 
 if TYPE_CHECKING:
     from emberge.merging.plan import MergePlan, MergeRequest
 
-__all__ = ["compare_folders", "scrutinise", "scrutinise_tensors"]
+__all__ = ["architectures_differ", "compare_folders", "scrutinise", "scrutinise_tensors"]
+
+_ALIKE = "merge models of one architecture, or choose one with 'template'"
 
 
 def scrutinise(request: MergeRequest) -> Iterator[Problem]:
@@ -115,28 +118,51 @@ def compare_folders(
 ) -> tuple[list[Problem], list[str]]:
     """(faults, warnings) from tokenizers, module chains and configs of the models beside the template."""
     problems: list[Problem] = []
-    warnings: list[str] = []
+    warnings = list(remarks(template))
     for model in request.inputs:
         other = checkpoints.get(model.name)
         if other is None or other.folder == template.folder:
             continue
         problems += _tokenizers(request, template, other, model.name)
-        found = [
-            f"'{template.folder.name}' and '{model.name}': {d}"
-            for d in differences(template, other)
-        ]
-        if request.template is None:
-            problems += [Problem(f"{f}; choose one with 'template'") for f in found]
-        else:
-            warnings += [f"{f}; the template is followed" for f in found]
-        warnings += [
-            f"'{template.folder.name}' and '{model.name}': {n}; the first is kept"
-            for n in notes(template, other)
-        ]
+        faults, smaller = _settings(request, template, other, model.name)
+        problems += faults
+        warnings += smaller
+    base = checkpoints.get(request.base.name) if request.base is not None else None
+    if base is not None:
+        pair = f"'{template.folder.name}' and the base: "
+        found = [f"{pair}{u}; {_ALIKE}" for u in unlike(template, base, modules=False)]
+        problems += map(Problem, found)
     if request.tokenizer is not None:
         chosen = Checkpoint(request.tokenizer)
         problems += _tokenizers(request, template, chosen, chosen.folder.name)
     return problems, warnings
+
+
+def architectures_differ(
+    request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
+) -> Iterator[bool]:
+    """For each model, whether it and the template are of different architectures, and none was chosen."""
+    if request.template is None:
+        for model in request.inputs:
+            if model.name in checkpoints:
+                yield any(unlike(template, checkpoints[model.name]))
+
+
+def _settings(
+    request: MergeRequest, template: Checkpoint, other: Checkpoint, name: str
+) -> tuple[list[Problem], list[str]]:
+    """(faults, warnings) from what two folders say beside their weights and tokenizers."""
+    pair = f"'{template.folder.name}' and '{name}': "
+    warnings = [f"{pair}{n}; the first is kept" for n in notes(template, other)]
+    other_thing = list(unlike(template, other))
+    smaller = list(differences(template, other))
+    if request.template is not None:
+        followed = [f"{pair}{f}; the template is followed" for f in (*other_thing, *smaller)]
+        return [], [*followed, *warnings]
+    faults = [f"{pair}{f}; {_ALIKE}" for f in other_thing]
+    if not other_thing:
+        faults += [f"{pair}{f}; choose one with 'template'" for f in smaller]
+    return [Problem(fault) for fault in faults], warnings
 
 
 def _tokenizers(
