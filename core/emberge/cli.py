@@ -6,6 +6,8 @@ Nothing heavy is imported before a verb asks for it.
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import importlib
 import os
 import signal
@@ -30,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Threads that wait must not spin: beside other work on the same cores a spinning pool made training
     # ten times slower, and alone the difference is not measurable. Read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # The interpreter's last collection would look at all of torch's objects, for a quarter of a second.
+    atexit.register(gc.freeze)
     debug = "--debug" in words
     try:
         with _sigterm_interrupts():
