@@ -1,0 +1,121 @@
+"""YAML as mergekit reads it, with the line of every key and value, and the faults found on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from emberge import Problem, RecipeError, suggest
+
+__all__ = ["Faults", "Found", "documents"]
+
+
+@dataclass
+class Faults:
+    """What is wrong with a config, each at a line of the user's file."""
+
+    path: Path | None
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, line: int, message: str) -> None:
+        """Note a fault at a line, which counts from 1."""
+        self.problems.append(Problem(message, f"{self.path or 'config'}:{line}"))
+
+    def raise_all(self) -> None:
+        """Stop here if anything is wrong.
+
+        Raises:
+            RecipeError: with every fault, in the order of the file.
+        """
+        if self.problems:
+            by_line = sorted(self.problems, key=lambda p: int(p.where.rpartition(":")[2]))
+            raise RecipeError(dict.fromkeys(by_line))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A value of the config, its line, and what to call it in messages.
+
+    `value` is plain data; for a mapping it is a mapping of names to `Found`, for a list a list of them.
+    """
+
+    value: Any
+    line: int
+    label: str
+
+    @property
+    def entries(self) -> Mapping[str, Found]:
+        """The entries of a mapping."""
+        assert isinstance(self.value, dict)
+        return self.value
+
+    @property
+    def words(self) -> str:
+        """The value in a few words: "the text 'x'", "a list"."""
+        if isinstance(self.value, dict):
+            return "a mapping"
+        if isinstance(self.value, list):
+            return "a list"
+        if self.value is None:
+            return "nothing"
+        return f"{'the text ' if isinstance(self.value, str) else ''}{self.value!r}"
+
+    def refuse_unknown(self, known: Iterable[str], faults: Faults) -> None:
+        """Note every key that is not among the known ones."""
+        names = list(known)
+        for name, entry in self.entries.items():
+            if name not in names:
+                hint = suggest(name, names) or f"; it has {', '.join(names)}"
+                faults.add(entry.line, f"{self.label} has no '{name}'{hint}")
+
+
+def documents(text: str, faults: Faults) -> list[Found]:
+    """The documents of a YAML text, empty ones left out; a text that is no YAML is a fault."""
+    try:
+        nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        return [_found(node, "the config", faults) for node in nodes if not _empty(node)]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = error.problem or error.context
+        faults.add(mark.line + 1 if mark else 1, f"this is not YAML: {said}")
+    except yaml.YAMLError as error:
+        faults.add(1, f"this is not YAML: {error}")
+    except RecursionError:
+        faults.add(1, "the config is nested too deeply")
+    return []
+
+
+def _empty(node: yaml.Node | None) -> bool:
+    return node is None or node.tag == "tag:yaml.org,2002:null"
+
+
+def _found(node: yaml.Node, label: str, faults: Faults) -> Found:
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        return Found(dict(_entries(node, label, faults)), line, label)
+    if isinstance(node, yaml.SequenceNode):
+        items = [_found(item, f"an entry of {label}", faults) for item in node.value]
+        return Found(items, line, label)
+    try:
+        value = yaml.constructor.SafeConstructor().construct_object(node)
+    except yaml.YAMLError:
+        faults.add(line, f"{label}: the tag {node.tag} means nothing here")
+        value = None
+    return Found(value, line, label)
+
+
+def _entries(node: yaml.MappingNode, label: str, faults: Faults) -> Iterator[tuple[str, Found]]:
+    own = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and own.count(key.value) > 1 and key.value != "<<":
+            faults.add(key.start_mark.line + 1, f"{label}: '{key.value}' is written twice")
+    yaml.constructor.SafeConstructor().flatten_mapping(node)  # `<<` stands for the entries it names
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            faults.add(key.start_mark.line + 1, f"{label}: a key must be a word")
+            continue
+        found = _found(value, f"'{key.value}'", faults)
+        yield key.value, Found(found.value, key.start_mark.line + 1, found.label)

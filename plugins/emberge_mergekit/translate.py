@@ -1,0 +1,204 @@
+"""A mergekit YAML, of one document or several, as a recipe of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge import TranslatedRecipe, suggest
+
+from emberge_mergekit.methods import METHODS, Method, method_named
+from emberge_mergekit.names import ModelName
+from emberge_mergekit.planning import Planned, PlannedModel, plan_part
+from emberge_mergekit.reading import Faults, Found, documents
+from emberge_mergekit.schema import Config, read_config
+from emberge_mergekit.whereabouts import Whereabouts
+from emberge_mergekit.writing import Sheet, flow, reference
+
+__all__ = ["translate"]
+
+_SHAPES = ("models", "slices", "modules")
+LAST = "merged"
+
+
+def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
+    """The recipe, or None for a text that is no config of mergekit.
+
+    Raises:
+        RecipeError: with every fault of the config, each with `path:line`.
+    """
+    if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *_SHAPES)):
+        return None
+    faults = Faults(path)
+    found = documents(text, faults)
+    if not any(_is_mergekit(document) for document in found):
+        return None
+    faults.raise_all()
+    return _Translation(found, faults).recipe()
+
+
+def _is_mergekit(document: Found) -> bool:
+    """Whether these are the keys of a merge: a recipe of ours has `steps`, and nothing of this at its top."""
+    if not isinstance(document.value, dict) or "steps" in document.value:
+        return False
+    return "merge_method" in document.value or any(key in document.value for key in _SHAPES)
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """One document, and the id of the step that it becomes."""
+
+    id: str
+    config: Config
+    method: Method
+    parts: tuple[Planned, ...]
+
+
+class _Translation:
+    def __init__(self, found: Sequence[Found], faults: Faults) -> None:
+        self.faults = faults
+        configs = [read_config(_mapping(document, faults), faults) for document in found]
+        self.ids = _ids(configs, faults)
+        steps = {c.name: self.ids[i] for i, c in enumerate(configs) if c.name is not None}
+        self.places = Whereabouts(faults, steps)
+        self.configs = configs
+
+    def recipe(self) -> TranslatedRecipe:
+        merges = [self._merge(i, config) for i, config in enumerate(self.configs)]
+        _refuse_rings(self.configs, self.faults)
+        sheet = Sheet()
+        name = self.faults.path.name if self.faults.path is not None else "a config"
+        sheet.comment(0, f"From {name}, a config of mergekit.")
+        sheet.add(0, "steps:")
+        for merge in merges:
+            if merge is not None:
+                self._write(sheet, merge)
+        self.faults.raise_all()
+        return sheet.recipe()
+
+    def _merge(self, index: int, config: Config) -> _Merge | None:
+        method = self._method(config) if config.parts else None
+        if method is None:
+            return None
+        parts = [
+            plan_part(part, method, self.faults, sliced=config.sliced) for part in config.parts
+        ]
+        planned = tuple(part for part in parts if part is not None)
+        if len(planned) < len(parts) or not planned:
+            return None
+        return _Merge(self.ids[index], config, method, planned)
+
+    def _method(self, config: Config) -> Method | None:
+        line = config.lines.get("merge_method", config.line)
+        if not config.method:
+            self.faults.add(line, "a config needs 'merge_method'")
+            return None
+        method = method_named(config.method)
+        if method is None:
+            hint = suggest(config.method, METHODS) or f"; there are {', '.join(METHODS)}"
+            self.faults.add(line, f"there is no merge method '{config.method}'{hint}")
+        return method
+
+    # ── a merge as lines ────────────────────────────────────────────────────────────────────────
+
+    def _write(self, sheet: Sheet, merge: _Merge) -> None:
+        config = merge.config
+        if config.name is not None and config.name != merge.id:
+            sheet.comment(1, f"mergekit's config calls it {config.name!r}")
+        sheet.add(1, f"{merge.id}:", config.line)
+        sheet.add(2, "merge:", config.line)
+        (part,) = merge.parts
+        self._models(sheet, 3, part)
+        if part.base is not None:
+            sheet.add(3, f"base: {self._reference(part.base.model)}", part.base.model.line)
+        _notes(sheet, 3, part.notes)
+        sheet.strategy(3, part.links, config.lines["merge_method"])
+        self._dtypes(sheet, config)
+
+    def _models(self, sheet: Sheet, depth: int, part: Planned) -> None:
+        sheet.add(depth, "models:", part.line)
+        for model in part.models:
+            sheet.add(depth + 1, f"- {self._model(model)}", model.input.line)
+
+    def _model(self, model: PlannedModel) -> str:
+        if model.weight is None and not model.options:
+            return self._reference(model.input.model)
+        entries = [f"model: {self._reference(model.input.model)}"]
+        if model.weight is not None:
+            entries.append(f"weight: {flow(model.weight)}")
+        if model.options:
+            entries.append(f"options: {flow(model.options)}")
+        return "{" + ", ".join(entries) + "}"
+
+    def _reference(self, model: ModelName) -> str:
+        return reference(self.places.of(model))
+
+    def _dtypes(self, sheet: Sheet, config: Config) -> None:
+        stored = config.out_dtype or config.dtype
+        if config.dtype in ("bfloat16", "float16"):
+            sheet.comment(
+                3, f"mergekit computes in {config.dtype}; here it is rounded to only once"
+            )
+        if config.dtype == "float64":
+            sheet.add(3, "dtype: float64", config.lines["dtype"])
+        if stored is not None:
+            key = "out_dtype" if config.out_dtype else "dtype"
+            sheet.add(3, f"out_dtype: {stored}", config.lines[key])
+
+
+def _notes(sheet: Sheet, depth: int, notes: Sequence[str]) -> None:
+    for note in dict.fromkeys(notes):
+        sheet.comment(depth, note)
+
+
+def _mapping(document: Found, faults: Faults) -> Found:
+    if not isinstance(document.value, dict):
+        faults.add(document.line, f"a config is a mapping, not {document.words}")
+        return Found({}, document.line, document.label)
+    return document
+
+
+def _ids(configs: Sequence[Config], faults: Faults) -> list[str]:
+    """A step's id for each document: its name as far as ids can say it, `merged` for the one without."""
+    ids: list[str] = []
+    names: dict[str | None, int] = {}
+    for config in configs:
+        if config.name in names:
+            what = "without a name" if config.name is None else f"called '{config.name}'"
+            first = names[config.name]
+            faults.add(config.line, f"two configs are {what}, the first at line {first}")
+        names[config.name] = config.line
+        wanted = re.sub(r"[^A-Za-z0-9_-]+", "-", config.name or LAST).strip("-") or LAST
+        taken, number = {i.casefold() for i in ids}, 2
+        unique = wanted
+        while unique.casefold() in taken:
+            unique, number = f"{wanted}-{number}", number + 1
+        ids.append(unique)
+    return ids
+
+
+def _refuse_rings(configs: Sequence[Config], faults: Faults) -> None:
+    """Note configs that name themselves, or one another in a ring."""
+    named = {config.name: config for config in configs if config.name is not None}
+    needs = {name: [m for m in config.models if m.path in named] for name, config in named.items()}
+
+    def reaches(start: str, goal: str, seen: set[str]) -> bool:
+        if start == goal:
+            return True
+        seen.add(start)
+        return any(reaches(m.path, goal, seen) for m in needs[start] if m.path not in seen)
+
+    for name, models in needs.items():
+        for model in models:
+            if model.path == name:
+                faults.add(model.line, f"config '{name}' names itself as a model")
+            elif reaches(model.path, name, set()):
+                faults.add(model.line, f"configs '{name}' and '{model.path}' need one another")
+
+
+def results(configs: Mapping[str, Sequence[str]]) -> list[str]:
+    """The configs that no other one needs."""
+    used = {name for needs in configs.values() for name in needs}
+    return [name for name in configs if name not in used]
