@@ -70,7 +70,7 @@ class LowRank:
 
     @property
     def rank(self) -> int:
-        """r."""
+        """The inner dimension."""
         return self.a.shape[0]
 
     def apply(self, reader: TensorReader, spec: AdaptedSpec, rows: range, tile: Tensor) -> None:
@@ -131,7 +131,7 @@ class Magnitude:
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
-    """Put other rows in the place of some: tokens that were trained. `values` is [indices, elements a row]."""
+    """Put other rows, [indices, elements a row], in the place of some: tokens that were trained."""
 
     indices: tuple[int, ...]
     values: TensorSpec

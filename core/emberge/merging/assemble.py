@@ -12,6 +12,7 @@ from emberge.contracts.chain import Chain
 from emberge.merging.alignment import layer_of
 from emberge.merging.inventory import TensorPlan
 from emberge.merging.jobs import CopyJob, FileSource, MergeJob, TensorJob
+from emberge.merging.made import MadeSpec
 from emberge.merging.plan import MergePlan, plan_weights, resolver
 from emberge.merging.reader import TensorReader
 from emberge.merging.row_statistics import MergeStatistics
@@ -70,7 +71,9 @@ def _merge_job(
         fingerprints=tuple(m.fingerprint or m.name for m, _ in present),
     )
     coarse = base is not None and all(
-        s.dtype == "bfloat16" for s in (*tensor.sources, tensor.base) if s is not None
+        s.dtype == "bfloat16" and not isinstance(s, MadeSpec)
+        for s in (*tensor.sources, tensor.base)
+        if s is not None
     )
     return MergeJob(tensor.out, sources, base, Chain(links, resolver(plan)), block, number, coarse)
 

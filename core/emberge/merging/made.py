@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.block import rows_of
 from emberge.merging.headers import TensorSpec
@@ -57,5 +57,5 @@ def read_made_bytes(spec: MadeSpec, reader: TensorReader, start: int, into: memo
     elements = -(-(start + len(into)) // spec.itemsize) - first
     made = torch.empty(elements, dtype=getattr(torch, spec.dtype))
     read_made(spec, reader, first, made)
-    raw = memoryview(made.view(torch.uint8).numpy())
-    into[:] = raw[skip : skip + len(into)]
+    raw: Any = made.view(torch.uint8).numpy()
+    into[:] = memoryview(raw)[skip : skip + len(into)]

@@ -179,6 +179,7 @@ def _key(plan: MergePlan, work: Any) -> str:
 
 def _files_of(model: MergeInput) -> list[Any]:
     assert model.folder is not None
-    folder = model.folder.resolve()
-    stats = [(p, p.stat()) for p in sorted(folder.rglob("*.safetensors"))]
-    return [str(folder), [(str(p), s.st_size, s.st_mtime_ns) for p, s in stats]]
+    folders = [folder.resolve() for folder in (model.folder, model.adapter) if folder is not None]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.safetensors"))]
+    stats = [(p, p.stat()) for p in files]
+    return [*map(str, folders), [(str(p), s.st_size, s.st_mtime_ns) for p, s in stats]]

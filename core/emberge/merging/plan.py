@@ -12,6 +12,8 @@ from emberge.contracts.chain import Rule
 from emberge.contracts.merge import Stage
 from emberge.contracts.schedule import PerTensor
 from emberge.errors import CheckpointError, EmbergeError, Problem
+from emberge.merging.adapters import adapted_names
+from emberge.merging.adapters_together import compare_adapters
 from emberge.merging.alignment import Names, canonical_names, depths, layer_of, parts_as_in
 from emberge.merging.checkpoint import Checkpoint, total_bytes
 from emberge.merging.formats import other_format
@@ -32,7 +34,8 @@ class MergeInput:
     """One model of a merge. `folder` is None while a recipe is checked and the model is yet to be made.
 
     `options` are the model's own numbers for the options of a link: `{"trim": {"density": …}}`;
-    `fingerprint` stands for its content and keys random masks and resumption.
+    `fingerprint` stands for its content and keys random masks and resumption; an `adapter` changes the model
+    of `folder`, its base.
     """
 
     name: str
@@ -41,6 +44,7 @@ class MergeInput:
     group: str = ""
     options: ModelOptions = field(default_factory=dict)
     fingerprint: str = ""
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +150,10 @@ def plan_merge(
             checkpoint = Checkpoint(model.folder or Path())
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
-                names[model.name] = canonical_names(checkpoint)
+                found = adapted_names(
+                    canonical_names(checkpoint), checkpoint, model.adapter, whole=out is not None
+                )
+                names.update({model.name: found} if found else {})
             elif out is not None or other_format(checkpoint.trunk):
                 _ = checkpoint.specs  # says what the folder holds instead
         except EmbergeError as error:
@@ -189,6 +196,8 @@ def _with_tensors(
 
     assert plan.template is not None
     faults, warnings = compare_folders(plan.request, plan.template, checkpoints)
+    more, doubts = compare_adapters(plan.request.inputs)
+    faults, warnings = [*faults, *more], [*warnings, *doubts]
     names = {n: parts_as_in(names[n], checkpoints[n], plan.template) for n in names}
     found = take_inventory(plan.request, plan.template, pattern, names)
     problems = [*plan.problems, *faults]

@@ -101,7 +101,7 @@ def _base(request: MergeRequest) -> Iterator[Problem]:
     base = request.base
     assert base is not None
     for model in request.inputs:
-        same = model.folder is not None and base.folder is not None
+        same = model.folder is not None and base.folder is not None and not model.adapter
         if same and model.folder.resolve() == base.folder.resolve():  # type: ignore[union-attr]
             yield Problem(
                 f"the base is also listed as the model '{model.name}', whose delta would be zero; "
