@@ -16,18 +16,12 @@ from torch import Tensor
 
 from emberge.contracts.block import rows_of
 from emberge.errors import CheckpointError
+from emberge.merging.footprint import GRANULE, block_elements
 from emberge.merging.jobs import TensorJob
 from emberge.merging.lanes import Lanes, on_cpu
 from emberge.merging.units import Fold, Meter, Progress, Unit
 
 __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
-
-GRANULE = 1 << 18
-"""Elements measured at once. Another value means other last bits in sums, so it never follows the machine."""
-
-# Bytes that a thread's rows may take while they are produced: beyond that they leave the caches, and
-# below the calls on them cost more than the arithmetic.
-_PRODUCED = 24 << 20
 
 # Numbers of mallopt's parameters, from malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -274,10 +268,10 @@ def _pieces(job: TensorJob, elements: int) -> Iterator[range]:
 
 def _block(job: TensorJob, limits: Limits) -> int:
     each = max(1, job.row_bytes // max(1, rows_of(job.spec.shape)[1]))
-    block = limits.block or _PRODUCED // each
-    if limits.memory is None:
-        return block
-    return max(1, min(block, limits.memory // (limits.workers * each)))
+    fitting = block_elements(each, workers=limits.workers, memory=limits.memory)
+    if limits.block is None:
+        return fitting
+    return limits.block if limits.memory is None else min(limits.block, fitting)
 
 
 def _hold_to_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:

@@ -14,6 +14,7 @@ from emberge.contracts.block import Block, rows_of
 from emberge.contracts.chain import Chain, scope_key
 from emberge.contracts.merge import Measures, Scope
 from emberge.errors import CheckpointError
+from emberge.merging.footprint import element_bytes
 from emberge.merging.headers import TensorSpec
 from emberge.merging.reader import TensorReader, bytes_of, scratch
 from emberge.merging.row_statistics import RowStatistics
@@ -177,13 +178,12 @@ class MergeJob(TensorJob):
 
     @property
     def row_bytes(self) -> int:
-        # Stacked models and what a stage makes of them; with a base their deltas, before and after.
-        count = len(self.sources)
-        copies = 2 * count + 4 if self.base is None else 3 * count + 6
+        itemsize = self.block.tensors.dtype.itemsize
+        each = element_bytes(len(self.sources), based=self.base is not None, itemsize=itemsize)
         rows, width = rows_of(self.spec.shape)
         told = self.block.statistics
         more = told.row_bytes(rows) if isinstance(told, RowStatistics) else 0
-        return width * copies * self.block.tensors.dtype.itemsize + more
+        return width * each + more
 
     def wants(self, rows: range, stats: Sequence[Measures]) -> bool:
         position, known = self._position(len(stats)), self._by_link(stats)

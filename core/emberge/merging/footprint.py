@@ -1,0 +1,29 @@
+"""How much of a tensor is held at once, in how many bytes: what the runner does and a plan foretells."""
+
+from __future__ import annotations
+
+__all__ = ["GRANULE", "PRODUCED", "block_elements", "element_bytes"]
+
+GRANULE = 1 << 18
+"""Elements measured at once. Another value means other last bits in sums, so it never follows the machine."""
+
+PRODUCED = 24 << 20
+"""Bytes that a thread's rows may take while they are produced.
+
+Beyond that they leave the caches, and below the calls on them cost more than the arithmetic.
+"""
+
+
+def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
+    """Bytes that an element takes while it is worked on, over all models.
+
+    Stacked models and what a stage makes of them; with a base their deltas, before and after.
+    """
+    return itemsize * (3 * models + 6 if based else 2 * models + 4)
+
+
+def block_elements(each: int, *, workers: int, memory: int | None) -> int:
+    """Elements produced at once when each takes so many bytes and all threads together may take `memory`."""
+    wanted = PRODUCED // max(1, each)
+    fitting = wanted if memory is None else memory // (workers * max(1, each))
+    return max(1, min(wanted, fitting))
