@@ -161,7 +161,7 @@ def test_the_first_option_is_the_nearest_classs_own() -> None:
 
 
 def test_private_and_computed_fields_are_no_options() -> None:
-    assert list(options_of(Derived)) == ["weight", "cross_rank", "layers", "margin"]
+    assert list(options_of(Derived)) == ["margin", "weight", "cross_rank", "layers"]
 
 
 def test_an_options_default_is_made_by_its_factory() -> None:

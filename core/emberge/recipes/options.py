@@ -40,7 +40,7 @@ class Option:
 
 
 def options_of(owner: type) -> Mapping[str, Option]:
-    """The options of a component or a nested dataclass, by name, its own after those it inherits.
+    """The options of a component or a nested dataclass, by name, its own before those it inherits.
 
     Raises:
         PluginError: naming class and field, for a type that cannot be found or said in a recipe.
@@ -60,7 +60,9 @@ def _options_of(owner: Any) -> Mapping[str, Option]:
             default = option.default_factory()
         form = _field_form(declared, option.name)
         found[option.name] = Option(option.name, form, declared, default, default_component(option))
-    return types.MappingProxyType(found)
+    lineage = {one: place for place, one in enumerate(owner.__mro__)}
+    ordered = sorted(found.items(), key=lambda item: lineage[item[1].owner])
+    return types.MappingProxyType(dict(ordered))
 
 
 def _declared_by(owner: type, name: str) -> type:

@@ -71,7 +71,7 @@ def fit(
             pool,
             sampler,
             seed=seed,
-            epochs=options.epochs,
+            epochs=options.epochs or 1.0,
             max_steps=rehearsal.steps if rehearsal else options.max_steps,
             negatives=options.negatives,
         )

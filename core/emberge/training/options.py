@@ -20,14 +20,14 @@ Precision = Literal["auto", "float32", "bfloat16"]
 class FitOptions:
     """How to train. Names are those of transformers' TrainingArguments where one exists.
 
-    `max_steps` overrides `epochs`, which may be a fraction. The learning rate rises over `warmup_ratio` of
-    the steps and then follows `schedule`. Weight decay spares biases and norms. `precision` auto is
-    bfloat16 where a GPU has it; weights and optimizer stay float32. Lengths count tokens; those of queries
-    and documents default to `max_length`, and that to the model's own. A row gives `positives` positives
-    and up to `hard_negatives` negatives, drawn anew each epoch; rows with fewer repeat theirs (`fill:
-    repeat`) or leave places out (`mask`). `negatives` says by task or dataset whether other rows' texts are
-    negatives too: auto is yes for retrieval and reranking. Without `dropout` equal texts of a batch are
-    encoded once.
+    It lasts `max_steps` or `epochs`, by default one; a fraction of one is its first batches. The
+    learning rate rises over `warmup_ratio` of the steps and then follows `schedule`. Weight decay
+    spares biases and norms. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
+    float32. Lengths count tokens; those of queries and documents default to `max_length`, and that to
+    the model's own. A row gives `positives` positives and up to `hard_negatives` negatives, drawn anew
+    each epoch; rows with fewer repeat theirs (`fill: repeat`) or leave places out (`mask`). `negatives`
+    says by task or dataset whether other rows' texts are negatives too: auto is yes for retrieval and
+    reranking. Without `dropout` equal texts of a batch are encoded once.
 
     `token_budget` is the padded size of a chunk in tokens, `kept_tokens` how many tokens' activations are
     kept for the backward pass instead of being computed again; neither changes what is learned but by
@@ -36,7 +36,7 @@ class FitOptions:
     `logging_steps` None logs up to about 500 points.
     """
 
-    epochs: float = 1.0
+    epochs: float | None = None
     max_steps: int | None = None
     learning_rate: float = 2e-5
     warmup_ratio: float = 0.1
@@ -81,7 +81,9 @@ class FitOptions:
             value = getattr(self, name)
             if value is not None and value < bound:
                 raise ValueError(f"{name} must be at least {bound}, not {value}")
-        if self.epochs <= 0:
+        if self.epochs is not None and self.max_steps is not None:
+            raise ValueError("give epochs or max_steps, not both")
+        if self.epochs is not None and self.epochs <= 0:
             raise ValueError(f"epochs must be above 0, not {self.epochs:g}")
         if not 0 <= self.warmup_ratio <= 1:
             raise ValueError(f"warmup_ratio is a share from 0 to 1, not {self.warmup_ratio:g}")

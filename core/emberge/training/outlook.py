@@ -53,7 +53,7 @@ def outlook(
         {d.info: range(len(d)) for d in datasets},
         sampler,
         seed=seed,
-        epochs=options.epochs,
+        epochs=options.epochs or 1.0,
         max_steps=options.max_steps,
         negatives=options.negatives,
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from emberge import (
     Artifact,
@@ -20,7 +20,6 @@ from emberge import (
     Loss,
     Model,
     ModelRef,
-    Negatives,
     PerDataset,
     Preflight,
     Problem,
@@ -32,12 +31,9 @@ from emberge import (
 
 __all__ = ["Train"]
 
-# Options of the step that are handed to the training runner under the same name.
-SHARED = tuple(f.name for f in dataclasses.fields(FitOptions) if f.name != "epochs")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Step):
+class Train(FitOptions, Step):
     """Fine-tune a model on datasets, one dataset an optimizer step as the sampler groups them.
 
     `model` is where it starts; `backbone` loads it and keeps everything its folder had. `data` are files,
@@ -75,39 +71,9 @@ class Train(Step):
     loss: PerDataset[tuple[Loss, ...]]
     backbone: Backbone = component("text_encoder")
     seed: int | None = None
-    epochs: float | None = None
-    max_steps: int | None = None
-    learning_rate: float = 2e-5
-    warmup_ratio: float = 0.1
-    schedule: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = "linear"
-    weight_decay: float = 0.01
-    max_grad_norm: float | None = 1.0
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    adam_epsilon: float = 1e-8
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    max_length: int | None = None
-    query_length: int | None = None
-    document_length: int | None = None
-    positives: int = 1
-    hard_negatives: int = 7
-    fill: Literal["repeat", "mask"] = "repeat"
-    negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
-    dropout: bool = True
-    token_budget: int | None = None
-    kept_tokens: int | None = None
-    save_steps: int | None = None
-    keep_last: int = 0
-    logging_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.epochs is not None and self.max_steps is not None:
-            raise ValueError("give epochs or max_steps, not both")
-        self._options()
 
     def _options(self) -> FitOptions:
-        shared = {name: getattr(self, name) for name in SHARED}
-        return FitOptions(epochs=1.0 if self.epochs is None else self.epochs, **shared)
+        return FitOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(FitOptions)})
 
     def check(self, context: Preflight) -> Iterable[Problem]:
         yield from self._check_model(context)
