@@ -30,7 +30,11 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     start = time.perf_counter()
     with open(f"/tmp/measure-{os.getpid()}.log", "w+b") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, **(environment or {})}
+            # Everybody's modules come compiled, as they do after a first run.
+            command,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **(environment or {})},
         )
         peak = {"RssAnon": 0, "VmHWM": 0}
         done = threading.Event()

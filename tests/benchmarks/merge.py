@@ -1,10 +1,11 @@
 """Merging beside mergekit and sentence-transformers: wall, CPU, memory, and how far the results agree.
 
-    python -m tests.benchmarks.merge [--small] [--methods linear ties] [--repeat 3]
+    python -m tests.benchmarks.merge [--small] [--methods linear ties] [--repeat 3] [--growth]
 
 builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--small` has 8 layers
 and a small vocabulary), runs the peers in turn, whole processes, and prints a table. Medians over
-`--repeat` interleaved rounds; memory is the peak of RssAnon.
+`--repeat` interleaved rounds; memory is the peak of RssAnon. `--growth` shows emberge's memory with
+two models of 0.6 B and of 4 B parameters instead (24 GB of disk).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Method:
     mergekit: dict[str, Any]
     emberge: Any
     weighted: bool = True
+    random: bool = False
     model_parameters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -69,7 +71,56 @@ METHODS = {
         {"ties": {"density": 0.5}},
         model_parameters={"density": 0.5},
     ),
+    "dare_ties": Method(
+        4,
+        True,
+        {"merge_method": "dare_ties", "parameters": {"normalize": True}},
+        {"dare_ties": {"density": 0.5, "normalize": True}},
+        model_parameters={"density": 0.5},
+        random=True,
+    ),
+    "dare_ties 1/density": Method(
+        4,
+        True,
+        {"merge_method": "dare_ties", "parameters": {"normalize": True}},
+        {"dare_ties": {"density": 0.5, "rescale_mode": "inverse_density", "normalize": True}},
+        model_parameters={"density": 0.5},
+        random=True,
+    ),
+    "della": Method(
+        4,
+        True,
+        {"merge_method": "della", "parameters": {"normalize": True}},
+        {"della": {"density": 0.5, "normalize": True}},
+        model_parameters={"density": 0.5},
+        random=True,
+    ),
+    "sce": Method(
+        4,
+        True,
+        {"merge_method": "sce", "parameters": {"select_topk": 0.5}},
+        {"sce": {"select_topk": 0.5}},
+        weighted=False,
+    ),
+    "breadcrumbs": Method(
+        4,
+        True,
+        {"merge_method": "breadcrumbs"},
+        {"breadcrumbs": {"density": 0.5, "gamma": 0.01}},
+        model_parameters={"density": 0.5, "gamma": 0.01},
+    ),
+    "arcee_fusion": Method(
+        1,
+        True,
+        {"merge_method": "arcee_fusion"},
+        {"arcee_fusion": {"precise": False}},
+        weighted=False,
+    ),
 }
+# Qwen3's sizes: (vocabulary, width, width inside, layers, heads).
+SMALL = (8192, 1024, 3072, 8, 16)
+FULL = (151936, 1024, 3072, 28, 16)
+LARGE = (151936, 2560, 9728, 36, 32)
 
 
 def main() -> None:
@@ -80,21 +131,41 @@ def main() -> None:
     parser.add_argument(
         "--peers", nargs="*", default=["mergekit", "mergekit float32", "st", "emberge"]
     )
+    parser.add_argument("--growth", action="store_true", help="memory at 0.6 B and at 4 B")
     parser.add_argument("--folder", type=Path, help="keep the checkpoints here")
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="emberge-benchmark-"))
     try:
-        checkpoints = build(
-            folder / ("small" if arguments.small else "full"), small=arguments.small
-        )
+        if arguments.growth:
+            grow(folder, arguments.methods)
+            return
+        sizes, name = (SMALL, "small") if arguments.small else (FULL, "full")
+        checkpoints = build(folder / name, sizes)
         print(
-            f"{'method':<16}{'peer':<18}{'wall s':>8}{'CPU s':>8}{'anon MB':>9}{'ratio':>7}  agreement"
+            f"{'method':<20}{'peer':<18}{'wall s':>8}{'CPU s':>8}{'anon MB':>9}{'ratio':>7}  agreement"
         )
         for name in arguments.methods:
             compare(name, checkpoints, folder / "out", arguments.peers, arguments.repeat)
     finally:
         if arguments.folder is None:
             shutil.rmtree(folder)
+
+
+def grow(folder: Path, methods: list[str]) -> None:
+    """Print emberge's peak memory for two models of each size."""
+    print(f"{'method':<20}{'0.6 B: anon MB':>16}{'4 B: anon MB':>14}{'wall s':>8}{'wall s':>8}")
+    sizes = [build(folder / "full", FULL, models=2), build(folder / "large", LARGE, models=2)]
+    for name in methods:
+        target = folder / "out" / "emberge"
+        costs = []
+        for checkpoints in sizes:
+            used = checkpoints[: min(METHODS[name].models, 2) + 1]
+            shutil.rmtree(target, ignore_errors=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            costs.append(run(*command("emberge", METHODS[name], used, target)))
+        memory = [f"{cost.anonymous / 1e6:.0f}" for cost in costs]
+        seconds = [f"{cost.wall:8.1f}" for cost in costs]
+        print(f"{name:<20}{memory[0]:>16}{memory[1]:>14}{''.join(seconds)}", flush=True)
 
 
 def compare(name: str, checkpoints: list[Path], out: Path, peers: list[str], repeat: int) -> None:
@@ -113,11 +184,11 @@ def compare(name: str, checkpoints: list[Path], out: Path, peers: list[str], rep
     for peer in peers:
         cost = median(costs[peer])
         ratio = f"{cost.wall / ours.wall:7.1f}" if ours else " " * 7
-        agreement = (
-            "" if peer == "emberge" else agree(out / "emberge", out / peer.replace(" ", "-"))
-        )
+        agreement = ""
+        if peer != "emberge" and "emberge" in peers and not method.random:
+            agreement = agree(out / "emberge", out / peer.replace(" ", "-"))
         print(
-            f"{name:<16}{peer:<18}{cost.wall:8.2f}{cost.cpu:8.2f}{cost.anonymous / 1e6:9.0f}{ratio}"
+            f"{name:<20}{peer:<18}{cost.wall:8.2f}{cost.cpu:8.2f}{cost.anonymous / 1e6:9.0f}{ratio}"
             f"  {agreement}",
             flush=True,
         )
@@ -224,7 +295,7 @@ def agree(ours: Path, theirs: Path) -> str:
     return f"{share:.2f} % of values differ, at most {worst:.1e} of the tensor's largest"
 
 
-def build(folder: Path, *, small: bool, models: int = 4) -> list[Path]:
+def build(folder: Path, sizes: tuple[int, ...], models: int = 4) -> list[Path]:
     """The base and its siblings, bf16 in three shards; kept if they are there already."""
     paths = [folder / name for name in ("base", *(f"model{i}" for i in range(1, models + 1)))]
     if all((path / "config.json").is_file() for path in paths):
@@ -234,12 +305,13 @@ def build(folder: Path, *, small: bool, models: int = 4) -> list[Path]:
 
     from tests import tiny
 
+    vocabulary, width, inside, layers, heads = sizes
     config = Qwen3Config(
-        vocab_size=8192 if small else 151936,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=8 if small else 28,
-        num_attention_heads=16,
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=inside,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
         num_key_value_heads=8,
         head_dim=128,
         tie_word_embeddings=True,
