@@ -129,19 +129,27 @@ def scrutinise_entries(plan: MergePlan) -> Iterator[Problem]:
         for link in all_stages(request.chains[request.chain_of(tensor.name)]):
             if id(link) not in known:
                 known[id(link)] = _own_or_nothing(link, request)
-            fault = _lacks(link, tensor, known[id(link)])
+            fault = _lacks(link, tensor, known[id(link)], request)
             if fault:
                 yield Problem(f"'{stage_name(link)}': {fault}", tensor.name)
 
 
-def _lacks(link: Stage, tensor: TensorPlan, entries: Entries) -> str:
+def _lacks(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequest) -> str:
     if not entries:
         return ""
-    shapes = {
-        model: places[tensor.name].shape if tensor.name in places else None
-        for model, places in entries.items()
-    }
+    shapes: dict[str, tuple[int, ...] | None] = {}
+    for model, source in zip(request.inputs, tensor.sources, strict=True):
+        if source is None:
+            continue
+        entry = entries[model.name].get(tensor.name)
+        shapes[model.name] = None if entry is None else _aligned(entry, source, tensor.out)
     return link.lacks(tensor.name, tensor.out.shape, shapes)
+
+
+def _aligned(entry: TensorSpec, source: TensorSpec, out: TensorSpec) -> tuple[int, ...]:
+    """An entry's shape with its rows lined up with the output's, as the model's own are."""
+    rows = len(source.shape) > 1 and entry.shape[:1] == source.shape[:1]
+    return (*out.shape[:1], *entry.shape[1:]) if rows else entry.shape
 
 
 def _own_or_nothing(link: Stage, request: MergeRequest) -> Entries:

@@ -20,6 +20,7 @@ from emberge.merging.crew import GRANULE, Limits, run_jobs
 from emberge.merging.headers import TensorSpec
 from emberge.merging.jobs import CopyJob, MemorySource, MergeJob, Source, TensorJob
 from emberge.merging.options import ModelOptions, Resolver
+from emberge.merging.row_statistics import RowStatistics, StatisticsEntry
 
 __all__ = ["merge_state_dicts"]
 
@@ -36,6 +37,7 @@ class _Settings:
     device: str = "cpu"
     options: Sequence[ModelOptions] = field(default_factory=tuple)
     groups: Sequence[str] = ()
+    statistics: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
 
 def merge_state_dicts(
@@ -49,8 +51,8 @@ def merge_state_dicts(
     """Merge tensors that are in memory, by the same stages and the same runner.
 
     `settings` may be dtype ("float32", or "float64"), seed, block and granule (elements), workers,
-    device, groups (one label a model) and options (one mapping a model). Tensors that hold no
-    floating-point numbers must be equal.
+    device, groups (one label a model), options (one mapping a model) and statistics (by tensor, each model's
+    entry). Tensors that hold no floating-point numbers must be equal.
 
     Raises:
         CheckpointError: when names or shapes differ, or a tensor holds NaN.
@@ -73,7 +75,11 @@ def merge_state_dicts(
             weights=[s.at(name, depth[name]) for s in schedules],
             dtype=how.dtype,
             based=origin is not None,
-        ).replace(seed=how.seed, groups=tuple(how.groups or [""] * len(models)))
+        ).replace(
+            seed=how.seed,
+            groups=tuple(how.groups or [""] * len(models)),
+            statistics=_told(how.statistics.get(name, {}), tuple(models[0][name].shape)),
+        )
 
     jobs: list[TensorJob] = []
     out = {name: torch.empty(t.shape, dtype=t.dtype) for name, t in models[0].items()}
@@ -92,6 +98,14 @@ def merge_state_dicts(
     )
     run_jobs(jobs, _into(out), limits=limits)
     return out
+
+
+def _told(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> RowStatistics:
+    found = {}
+    for model, entry in entries.items():
+        spec = TensorSpec(model, tuple(entry.shape), str(entry.dtype).removeprefix("torch."))
+        found[model] = StatisticsEntry.of(spec, MemorySource(model, entry), shape)
+    return RowStatistics({}, found)
 
 
 def _into(out: Mapping[str, Tensor]) -> Callable[[TensorJob, int, Tensor], None]:

@@ -10,6 +10,7 @@ from emberge_standard.merging.drop import Drop
 from emberge_standard.merging.drop_by_rank import DropByRank
 from emberge_standard.merging.emr import Emr
 from emberge_standard.merging.energy_weights import EnergyWeights
+from emberge_standard.merging.fisher import Fisher
 from emberge_standard.merging.group import Group
 from emberge_standard.merging.karcher import Karcher
 from emberge_standard.merging.linear import Linear
@@ -19,6 +20,7 @@ from emberge_standard.merging.nearswap import NearSwap
 from emberge_standard.merging.nuslerp import Nuslerp
 from emberge_standard.merging.passthrough import Passthrough
 from emberge_standard.merging.ram import Ram, RamPlus
+from emberge_standard.merging.regmean import Regmean
 from emberge_standard.merging.rescale import Rescale
 from emberge_standard.merging.select_important import SelectImportant
 from emberge_standard.merging.select_variance import SelectVariance
@@ -164,6 +166,7 @@ def strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
         "della": DELLA,
         "della_linear": DELLA_LINEAR,
         "emr": Emr,
+        "fisher": Fisher,
         "iso_c": IsoC,
         "karcher": Karcher,
         "linear": Linear,
@@ -174,6 +177,7 @@ def strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
         "passthrough": Passthrough,
         "ram": Ram,
         "ramplus_tl": RamPlus,
+        "regmean": Regmean,
         "sce": SCE,
         "sce_unanimous": SCE_UNANIMOUS,
         "sign_consensus": SignConsensus,

@@ -27,6 +27,8 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "della_linear": (chain("della_linear", density=0.5), CHOOSES),
     # The sum of copies is elected, then their largest magnitude: a single copy, but weights are scales.
     "emr": (chain("emr"), CHOOSES),
+    # What statistics make of them is in their own tests; without a file both average.
+    "fisher": (chain("fisher", statistics=(), fallback="linear"), {"one_hot": True}),
     "group": ([Group(by=Linear()), Linear()], {"one_hot": True}),
     "iso_c": (chain("iso_c"), CHOOSES),
     "karcher": (chain("karcher"), {"one_hot": True}),
@@ -46,6 +48,7 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "passthrough": (chain("passthrough"), {}),
     "ram": (chain("ram", epsilon=1e-9), {"scale": False}),  # epsilon is absolute
     "ramplus_tl": (chain("ramplus_tl", epsilon=1e-9), {"scale": False}),
+    "regmean": (chain("regmean", statistics=()), {"one_hot": True}),
     "sce": (chain("sce"), {}),
     "sce of the places that differ most": (chain("sce", select_topk=0.3), CHOOSES),
     "sce_unanimous": (chain("sce_unanimous"), {}),

@@ -1,0 +1,123 @@
+"""The linear layers that come nearest to all models' outputs on their own inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from emberge import Block, FileRef, MergeStrategy, Stats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regmean(MergeStrategy):
+    """Merge each linear layer so that on each model's inputs it does what that model's layer does.
+
+    W = (Σ αᵢ Wᵢ Gᵢ)(Σ αᵢ Gᵢ)⁻¹ with Gᵢ = Xᵢᵀ Xᵢ, the Gram matrix of the inputs of model i's layer: the closed
+    form of a regression (Jin et al., 2023, arXiv:2212.09849). In the embedding of tokens Gᵢ is diagonal, the
+    counts of tokens, so a row comes from the models that saw its token. Every other tensor is averaged
+    by the weights. `measure_statistics: {measure: gram}` measures Gram matrices once; the files say which
+    models they belong to. A layer is merged in one piece, in float64.
+    """
+
+    statistics: tuple[FileRef, ...]
+    """Statistics files with the Gram matrices of every model, in any order."""
+    off_diagonal: float = 0.9
+    """Factor on what lies outside a Gram matrix' diagonal: 1 trusts it, 0 looks at each input alone."""
+    ridge: float = 1e-6
+    """Share of its mean diagonal added to each Gram matrix' diagonal, for inputs that never vary."""
+    fallback: Literal["linear", "error"] = "linear"
+    """What becomes of a matrix that was measured in some models only: averaged by the weights, or refused."""
+
+    base_policy = "forbidden"
+    measured = "gram"
+    statistics_of = "models"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.off_diagonal <= 1:
+            raise ValueError(f"off_diagonal is a factor from 0 to 1, not {self.off_diagonal:g}")
+        if self.ridge < 0:
+            raise ValueError(f"ridge must be at least 0, not {self.ridge:g}")
+
+    def whole_for(self, block: Block) -> bool:
+        return len(block.shape) == 2 and self._kind(block) == 2
+
+    def lacks(
+        self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
+    ) -> str:
+        missing = [model for model, entry in known.items() if entry is None]
+        if self.fallback == "error" and 0 < len(missing) < len(known):
+            return (
+                f"nothing was measured of it in '{missing[0]}'; set fallback: linear to average it"
+            )
+        for model, entry in known.items():
+            if entry is not None and entry not in ((shape[-1],) * 2, shape[:1]):
+                return f"the Gram matrix of '{model}' has shape {list(entry)}, of {list(shape)}"
+        return ""
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        weights = block.weights.tolist()
+        if min(weights) < 0 and self._kind(block):
+            raise ValueError("Gram matrices are weighted by shares, which are not negative")
+        if self._kind(block) == 2:
+            return self._layer(block, weights)
+        if self._kind(block) == 1:
+            return self._embedding(block)
+        total = sum(weights)
+        return block.combine([weight / total for weight in weights])
+
+    def _kind(self, block: Block) -> int:
+        """Dimensions of the models' entries: 2 are Gram matrices, 1 their diagonals, 0 is none."""
+        shapes = [block.told(model) for model in block.models]
+        return len(shapes[0]) if shapes[0] and None not in shapes else 0
+
+    def _layer(self, block: Block, weights: list[float]) -> Tensor:
+        """One linear layer, as steps from the first model: equal models stay what they are."""
+        import torch
+
+        first = block.tensors[0].double()
+        size = first.shape[1]
+        total = first.new_zeros(size, size)
+        moved = torch.zeros_like(first)
+        for model, tensor, weight in zip(block.models, block.tensors, weights, strict=True):
+            gram = self._gram(block, model).mul_(weight)
+            total += gram
+            moved += (tensor.double() - first) @ gram
+        if not float(total.diagonal().max()) > 0:
+            shares = [weight / sum(weights) for weight in weights]
+            return block.combine(shares)
+        # The matrices are symmetric, so the inverse on the right is a solution of the transpose.
+        solved, singular = torch.linalg.solve_ex(total, moved.mT)
+        if int(singular):
+            raise ValueError("the Gram matrices cannot be inverted; set ridge above 0")
+        merged: Tensor = first + solved.mT
+        return merged.to(block.tensors.dtype)
+
+    def _gram(self, block: Block, model: str) -> Tensor:
+        gram: Tensor = block.statistics[model].double()
+        diagonal = gram.diagonal().clone()
+        if not bool(gram.isfinite().all()) or float(diagonal.min()) < 0:
+            raise ValueError(
+                f"the Gram matrix of '{model}' holds NaN, infinity or a negative square"
+            )
+        gram.mul_(self.off_diagonal)
+        gram.diagonal().copy_(diagonal + self.ridge * diagonal.mean())
+        return gram
+
+    def _embedding(self, block: Block) -> Tensor:
+        """Rows of tokens by how often each model saw them; a token that none saw is averaged."""
+        import torch
+
+        counts = torch.stack([block.statistics[model].double() for model in block.models])
+        weights = block.weights.to(counts)[:, None]
+        seen = counts * weights
+        seen += (seen.sum(0) == 0) * weights
+        shares = (seen / seen.sum(0)).to(block.tensors.dtype)
+        first = block.tensors[0]
+        merged = first.clone()
+        for share, tensor in zip(shares[1:], block.tensors[1:], strict=True):
+            merged += share[:, None] * (tensor - first)
+        return merged
