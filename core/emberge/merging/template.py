@@ -126,11 +126,16 @@ def _take_tokenizer(source: Checkpoint, trunk: Path) -> None:
 
 
 def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
+    if dtype == "float32" and not {"torch_dtype", "dtype"} & set(config):
+        return config  # which is what silence means
     old = "torch_dtype" in config
     changed = {**config, "torch_dtype" if old else "dtype": dtype}
     if old and "dtype" in config:
         changed["dtype"] = dtype
-    return changed
+    # What comes out is never quantised, whatever went in.
+    return {
+        k: v for k, v in changed.items() if k not in ("quantization_config", "compression_config")
+    }
 
 
 def _compare(
