@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
 from emberge.merging.formats import other_format, pickles_in
-from emberge.merging.headers import TensorSpec, read_header
+from emberge.merging.headers import TensorSpec, parse_json, printable, read_header
 
 if TYPE_CHECKING:
     from emberge.merging.reader import TensorReader
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "ModuleFolder", "TensorSpec", "read_json"]
 
 WEIGHTS = "model.safetensors"
+_LONGEST_JSON = 500_000_000  # tokenizers of large vocabularies have tens of millions of bytes
 _ROUTERS = ("Router", "Asym")  # modules that hold chains of their own, each module in a subfolder
 
 
@@ -59,7 +60,7 @@ class Checkpoint:
         if not isinstance(listed, list) or not all(isinstance(m, dict) for m in listed):
             raise CheckpointError(f"{path}: modules.json must be a list of modules")
         modules = []
-        for entry in sorted(listed, key=lambda m: m.get("idx", 0)):
+        for entry in sorted(listed, key=_place):
             type_, place = str(entry.get("type", "")), str(entry.get("path", ""))
             _hold_inside(path, place)
             modules.append(ModuleFolder(type_.rpartition(".")[2], place, type_))
@@ -123,6 +124,7 @@ class Checkpoint:
             if not prefix and self._counts_words():
                 continue
             for name, spec in self._specs_of(self.folder / part).items():
+                _hold_apart(prefix + name, spec, found)
                 found[prefix + name] = spec.renamed(prefix + name)
         for module in self.chain:
             if module.path and not _weight_files(self.folder / module.path):
@@ -169,10 +171,7 @@ class Checkpoint:
         specs: dict[str, TensorSpec] = {}
         for file in files:
             for name, spec in read_header(file)[0].items():
-                if name in specs:
-                    raise CheckpointError(
-                        f"{file}: tensor '{name}' is also in {specs[name].file.name}; get the files again"
-                    )
+                _hold_apart(name, spec, specs)
                 specs[name] = spec
         if folder / WEIGHTS not in files:
             _hold_to_index(folder / f"{WEIGHTS}.index.json", specs)
@@ -186,9 +185,23 @@ def read_json(path: Path) -> Any:
         CheckpointError: when it is no JSON.
     """
     try:
+        if path.stat().st_size > _LONGEST_JSON:
+            raise CheckpointError(f"{path}: {path.stat().st_size:,} bytes are no JSON of a model")
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error})") from None
+
+
+def _place(module: Mapping[str, Any]) -> float:
+    index = module.get("idx", 0)
+    return index if isinstance(index, int | float) else 0
+
+
+def _hold_apart(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:
+    if name in others:
+        raise CheckpointError(
+            f"{spec.file}: tensor '{name}' is also in {others[name].file}; get the files again"
+        )
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -200,13 +213,18 @@ def _weight_files(folder: Path) -> list[Path]:
     names = sorted(set(weights.values()))
     for name in names:
         _hold_inside(index, name)
-        if not (folder / name).is_file():
-            raise CheckpointError(f"{index}: names the file '{name}', which is missing; get it")
+        if not _is_file(folder / name):
+            raise CheckpointError(
+                f"{index}: names the file '{printable(name)}', which is missing; get it"
+            )
     return [folder / name for name in names]
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    content = read_json(index)
+    try:
+        content = parse_json(index.read_bytes()) if index.stat().st_size <= _LONGEST_JSON else None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{index}: cannot be read as JSON ({error}); get it again") from None
     weights = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weights, dict) or not all(isinstance(v, str) for v in weights.values()):
         raise CheckpointError(f"{index}: has no weight_map of tensors to files; get it again")
@@ -217,14 +235,27 @@ def _hold_to_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
     for name, file in _weight_map(index).items():
         if name not in specs or specs[name].file.name != file:
             raise CheckpointError(
-                f"{index}: places tensor '{name}' in '{file}', which does not hold it; get both again"
+                f"{index}: places tensor '{printable(name)}' in '{file}', which does not hold it; "
+                "get both again"
             )
 
 
 def _hold_inside(source: Path, name: str) -> None:
     place = PurePosixPath(name)
     if place.is_absolute() or ".." in place.parts or "\\" in name:
-        raise CheckpointError(f"{source}: names '{name}', which lies outside the model folder")
+        raise CheckpointError(
+            f"{source}: names '{printable(name)}', which lies outside the model folder; get it again"
+        )
+    if not name.isprintable():
+        raise CheckpointError(f"{source}: '{printable(name)}' is no name of a file; get it again")
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a plain file is there, at the end of links or not; never for a name that cannot be one."""
+    try:
+        return path.is_file()
+    except OSError:  # too long a name
+        return False
 
 
 def _is_transformer(folder: Path) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +28,9 @@ DTYPES: dict[str, tuple[str, int]] = {
     "BF16": ("bfloat16", 2),
     "F8_E4M3": ("float8_e4m3fn", 1),
     "F8_E5M2": ("float8_e5m2", 1),
+    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 1),
+    "F8_E5M2FNUZ": ("float8_e5m2fnuz", 1),
+    "F8_E8M0": ("float8_e8m0fnu", 1),
     "I64": ("int64", 8),
     "I32": ("int32", 4),
     "I16": ("int16", 2),
@@ -39,6 +44,9 @@ DTYPES: dict[str, tuple[str, int]] = {
 }
 _CODES = {name: code for code, (name, _) in DTYPES.items()}
 _LONGEST_HEADER = 100_000_000  # the limit of the reference implementation
+_LONGEST_NAME = 1000
+_MOST_DIMENSIONS = 64  # of a tensor in torch
+_FIELDS = frozenset({"dtype", "shape", "data_offsets"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,60 +90,129 @@ class TensorSpec:
 def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     """The tensors of a safetensors file and its metadata.
 
+    Every file that is taken is taken by the reference implementation too (safetensors 0.8). Stricter than
+    it, this refuses a name that is there twice, or is unprintable or longer than 1,000 characters; element
+    types smaller than a byte; tensors of more than 64 dimensions, and empty ones whose shape torch cannot
+    count; entries written as lists instead of mappings, and what is nested a hundred deep.
+
     Raises:
-        CheckpointError: for a file that is truncated, or whose header is no header, names a tensor twice,
-            or points outside the file or into another tensor.
+        CheckpointError: for a file that cannot be read or is truncated, or whose header is no header, names
+            a tensor twice, leaves bytes to no tensor, or points outside the file or into another tensor.
     """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(8)
-        if len(start) < 8:
-            raise CheckpointError(f"{path}: {size} bytes are no safetensors file; {_AGAIN}")
-        (length,) = struct.unpack("<Q", start)
-        if length > min(size - 8, _LONGEST_HEADER):
-            raise CheckpointError(
-                f"{path}: the header claims {length:,} bytes and the file has {size:,}: it is truncated "
-                f"or no safetensors file; {_AGAIN}"
-            )
-        header = _parse(path, file.read(length))
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict):
-        raise CheckpointError(f"{path}: the header's __metadata__ is no mapping; {_AGAIN}")
-    specs = {name: _spec(path, name, entry, 8 + length) for name, entry in header.items()}
-    _hold_to_file(path, list(specs.values()), 8 + length, size)
-    return specs, {str(k): str(v) for k, v in metadata.items()}
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            raise CheckpointError(f"{path}: is no file; {_AGAIN}")
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            raw = file.read(_length(path, file.read(8), size))
+    except (OSError, ValueError) as error:  # a name with a NUL is no name of a file
+        raise CheckpointError(f"{path}: cannot be read ({error})") from None
+    header = _parse(path, raw)
+    metadata = _metadata(path, header.pop("__metadata__", None))
+    data = 8 + len(raw)
+    specs = {name: _spec(path, name, entry, data) for name, entry in header.items()}
+    _hold_to_file(path, list(specs.values()), data, size)
+    return specs, metadata
 
 
 _AGAIN = "get the file again"
 
 
-def _parse(path: Path, raw: bytes) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in seen:
-                raise CheckpointError(f"{path}: the header names '{name}' twice; {_AGAIN}")
-            seen[name] = value
-        return seen
+def printable(text: str, limit: int = 80) -> str:
+    """A text of unknown origin as it may stand in a line for people: cut short, and without controls."""
+    short = text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return short if short.isprintable() else ascii(short)[1:-1]
 
+
+def parse_json(raw: bytes) -> Any:
+    """JSON as the standard has it: a name in a mapping once, numbers that are numbers, text that is text.
+
+    Raises:
+        ValueError: for anything else.
+    """
     try:
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
+        found = json.loads(
+            raw.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_number,
+            parse_float=_number,
+            parse_int=_count,
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if b"\\u" in raw:  # half a surrogate pair is no character, and could not be written out again
+        try:
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
+        except (UnicodeEncodeError, RecursionError):
+            raise ValueError("it has half a character") from None
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    seen = dict(pairs)
+    if len(seen) < len(pairs):
+        count = Counter(name for name, _ in pairs)
+        twice = next(name for name, times in count.items() if times > 1)
+        raise ValueError(f"it names '{printable(twice)}' twice")
+    return seen
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{printable(text)} is no number")
+    return value
+
+
+def _count(text: str) -> int:
+    if text == "-0" or len(text) > 300:
+        raise ValueError(f"{printable(text)} is no count")
+    return int(text)
+
+
+def _length(path: Path, start: bytes, size: int) -> int:
+    if len(start) < 8:
+        raise CheckpointError(f"{path}: {size} bytes are no safetensors file; {_AGAIN}")
+    (length,) = struct.unpack("<Q", start)
+    if length > min(size - 8, _LONGEST_HEADER):
+        raise CheckpointError(
+            f"{path}: the header claims {length:,} bytes and the file has {size:,}: it is truncated "
+            f"or no safetensors file; {_AGAIN}"
+        )
+    return int(length)
+
+
+def _parse(path: Path, raw: bytes) -> dict[str, Any]:
+    try:
+        header = parse_json(raw)
+    except ValueError as error:
         raise CheckpointError(f"{path}: the header is no JSON ({error}); {_AGAIN}") from None
     if not isinstance(header, dict):
         raise CheckpointError(f"{path}: the header is no mapping of tensors; {_AGAIN}")
     return header
 
 
+def _metadata(path: Path, found: Any) -> dict[str, str]:
+    found = {} if found is None else found
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise CheckpointError(f"{path}: the header's __metadata__ is no mapping of texts; {_AGAIN}")
+    return found
+
+
 def _spec(path: Path, name: str, entry: Any, data: int) -> TensorSpec:
-    place = f"{path}: tensor '{name}'"
-    if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= set(entry):
+    place = f"{path}: tensor '{printable(name)}'"
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise CheckpointError(f"{place} has a name that cannot be shown; rename it first")
+    if not isinstance(entry, dict) or not set(entry) >= _FIELDS or _deeper(entry, 100):
         raise CheckpointError(f"{place} has no dtype, shape and data_offsets; {_AGAIN}")
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if code not in DTYPES:
-        raise CheckpointError(f"{place} has an unknown element type {code!r}; convert it first")
+    if not isinstance(code, str) or code not in DTYPES:
+        unknown = printable(code) if isinstance(code, str) else type(code).__name__
+        raise CheckpointError(f"{place} has an unknown element type '{unknown}'; convert it first")
     if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
         raise CheckpointError(f"{place} has a shape or offsets that are no counts; {_AGAIN}")
+    if len(shape) > _MOST_DIMENSIONS or math.prod(max(1, n) for n in shape) >= 2**60:
+        raise CheckpointError(f"{place} has a shape that no tensor can have; {_AGAIN}")
     spec = TensorSpec(name, tuple(shape), DTYPES[code][0], path, data + offsets[0])
     if offsets[1] - offsets[0] != spec.nbytes:
         raise CheckpointError(
@@ -145,23 +222,41 @@ def _spec(path: Path, name: str, entry: Any, data: int) -> TensorSpec:
     return spec
 
 
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether lists and mappings are nested deeper than so many levels."""
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper(one, levels - 1) for one in inner)
+
+
 def _counts(values: Any) -> bool:
-    return isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
+    return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
 
 
 def _hold_to_file(path: Path, specs: Sequence[TensorSpec], data: int, size: int) -> None:
+    """Every byte after the header belongs to one tensor."""
     end, before = data, ""
     for spec in sorted(specs, key=lambda s: (s.offset, s.nbytes)):
         if spec.offset < end:
             raise CheckpointError(
                 f"{path}: tensors '{before}' and '{spec.name}' share bytes; {_AGAIN}"
             )
-        end, before = spec.offset + spec.nbytes, spec.name
-        if end > size:
+        if spec.offset + spec.nbytes > size:
             raise CheckpointError(
-                f"{path}: tensor '{spec.name}' ends at byte {end:,} and the file at {size:,}: it is "
-                f"truncated or its header points outside it; {_AGAIN}"
+                f"{path}: tensor '{spec.name}' ends at byte {spec.offset + spec.nbytes:,} and the file "
+                f"at {size:,}: it is truncated or its header points outside it; {_AGAIN}"
             )
+        if spec.offset > end:
+            raise CheckpointError(
+                f"{path}: {spec.offset - end:,} bytes before tensor '{spec.name}' belong to no tensor; "
+                f"{_AGAIN}"
+            )
+        end, before = spec.offset + spec.nbytes, spec.name
+    if end < size:
+        raise CheckpointError(
+            f"{path}: {size - end:,} bytes at its end belong to no tensor; {_AGAIN}"
+        )
 
 
 def encode_header(

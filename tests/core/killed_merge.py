@@ -1,0 +1,130 @@
+"""Merges killed at every step, in children of one process that has everything imported.
+
+`python killed_merge.py MODELS ROOT FIRST STEP` prints one JSON line for each way to die, from the
+`FIRST`-th in steps of `STEP`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.core.fuse import DEATH, Fuse
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """The content of every file below a folder, and every folder."""
+    import hashlib
+
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else "folder"
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Do the work in a copy of this process; how that ended."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 3
+    try:
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def merge(models: Path, out: Path, seen: Callable[..., None] | None = None) -> None:
+    """Merge the folders below `models` by TIES against the one called `base`."""
+    from emberge import Machine, MergeInput, PerModel, merge_checkpoints
+    from emberge_standard.merging.sign_consensus import SignConsensus
+    from emberge_standard.merging.trim import Trim
+
+    merge_checkpoints(
+        [MergeInput(p.name, p) for p in sorted(models.iterdir()) if p.name != "base"],
+        strategy=[Trim(density=PerModel(0.3)), SignConsensus()],
+        base=MergeInput("base", models / "base"),
+        out=out,
+        max_shard_size="24KB",
+        machine=Machine(workers=1),
+        progress=seen,
+    )
+
+
+def undisturbed(models: Path, root: Path) -> tuple[dict[str, str], Fuse]:
+    """The bytes of a merge that nobody disturbs, and what it did to the disk."""
+    (root / "whole").mkdir(parents=True)
+    with Fuse(power=True) as fuse:
+        merge(models, root / "whole" / "out")
+    whole = root / "whole" / "out"
+    size = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
+    assert fuse.written >= size, "something was written past the fuse"
+    return digest(whole), fuse
+
+
+def ways(fuse: Fuse) -> Iterator[dict[str, Any]]:
+    """Each way to die: before each call, after the last, in the middle of each write; by a power cut
+    wherever something is not synced."""
+    for at in range(1, len(fuse.calls) + 2):
+        yield {"at": at}
+        if at in fuse.risky:
+            yield {"at": at, "power": True}
+        if at in fuse.divisible:
+            yield {"at": at, "half": True}
+
+
+def die(models: Path, place: Path, way: Mapping[str, Any]) -> None:
+    """Merge, and die on the way."""
+
+    def work() -> None:
+        with Fuse(**way):
+            merge(models, place / "out")
+            os._exit(DEATH)  # after the last call
+
+    code = forked(work)
+    assert code == DEATH, code
+
+
+def main(models: Path, root: Path, first: int, step: int) -> None:
+    import emberge.merging.journal as journal
+    import emberge_standard.merging.sign_consensus
+    import emberge_standard.merging.trim  # noqa: F401
+    from emberge import merge_checkpoints  # noqa: F401
+
+    journal._INTERVAL = 0.0
+    expected, fuse = undisturbed(models, root)
+    for way in list(ways(fuse))[first::step]:
+        place = root / "place"
+        place.mkdir()
+        die(models, place, way)
+        out, side = place / "out", place / ".out.partial"
+        found = {"published": out.exists(), "done": _done(side / "journal.jsonl")}
+        if not out.exists():
+            with Fuse() as spared:
+                merge(models, out)
+            found["pieces"] = spared.calls.count("pwrite")
+        found |= {"same": digest(out) == expected, "left": sorted(p.name for p in place.iterdir())}
+        call = [*fuse.calls, "the end"][way["at"] - 1]
+        print(json.dumps({**way, "call": call, **found}))
+        shutil.rmtree(place)
+
+
+def _done(journal: Path) -> int:
+    return journal.read_bytes().count(b"\n") - 1 if journal.is_file() else -1
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
