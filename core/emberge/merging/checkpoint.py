@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from emberge.errors import CheckpointError
 from emberge.merging.formats import other_format, pickles_in
 from emberge.merging.headers import TensorSpec, parse_json, printable, read_header
+from emberge.merging.quantised import dequantised
 
 if TYPE_CHECKING:
     from emberge.merging.reader import TensorReader
@@ -114,10 +115,11 @@ class Checkpoint:
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
-        """Every tensor by name, from headers.
+        """Every tensor by name, from headers; eight-bit weights as what they stand for, without scales.
 
         Raises:
-            CheckpointError: for missing, pickled, truncated or inconsistent weight files.
+            CheckpointError: for missing, pickled, truncated or inconsistent weight files, and for weights
+                quantised in other ways.
         """
         found: dict[str, TensorSpec] = {}
         for prefix, part in self.parts.items():
@@ -129,7 +131,7 @@ class Checkpoint:
         for module in self.chain:
             if module.path and not _weight_files(self.folder / module.path):
                 _refuse_pickle(self.folder, self.folder / module.path)
-        return found
+        return dequantised(found, self.config, self.folder)
 
     @functools.cached_property
     def metadata(self) -> Mapping[str, str]:
