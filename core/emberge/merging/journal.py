@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from emberge.errors import CheckpointError
-from emberge.merging.disk import settle, sync, writing
+from emberge.merging.disk import sync, writing
 
 __all__ = ["Journal", "hold_free", "publish", "working_in"]
 
@@ -149,14 +149,14 @@ def _locked(folder: Path) -> int:
 
 
 def publish(side: Path, out: Path) -> None:
-    """Put the finished side folder at `out` by one rename.
+    """Put the finished side folder, which the disk has whole, at `out` by one rename.
 
     Raises:
         CheckpointError: when something else is there.
     """
     hold_free(out)
     with writing(out, "the result"):
-        settle(side, skipped=_WEIGHTS)  # weights are on the disk since they were finished
+        sync(side)  # that the journal is gone
         side.rename(out)  # an empty folder at `out` is replaced
         sync(out.parent)
 
