@@ -125,7 +125,7 @@ class Model:
     """A model that lies on disk: what a ModelRef resolves to.
 
     `name` is how a person calls it in tables (the step's id, the hub id, the folder's name);
-    `fingerprint` hashes its content.
+    `fingerprint` hashes its content. With an `adapter` the `folder` is that of its base.
     """
 
     name: str
@@ -174,6 +174,10 @@ class Preflight(Protocol):
 
         None for a model that is yet to be made, or that cannot be seen; the context notes that itself.
         """
+        ...
+
+    def adapter(self, reference: ModelRef) -> Path | None:
+        """The folder of the adapter in `model+adapter`; None without one, or when it cannot be seen."""
         ...
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
@@ -288,6 +292,13 @@ class Step:
         It is part of the step's fingerprint, so a change of it makes the step run again.
         """
         return ""
+
+    def adapts(self) -> ModelRef | None:
+        """What the result is an adapter of, or another adapter of the same base; default: a whole model.
+
+        `$step` then means the base with the result on it.
+        """
+        return None
 
     def check(self, context: Preflight) -> Iterable[Problem]:
         """Faults that configs, headers and data heads can show."""

@@ -14,7 +14,13 @@ from emberge.contracts.dataset import Reader
 from emberge.contracts.step import DataRef, FileRef, ModelRef, Reference
 from emberge.errors import EmbergeError, Problem, RecipeError
 from emberge.plugins import Plugins
-from emberge.recipes.models import is_folder, locate_adapter, locate_file, locate_model
+from emberge.recipes.models import (
+    LocatedModel,
+    is_folder,
+    locate_adapter,
+    locate_file,
+    locate_model,
+)
 from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.workspace import installed_readers
 
@@ -84,15 +90,18 @@ class _Lookup:
 
     def __post_init__(self) -> None:
         self.steps = {step.id: step for step in self.recipe.steps}
-        self._seen: dict[tuple[str, Path], Path | Problem] = {}
+        self._seen: dict[tuple[str, Path], LocatedModel | Problem] = {}
         self._look_for_all()
 
     @cached_property
     def readers(self) -> tuple[Reader, ...]:
         return installed_readers(self.plugins)
 
-    def model(self, reference: ModelRef) -> Path | Problem:
-        """The folder of a model outside the recipe, or what is wrong with it (without its place)."""
+    def model(self, reference: ModelRef) -> LocatedModel | Problem:
+        """A model outside the recipe, or what is wrong with it (without its place).
+
+        Of an adapter on what a step makes only `adapter` is there to be looked at.
+        """
         key = (reference.text, reference.folder)
         if key not in self._seen:
             self._seen[key] = self._look(reference)
@@ -108,13 +117,14 @@ class _Lookup:
             found = threads.map(self._look, outside.values())
             self._seen.update(zip(outside, found, strict=True))
 
-    def _look(self, reference: ModelRef) -> Path | Problem:
+    def _look(self, reference: ModelRef) -> LocatedModel | Problem:
         if not self.deep and not is_folder(reference.main) and ":" not in reference.main:
             return Problem(f"'{reference}' was not looked for", severity="unseen")
         try:
             if reference.step is not None:
-                return locate_adapter(reference, self.plugins, "metadata")
-            return locate_model(reference, self.plugins, "metadata").folder
+                adapter = locate_adapter(reference, self.plugins, "metadata")
+                return LocatedModel(reference.text, adapter, adapter)
+            return locate_model(reference, self.plugins, "metadata")
         except ConnectionError as error:
             return Problem(f"'{reference}' could not be seen: {error}", severity="unseen")
         except EmbergeError as error:
@@ -151,10 +161,16 @@ class _StepCheck:
         if reference.step is not None and reference.adapter is None:
             return None
         found = self._lookup.model(reference)
-        if isinstance(found, Path):
-            return None if reference.step is not None else found
+        if isinstance(found, LocatedModel):
+            return None if reference.step is not None else found.folder
         self._note(found, reference)
         return None
+
+    def adapter(self, reference: ModelRef) -> Path | None:
+        if reference.adapter is None:
+            return None
+        found = self._lookup.model(reference)
+        return found.adapter if isinstance(found, LocatedModel) else None
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
         if reference.step is not None:

@@ -28,11 +28,15 @@ __all__ = ["Result", "Results"]
 
 @dataclass(frozen=True)
 class Result:
-    """A finished step: where its result stands, what it is, and the fingerprint it was made under."""
+    """A finished step: where its result stands, what it is, and the fingerprint it was made under.
+
+    `adapts` is what a result that is an adapter lies on.
+    """
 
     folder: Path
     artifact: Artifact
     fingerprint: str
+    adapts: ModelRef | None = None
 
 
 class Results:
@@ -84,7 +88,7 @@ class Results:
             with _no_network_is_named(reference):
                 found = locate_model(reference, self.plugins)
             content = model_fingerprint(found.folder, self.hashes, found.adapter)
-            artifact = read_artifact(found.folder)
+            artifact = read_artifact(found.adapter or found.folder)
             self._outside[reference] = Model(
                 found.name, found.folder, content, artifact, found.adapter
             )
@@ -148,8 +152,12 @@ class Results:
     def _model(self, name: str, folder: Path, result: Result, adapter: Path | None) -> Model:
         if result.artifact.kind != "model":
             raise CheckpointError(f"step '{name}' made {result.artifact.kind}, and no model")
-        content = model_fingerprint(folder, self.hashes, adapter)
         artifact = read_artifact(folder) or result.artifact
+        if result.adapts is not None:
+            if adapter is not None:
+                raise CheckpointError(f"step '{name}' made an adapter, which takes no other on it")
+            folder, adapter = self.model(result.adapts).folder, folder
+        content = model_fingerprint(folder, self.hashes, adapter)
         return Model(name, folder, content, artifact, adapter)
 
     def _adapter(self, reference: Reference) -> Path | None:

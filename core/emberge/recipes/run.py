@@ -144,7 +144,7 @@ class _Run:
             self.record.step_skipped(step.id, folder)
         else:
             artifact = self._work(step, fingerprint)
-        return Result(folder, artifact, fingerprint)
+        return Result(folder, artifact, fingerprint, step.step.adapts())
 
     def _work(self, step: RecipeStep, fingerprint: str) -> Artifact:
         workspace = StepWorkspace(step, fingerprint, self.around)

@@ -82,12 +82,13 @@ class Merge(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         inputs = []
         for entry in self.models:
-            folder = context.model(entry.model)
-            yield from self._check_size(context, entry, folder)
-            inputs.append(_input(entry, entry.name or entry.model.text, folder))
+            folder, adapter = context.model(entry.model), context.adapter(entry.model)
+            yield from self._check_size(context, entry, adapter or folder)
+            inputs.append(_input(entry, entry.name or entry.model.text, folder, adapter))
         base = None
         if self.base is not None:
-            base = MergeInput(self.base.text, context.model(self.base))
+            folder, adapter = context.model(self.base), context.adapter(self.base)
+            base = MergeInput(self.base.text, folder, adapter=adapter)
         template, tokenizer = (
             context.model(ref) if ref is not None else None
             for ref in (self.template, self.tokenizer)
@@ -114,12 +115,10 @@ class Merge(Step):
         from emberge import merge_checkpoints  # loads torch
 
         found = [(e, m) for e in self.models for m in workspace.models(e.model)]
-        for entry, model in found:
-            _refuse_adapter(entry.model, model)
         inputs = _called_apart(
             [
                 dataclasses.replace(
-                    _input(entry, entry.name or model.name, model.folder),
+                    _input(entry, entry.name or model.name, model.folder, model.adapter),
                     weight=self._weight(entry, model),
                     fingerprint=model.fingerprint,
                 )
@@ -129,8 +128,12 @@ class Merge(Step):
         base = None
         if self.base is not None:
             origin = workspace.model(self.base)
-            _refuse_adapter(self.base, origin)
-            base = MergeInput(origin.name, origin.folder, fingerprint=origin.fingerprint)
+            base = MergeInput(
+                origin.name,
+                origin.folder,
+                fingerprint=origin.fingerprint,
+                adapter=origin.adapter,
+            )
         if any(workspace.folder.iterdir()):
             # Killed between the merge and the end of the step.
             shutil.rmtree(workspace.folder)
@@ -227,8 +230,8 @@ class Merge(Step):
         )
 
 
-def _input(entry: ModelEntry, name: str, folder: Path | None) -> MergeInput:
-    return MergeInput(name, folder, entry.weight, entry.group, entry.options)
+def _input(entry: ModelEntry, name: str, folder: Path | None, adapter: Path | None) -> MergeInput:
+    return MergeInput(name, folder, entry.weight, entry.group, entry.options, adapter=adapter)
 
 
 def _called_apart(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
@@ -248,11 +251,3 @@ def _no_size(text: str) -> str:
         f"weights: size needs the number of examples that '{text}' was trained on, which it does not "
         "say; give each model a weight instead"
     )
-
-
-def _refuse_adapter(reference: ModelRef, model: Model) -> None:
-    if model.adapter is not None:
-        raise CheckpointError(
-            f"'{reference.text}' is an adapter, whose weights are not a whole model's; "
-            "fold it into its base before merging"
-        )
