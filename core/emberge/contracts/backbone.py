@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["Backbone", "Embedded", "Encoder", "TokenisedText"]
+__all__ = ["Backbone", "Embedded", "Encoder", "NamesWeights", "TokenisedText"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,18 @@ class Encoder(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write a SentenceTransformers folder that loads without remote code."""
+        ...
+
+
+@runtime_checkable
+class NamesWeights(Protocol):
+    """An encoder that says what its weights are called on disk: statistics of a model need it."""
+
+    def stored_names(self) -> Mapping[str, str]:
+        """Name of every parameter of `module` to its tensor's name in a checkpoint.
+
+        The trunk's may have any prefix; those of further modules begin with their folder (`2_Dense.`).
+        """
         ...
 
 

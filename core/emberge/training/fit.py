@@ -25,7 +25,7 @@ from emberge.training.options import FitOptions, FitResult
 from emberge.training.plan import BatchPlan
 from emberge.training.table import ExampleTable, build_table, sides
 
-__all__ = ["FitOptions", "FitResult", "fit"]
+__all__ = ["FitOptions", "FitResult", "fit", "require_rows", "tables_of"]
 
 # Rows that a rehearsal pretends to have, so that its batches are as large as in earnest.
 REHEARSED_ROWS = 65536
@@ -83,8 +83,8 @@ def fit(
     with torch_threads(engine.threads), torch.random.fork_rng():
         objective = Objective(losses, [d.info for d in used], device)
         encoder = backbone.load(checkpoint, device=device, dtype="float32")
-        tables = _tables(used, encoder, options, store or work, progress)
-        _require(plan, tables, objective)
+        tables = tables_of(used, encoder, options, store or work, progress)
+        require_rows(plan, tables, objective)
         training = Training(plan, encoder, objective, tables, options, engine, work)
         identity = identity_of(plan, used, options, checkpoint)
         result = training.run(identity, progress, metric, folder)
@@ -114,13 +114,14 @@ def _pool(datasets: Sequence[Dataset], rehearsal: Rehearsal | None) -> Pool:
     return pool
 
 
-def _tables(
+def tables_of(
     datasets: Sequence[Dataset],
     encoder: Encoder,
     options: FitOptions,
     store: Path,
     progress: Progress,
 ) -> dict[str, ExampleTable]:
+    """Each dataset's rows as token ids, read once and then found in `store`."""
     found = {}
     for dataset in datasets:
         both = sides(
@@ -140,7 +141,7 @@ def _tables(
     return found
 
 
-def _require(plan: BatchPlan, tables: Mapping[str, ExampleTable], objective: Objective) -> None:
+def require_rows(plan: BatchPlan, tables: Mapping[str, ExampleTable], objective: Objective) -> None:
     """Refuse rows that lack what their losses read, before training."""
     grouped: dict[tuple[str, bool], None] = {}
     for batch in plan:

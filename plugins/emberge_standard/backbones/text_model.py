@@ -55,6 +55,16 @@ class TextModel:
     def module(self) -> nn.Module:
         return self._chain
 
+    def stored_names(self) -> Mapping[str, str]:
+        trunk: nn.Module = self._chain.trunk
+        names = {f"trunk.{name}": name for name, _ in trunk.named_parameters()}
+        for i, (entry, module) in enumerate(
+            zip(self.layout.modules, self._chain.tail, strict=True)
+        ):
+            inside = [name for name, _ in module.named_parameters()]
+            names |= {f"tail.{i}.{name}": f"{entry.path}.{name}" for name in inside}
+        return names
+
     @property
     def dimension(self) -> int:
         for module in reversed(self._chain.tail):
