@@ -15,6 +15,7 @@ from emberge.merging.heads import POOLER, head_of, heads_in, task_of
 
 __all__ = [
     "HEAD",
+    "LAYER",
     "Names",
     "canonical_names",
     "depths",
@@ -31,7 +32,7 @@ _BUFFERS = (
     *("num_batches_tracked", "stats_last_nonzero"),  # counters of a training
 )
 _VOCABULARY_BIAS = ("cls.predictions.bias", "lm_head.bias", "decoder.bias", "vocab_projector.bias")
-_LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
+LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
 # What may stand before the layers of a text trunk; any other word (`visual`) is a namespace of its own.
 _TRUNK = frozenset({"", "encoder", "decoder", "transformer", "model"})
 _FINAL = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
@@ -144,7 +145,7 @@ def layer_of(name: str) -> str:
     Pseudo-layers are `embeddings`, `final` (the last norm), and the first word of anything else (`pooler`,
     `2_Dense`, `lm_head`).
     """
-    found = _LAYER.search(name)
+    found = LAYER.search(name)
     if found:
         space = name[: found.start()]
         label = f"layers.{found[2]}"
@@ -162,7 +163,7 @@ def depths(names: Iterable[str]) -> dict[str, float]:
     depth: dict[str, float] = {}
     for name in names:
         depth[name] = 0.0
-        found = _LAYER.search(name)
+        found = LAYER.search(name)
         if found:
             tower, number = layer_of(name).rpartition(".")[0], int(found[2])
             numbered[name] = tower, number

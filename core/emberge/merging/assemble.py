@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -27,6 +28,15 @@ def merge_jobs(
     plan: MergePlan, reader: TensorReader, *, dtype: Compute = "float32", seed: int = 0
 ) -> Iterator[TensorJob]:
     """The jobs of a plan without problems."""
+    for number, one in enumerate(plan.plans):
+        for job in merge_jobs(one, reader, dtype=dtype, seed=seed):
+            if isinstance(job, MergeJob):
+                # What is measured together stays within a slice, as slices have other models.
+                yield replace(job, chain_id=job.chain_id + number * len(plan.request.chains))
+            else:
+                yield job
+    if plan.plans:
+        return
     request = plan.request
     known = MergeStatistics(request)
     for tensor in plan.tensors:

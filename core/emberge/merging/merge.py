@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from emberge.contracts.chain import Rule
 from emberge.contracts.merge import Stage
 from emberge.contracts.step import Machine
 from emberge.merging.assemble import Compute, merge_jobs
+from emberge.merging.checkpoint import Checkpoint
 from emberge.merging.crew import Limits, Progress
 from emberge.merging.jobs import MergeJob, TensorJob
 from emberge.merging.journal import hold_free, publish, working_in
@@ -29,6 +30,7 @@ from emberge.merging.plan import (
 )
 from emberge.merging.provenance import header_of
 from emberge.merging.reader import TensorReader
+from emberge.merging.slices import MergeSlice, write_layers
 from emberge.merging.statistics import StatisticsFile, statistics_files, statistics_path
 from emberge.merging.stream import stream
 from emberge.merging.template import carry_over
@@ -71,6 +73,7 @@ def merge_checkpoints(
     provenance: Mapping[str, Any] | None = None,
     side: Path | None = None,
     progress: Progress | None = None,
+    slices: Sequence[MergeSlice] = (),
 ) -> MergeReport:
     """Merge model folders into a new one at `out`, complete with tokenizer, configs and modules.
 
@@ -79,7 +82,8 @@ def merge_checkpoints(
     first model) gives names, stored dtypes and everything that is not weights; `tokenizer` is a folder
     whose tokenizer is taken instead. `dtype` is what is computed in, `out_dtype` what is stored.
     `statistics` says where files are that the strategies' options name and a step made; `provenance`
-    goes into the files' headers, beside what the merge says of itself there.
+    goes into the files' headers, beside what the merge says of itself there. With `slices`, which stack
+    layers, there are neither `inputs` nor a `base`; the slices have them.
 
     Raises:
         CheckpointError: for inputs that do not fit, are damaged or not finite, an occupied `out`, and a
@@ -95,6 +99,7 @@ def merge_checkpoints(
         tokenizer=tokenizer,
         missing=missing,
         statistics=statistics or {},
+        slices=tuple(slices),
     )
     hold_free(out)
     side = side or out.parent / f".{out.name}.partial"
@@ -110,6 +115,8 @@ def merge_checkpoints(
         return TensorWriter(folder, specs, header, max_shard_size, parts)
 
     complete = partial(carry_over, plan.template, dtype=plan.dtype, tokenizer=tokenizer)
+    if request.slices:
+        complete = partial(_completed, complete, request, plan.template)
     with working_in(side), TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader, dtype=dtype, seed=seed))
         measured = _measured(request)
@@ -117,7 +124,7 @@ def merge_checkpoints(
         stream(
             jobs,
             side,
-            key=_key(plan, work),
+            key=_key(request, work),
             limits=limits_of(machine or Machine()),
             writer=writer,
             progress=progress,
@@ -125,6 +132,14 @@ def merge_checkpoints(
         )
         publish(side, out)
     return report_of(plan, list(_warnings(jobs)))
+
+
+def _completed(
+    complete: Callable[[Path], None], request: MergeRequest, template: Checkpoint, out: Path
+) -> None:
+    """What stands beside the weights, with the number of layers that the slices make."""
+    complete(out)
+    write_layers(request, out / template.trunk.relative_to(template.folder))
 
 
 def limits_of(machine: Machine) -> Limits:
@@ -167,12 +182,12 @@ def _measured(request: MergeRequest) -> list[str]:
     return [StatisticsFile(statistics_path(path)).verify().content for path in files]
 
 
-def _key(plan: MergePlan, work: Any) -> str:
+def _key(request: MergeRequest, work: Any) -> str:
     """Says what is merged and how: another key, other bytes."""
-    models = [*plan.request.inputs, *([plan.request.base] if plan.request.base else [])]
-    facts: list[Any] = [repr(work)]
-    for model in models:
-        facts.append((model.name, repr(model.weight), model.group, repr(model.options)))
+    facts: list[Any] = [repr(work), [(one.count, repr(one.strategy)) for one in request.slices]]
+    for model in request.everyone:
+        own = (model.name, repr(model.weight), model.group, repr(model.options), model.first)
+        facts.append(own)
         facts.append(model.fingerprint or _files_of(model))
     return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emberge.contracts.block import Block, Options
@@ -33,16 +33,23 @@ class Resolver:
 
     models: Mapping[str, ModelOptions]
     depths: Mapping[str, float]
+    called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By canonical name, what filters see: each model's own name of a tensor, and under "" the result's."""
 
     def __call__(self, stage: Stage, block: Block) -> Options:
         """The numbers: a float each, or one float64 tensor [models] for what may differ by model."""
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
+        called = self.called.get(block.name, {})
+        here = called.get("", block.name)
         for name, schedule in stage.schedules().items():
-            number = schedule.at(block.name, depth)
+            number = schedule.at(here, depth)
             if isinstance(schedule, PerModel):
-                own = [self._own(stage, name, model) for model in block.models]
-                numbers = [o.at(block.name, depth, number) if o else number for o in own]
+                own = {model: self._own(stage, name, model) for model in block.models}
+                numbers = [
+                    o.at(called.get(model, here), depth, number) if o else number
+                    for model, o in own.items()
+                ]
                 values[name] = block.weights.new_tensor(numbers)
             else:
                 values[name] = number

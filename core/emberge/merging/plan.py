@@ -22,6 +22,15 @@ from emberge.merging.inventory import TensorPlan, take_inventory
 from emberge.merging.options import ModelOptions, Resolver
 from emberge.merging.remarks import origin_line
 from emberge.merging.scrutiny import scrutinise
+from emberge.merging.slices import (
+    LayerRange,
+    MergeSlice,
+    as_sliced,
+    names_for_filters,
+    plan_slices,
+    requests_of,
+    slice_depths,
+)
 
 __all__ = ["Dtype", "MergeInput", "MergePlan", "MergeRequest", "Missing", "plan_merge"]
 
@@ -35,7 +44,7 @@ class MergeInput:
 
     `options` are the model's own numbers for the options of a link: `{"trim": {"density": …}}`;
     `fingerprint` stands for its content and keys random masks and resumption; an `adapter` changes the model
-    of `folder`, its base.
+    of `folder`, its base. `first` is the layer that a slice begins with.
     """
 
     name: str
@@ -45,6 +54,7 @@ class MergeInput:
     options: ModelOptions = field(default_factory=dict)
     fingerprint: str = ""
     adapter: Path | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +70,21 @@ class MergeRequest:
     tokenizer: Path | None = None
     missing: Missing = "strict"
     statistics: Mapping[str, Path] = field(default_factory=dict)
+    slices: tuple[MergeSlice, ...] = ()
+    part: LayerRange | None = None
+
+    @property
+    def everyone(self) -> tuple[MergeInput, ...]:
+        """All models, and the base or bases."""
+        bases = (self.base, *(one.base for one in self.slices))
+        inside = (model for one in self.slices for model in one.inputs)
+        return (*self.inputs, *inside, *(base for base in bases if base is not None))
 
     @property
     def chains(self) -> tuple[tuple[Stage, ...], ...]:
-        """The rules' strategies in order, and last the one for the rest."""
-        return (*(rule.strategy for rule in self.rules), self.strategy)
+        """The rules' strategies in order, the one for the rest, and those of slices."""
+        own = (one.strategy for one in self.slices if one.strategy is not None)
+        return (*(rule.strategy for rule in self.rules), self.strategy, *own)
 
     def chain_of(self, name: str) -> int:
         """The place in `chains` of the strategy that owns a tensor."""
@@ -95,6 +115,8 @@ class MergePlan:
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
     unseen: frozenset[str] = frozenset()
+    plans: tuple[MergePlan, ...] = ()
+    """Those of the slices, where there are slices."""
 
     @property
     def bytes(self) -> int:
@@ -141,6 +163,8 @@ def plan_merge(
     No weights are touched and nothing is raised: faults are the plan's `problems`. With `out`, the disk
     there must have room, beyond what the folder `part` of a killed merge holds already.
     """
+    if request.slices:
+        return _sliced(request, out, part)
     problems = list(scrutinise(request))
     known = {m.name: m for m in (*request.inputs, request.base) if m is not None and m.folder}
     names: dict[str, Names] = {}
@@ -172,6 +196,18 @@ def plan_merge(
     return replace(plan, problems=(*plan.problems, *room))
 
 
+def _sliced(request: MergeRequest, out: Path | None, part: Path | None) -> MergePlan:
+    """The plans of all slices as one."""
+    from emberge.merging.scrutiny import scrutinise_filters
+
+    plans = [plan_merge(one, out=out, part=part) for one in requests_of(request)]
+    plan = plan_slices(request, plans)
+    if plan.tensors and not plan.unseen:
+        plan = replace(plan, problems=(*plan.problems, *scrutinise_filters(plan)))
+    room = _room(plan, out, part) if out is not None else ()
+    return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *room))))
+
+
 def _template(
     request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, Names]
 ) -> tuple[Checkpoint | None, Names | None]:
@@ -199,6 +235,7 @@ def _with_tensors(
     more, doubts = compare_adapters(plan.request.inputs)
     faults, warnings = [*faults, *more], [*warnings, *doubts]
     names = {n: parts_as_in(names[n], checkpoints[n], plan.template) for n in names}
+    names, pattern = as_sliced(plan.request, names, pattern)
     found = take_inventory(plan.request, plan.template, pattern, names)
     problems = [*plan.problems, *faults]
     if not any(architectures_differ(plan.request, plan.template, checkpoints)):
@@ -210,7 +247,7 @@ def _with_tensors(
         dropped=tuple(found.dropped),
         renamed=found.renamed,
         layers=layers,
-        depths=depths(layers),
+        depths=slice_depths(plan.request.part, layers) if plan.request.part else depths(layers),
     )
     problems += scrutinise_tensors(plan)
     weights, total = ({}, 0.0) if problems else _effective(plan)
@@ -245,8 +282,9 @@ def _effective(plan: MergePlan) -> tuple[dict[str, float], float]:
 def plan_weights(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
     """The weight, as given, of each model that has the tensor."""
     depth = plan.depths.get(tensor.name, 0.0)
+    called = names_for_filters(plan.request, tensor)
     return {
-        model.name: model.weight.at(tensor.name, depth)
+        model.name: model.weight.at(called[model.name], depth)
         for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
         if spec is not None or model.name in plan.unseen
     }
@@ -271,7 +309,8 @@ def _held(part: Path) -> int:
 
 def resolver(plan: MergePlan) -> Resolver:
     """What turns the stages' options into numbers for this merge."""
-    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths)
+    called = {tensor.name: names_for_filters(plan.request, tensor) for tensor in plan.tensors}
+    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, called)
 
 
 def raise_problems(plan: MergePlan) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from emberge.contracts.merge import MergeStrategy, MergeTransform, Stage
 from emberge.errors import Problem
+from emberge.merging.aliases import HEAD
 from emberge.merging.checkpoint import Checkpoint
 from emberge.merging.measured import all_stages, scrutinise_entries, scrutinise_files
 from emberge.merging.options import faults_of, stage_name
@@ -17,7 +18,13 @@ from emberge.merging.vocabulary import difference, same_files, vocabulary
 if TYPE_CHECKING:
     from emberge.merging.plan import MergePlan, MergeRequest
 
-__all__ = ["architectures_differ", "compare_folders", "scrutinise", "scrutinise_tensors"]
+__all__ = [
+    "architectures_differ",
+    "compare_folders",
+    "scrutinise",
+    "scrutinise_filters",
+    "scrutinise_tensors",
+]
 
 _ALIKE = "merge models of one architecture, or choose one with 'template'"
 
@@ -186,12 +193,13 @@ def scrutinise_tensors(plan: MergePlan) -> list[Problem]:
     """Faults that show once the tensors' names are known: filters and weights."""
     if not plan.tensors:
         return []
-    return [*_filters(plan), *_weights(plan), *_schedules(plan), *scrutinise_entries(plan)]
+    filters = scrutinise_filters(plan) if plan.request.part is None else ()
+    return [*filters, *_weights(plan), *_schedules(plan), *scrutinise_entries(plan)]
 
 
 def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
     yield from (("a rule", rule.filter) for rule in request.rules if rule.filter != "*")
-    for model in request.inputs:
+    for model in {m.name: m for m in request.everyone}.values():
         yield from ((f"the weight of '{model.name}'", f) for f in model.weight.filters)
         for options in model.options.values():
             for option, value in options.items():
@@ -201,13 +209,16 @@ def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
             yield from ((f"'{stage_name(link)}': {option}", f) for f in schedule.filters)
 
 
-def _filters(plan: MergePlan) -> Iterator[Problem]:
-    names = [t.name for t in plan.tensors if t.action == "merge"]
+def scrutinise_filters(plan: MergePlan) -> Iterator[Problem]:
+    """Filters that match no tensor; a head is no wrong name where there is none."""
+    names = [t.out.name for t in plan.tensors if t.action == "merge"]
+    slices = [s.name for one in plan.plans for t in one.tensors for s in t.sources if s is not None]
+    known = [*names, *slices, *plan.dropped, HEAD]
     used: dict[str, str] = {}
     for where, filter_ in _filters_used(plan.request):
         used.setdefault(filter_, where)
     for filter_, where in used.items():
-        if not any(filter_ in name for name in names):
+        if not any(filter_ in name for name in known):
             yield Problem(
                 f"the filter '{filter_}' of {where} matches no tensor (such as '{names[0]}')"
             )
@@ -223,7 +234,7 @@ def _schedules(plan: MergePlan) -> Iterator[Problem]:
         for link in all_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
             for option, schedule in link.schedules().items():
                 try:
-                    schedule.at(tensor.name, ask.depths.get(tensor.name, 0.0))
+                    schedule.at(tensor.out.name, ask.depths.get(tensor.name, 0.0))
                 except ValueError as error:
                     seen.add(f"'{stage_name(link)}': {option}: {error}")
     yield from (Problem(message) for message in sorted(seen))
