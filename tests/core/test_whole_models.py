@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from emberge import (
-    Checkpoint,
-    CheckpointError,
-    MergeInput,
-    MergeRequest,
-    merge_checkpoints,
-    plan_merge,
-)
+from emberge import Checkpoint
 from emberge.cli import main
 from emberge.merging.carried import left_out
-from emberge_standard.merging.linear import Linear
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests import tiny
+from tests.core.whole import TEXTS, embed, files, forward, merge, tensors
 
 # What a result has of its own instead of its parent's.
 OURS = {"README.md", "artifact.json"}
@@ -36,15 +26,7 @@ CLASSIC = {
         *("2_Dense/config.json", "4_Dense/config.json"),
     },
 }
-TEXTS = ["read the first file", "sort a list of names", "bank card"]
 PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[0])]
-
-
-def embed(folder: Path) -> Tensor:
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(str(folder), device="cpu")
-    return model.encode(TEXTS, convert_to_tensor=True)
 
 
 def activate(folder: Path) -> Tensor:
@@ -66,13 +48,6 @@ def vectors(folder: Path) -> Tensor:
     return torch.cat([*model.encode_query(TEXTS)])
 
 
-def forward(folder: Path) -> Tensor:
-    from transformers import AutoModel
-
-    with torch.no_grad():
-        return AutoModel.from_pretrained(folder)(torch.arange(2, 12)[None]).last_hidden_state
-
-
 Maker = Callable[..., Path]
 MODELS: dict[str, tuple[Maker, Callable[[Path], Tensor]]] = {
     "projected": (tiny.projected, embed),
@@ -83,25 +58,6 @@ MODELS: dict[str, tuple[Maker, Callable[[Path], Tensor]]] = {
     "pylate": (tiny.pylate, vectors),
     "plain": (tiny.transformer, forward),
 }
-
-
-def merge(out: Path, *folders: Path, **settings: Any) -> Path:
-    inputs = [MergeInput(f.name, f) for f in folders]
-    merge_checkpoints(inputs, strategy=[Linear()], out=out, **settings)
-    return out
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    found = (p for p in folder.rglob("*") if p.is_file())
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
-
-
-def tensors(folder: Path) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for path in sorted(folder.rglob("*.safetensors")):
-        part = path.parent.relative_to(folder).as_posix()
-        found |= {f"{part}/{name}": tensor for name, tensor in load_file(path).items()}
-    return found
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -153,17 +109,3 @@ def test_the_real_minilm_comes_out_as_it_was(minilm: Path, tmp_path: Path) -> No
     for name, tensor in tensors(minilm).items():
         torch.testing.assert_close(tensors(out)[name], tensor, rtol=1e-6, atol=0)
     torch.testing.assert_close(embed(out), embed(minilm), rtol=0, atol=1e-6)
-
-
-def edit(folder: Path, file: str, **changes: Any) -> None:
-    path = folder / file
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def plan(*folders: Path, **settings: Any) -> Any:
-    inputs = tuple(MergeInput(f.name, f) for f in folders)
-    return plan_merge(MergeRequest(inputs=inputs, strategy=(Linear(),), **settings))
-
-
-def problems(*folders: Path, **settings: Any) -> str:
-    return "\n".join(map(str, plan(*folders, **settings).problems))
