@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from emberge.merging.plan import MergeInput, MergePlan, MergeRequest, plan_merge
     from emberge.merging.provenance import plain_stage
     from emberge.merging.reader import TensorReader
+    from emberge.merging.slices import MergeSlice
     from emberge.merging.statistics import Statistics, read_statistics, write_statistics
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
     from emberge.plugins import Plugins, load_plugins
@@ -134,6 +135,7 @@ _LAZY = {
     "plain_stage": "emberge.merging.provenance",
     "plan_merge": "emberge.merging.plan",
     "TensorReader": "emberge.merging.reader",
+    "MergeSlice": "emberge.merging.slices",
     "Statistics": "emberge.merging.statistics",
     "read_statistics": "emberge.merging.statistics",
     "write_statistics": "emberge.merging.statistics",
@@ -211,6 +213,7 @@ __all__ = [
     "MergePlan",
     "MergeReport",
     "MergeRequest",
+    "MergeSlice",
     "MergeStrategy",
     "MergeTransform",
     "Model",

@@ -27,6 +27,7 @@ from emberge.merging.slices import (
     MergeSlice,
     as_sliced,
     names_for_filters,
+    own_chain,
     plan_slices,
     requests_of,
     slice_depths,
@@ -91,7 +92,7 @@ class MergeRequest:
         for number, rule in enumerate(self.rules):
             if rule.matches(name):
                 return number
-        return len(self.rules)
+        return len(self.rules) + (own_chain(self.slices, name) if self.slices else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +205,8 @@ def _sliced(request: MergeRequest, out: Path | None, part: Path | None) -> Merge
     plan = plan_slices(request, plans)
     if plan.tensors and not plan.unseen:
         plan = replace(plan, problems=(*plan.problems, *scrutinise_filters(plan)))
+    weights, total = ({}, 0.0) if plan.problems else _effective(plan)
+    plan = replace(plan, weights=weights, weight_sum=total)
     room = _room(plan, out, part) if out is not None else ()
     return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *room))))
 

@@ -7,6 +7,8 @@ the first slice, what comes after them (the last norm, heads, modules) to the la
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +30,7 @@ __all__ = [
     "MergeSlice",
     "as_sliced",
     "names_for_filters",
+    "own_chain",
     "plan_slices",
     "requests_of",
     "slice_depths",
@@ -132,11 +135,37 @@ def names_for_filters(request: MergeRequest, tensor: TensorPlan) -> dict[str, st
 
     They differ in their layers alone, where a slice takes other layers of a model than it makes.
     """
-    name, part = tensor.out.name, request.part
-    if part is None or _number(tensor.name) is None:
+    name, number = tensor.out.name, _number(tensor.name)
+    start = request.part.start if request.part is not None else _start(request.slices, number)
+    if start is None or number is None:
         return {"": name, **dict.fromkeys((m.name for m in request.inputs), name)}
-    own = {m.name: shifted(name, (m.first or 0) - part.start) for m in request.inputs}
+    own = {m.name: shifted(name, (m.first or 0) - start) for m in request.inputs}
     return {"": name, **own}
+
+
+def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
+    """The place of the slice that a tensor of the result belongs to, by its canonical name."""
+    number = _number(name)
+    if number is None:
+        return 0 if layer_of(name) == "embeddings" else len(slices) - 1
+    ends = list(itertools.accumulate(one.count for one in slices))
+    return min(bisect.bisect_right(ends, number), len(slices) - 1)
+
+
+def own_chain(slices: Sequence[MergeSlice], name: str) -> int:
+    """How far behind the merge's own strategy that of a tensor's slice stands."""
+    place = slice_of(slices, name)
+    if slices[place].strategy is None:
+        return 0
+    return sum(one.strategy is not None for one in slices[: place + 1])
+
+
+def _start(slices: Sequence[MergeSlice], number: int | None) -> int | None:
+    """The first layer of the slice that holds a layer of the result."""
+    if number is None or not slices:
+        return None
+    place = slice_of(slices, f"layers.{number}.")
+    return sum(one.count for one in slices[:place])
 
 
 def slice_depths(part: LayerRange, layers: Mapping[str, str]) -> dict[str, float]:
@@ -183,24 +212,17 @@ def _prefix(request: MergeRequest) -> str:
 
 
 def plan_slices(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
-    """The plans of the slices as one; what is wrong between slices is noted."""
-    first = plans[0]
+    """The plans of the slices as one, which still lacks weights; what is wrong between them is noted."""
     problems = [p for plan in plans for p in plan.problems]
     problems += [*_lengths(request), *_unlike(plans)]
-    weights: dict[str, float] = {}
-    elements = [sum(t.out.elements for t in p.tensors if t.action == "merge") for p in plans]
-    total = sum(elements) or 1
-    for plan, size in zip(plans, elements, strict=True):
-        for name, weight in plan.weights.items():
-            weights[name] = weights.get(name, 0.0) + weight * size / total
+    inputs = tuple(m for one in request.slices for m in one.inputs)
+    bases = [one.base for one in request.slices if one.base is not None]
     return replace(
-        first,
-        request=replace(request, inputs=tuple(m for one in request.slices for m in one.inputs)),
-        tensors=tuple(t for plan in plans for t in plan.tensors),
+        plans[0],
+        request=replace(request, inputs=inputs, base=bases[0] if bases else None),
+        tensors=tuple(_among_all(plans, len(inputs))),
         dropped=tuple(dict.fromkeys(n for plan in plans for n in plan.dropped)),
         renamed={},
-        weights=weights,
-        weight_sum=sum(p.weight_sum * s for p, s in zip(plans, elements, strict=True)) / total,
         layers={n: layer for plan in plans for n, layer in plan.layers.items()},
         depths={n: depth for plan in plans for n, depth in plan.depths.items()},
         problems=tuple(dict.fromkeys(problems)),
@@ -208,6 +230,18 @@ def plan_slices(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
         unseen=frozenset(n for plan in plans for n in plan.unseen),
         plans=tuple(plans),
     )
+
+
+def _among_all(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorPlan]:
+    """Each slice's tensors with an entry for every input of all slices."""
+    before = 0
+    for plan in plans:
+        own = len(plan.request.inputs)
+        around = (None,) * before, (None,) * (inputs - before - own)
+        for tensor in plan.tensors:
+            sources = (*around[0], *tensor.sources, *around[1]) if tensor.sources else ()
+            yield replace(tensor, sources=sources)
+        before += own
 
 
 def _lengths(request: MergeRequest) -> Iterator[Problem]:

@@ -30,6 +30,8 @@ from emberge import (
     read_artifact,
 )
 
+from emberge_standard.steps.slices import SliceEntry, merge_slices, slice_details, slice_models
+
 if TYPE_CHECKING:
     from emberge import MergeReport
 
@@ -64,8 +66,10 @@ class Merge(Step):
 
     produces = "model"
 
-    models: tuple[ModelEntry, ...]
+    models: tuple[ModelEntry, ...] = ()
     """The models; the first gives the output its configs, modules and tokenizer."""
+    slices: tuple[SliceEntry, ...] = ()
+    """In place of models: layers of models, stacked; each slice is merged by itself."""
     strategy: tuple[Stage, ...]
     base: ModelRef | None = None
     """Their common ancestor, where the strategy works on deltas."""
@@ -78,6 +82,12 @@ class Merge(Step):
     missing: Literal["strict", "copy_base", "average_present"] = "strict"
     max_shard_size: str = "5GB"
     """Largest file of weights; more are split over several."""
+
+    def __post_init__(self) -> None:
+        if bool(self.models) == bool(self.slices):
+            raise ValueError("it takes either 'models' or 'slices', which stack layers of models")
+        if self.slices and (self.base is not None or self.weights == "size"):
+            raise ValueError("with 'slices' each slice has its own base and weights")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         inputs = []
@@ -96,9 +106,11 @@ class Merge(Step):
         if self.template is not None and template is None:
             return  # a step is yet to make the model that everything is compared with
         request = self._request(inputs, base, template, tokenizer)
-        plan = plan_merge(dataclasses.replace(request, inputs=_called_apart(inputs)))
+        slices = merge_slices(self.slices, lambda r: MergeInput(r.text, context.model(r)))
+        request = dataclasses.replace(request, inputs=_called_apart(inputs), slices=slices)
+        plan = plan_merge(request)
         for problem in plan.problems:
-            yield context.problem(str(problem), "models")
+            yield context.problem(str(problem), "slices" if self.slices else "models")
         if plan.tensors and not plan.problems:
             context.note("merge plan", plan.lines())
 
@@ -155,6 +167,7 @@ class Merge(Step):
             provenance={"emberge": workspace.provenance},
             side=workspace.work / "merge",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+            slices=merge_slices(self.slices, lambda r: _found(workspace.model(r))),
         )
         for warning in report.warnings:
             workspace.warn(warning)
@@ -222,6 +235,9 @@ class Merge(Step):
             details["rules"] = {
                 rule.filter: [plain_stage(link) for link in rule.strategy] for rule in self.rules
             }
+        if self.slices:
+            details["slices"] = slice_details(self.slices)
+            parents += [reference.text for reference in slice_models(self.slices)]
         return Artifact(
             kind="model",
             size=sum(known) if known and len(known) == len(sizes) else None,
@@ -232,6 +248,13 @@ class Merge(Step):
 
 def _input(entry: ModelEntry, name: str, folder: Path | None, adapter: Path | None) -> MergeInput:
     return MergeInput(name, folder, entry.weight, entry.group, entry.options, adapter=adapter)
+
+
+def _found(model: Model) -> MergeInput:
+    """A model that lies on disk, for a slice to take layers of."""
+    return MergeInput(
+        model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
+    )
 
 
 def _called_apart(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
