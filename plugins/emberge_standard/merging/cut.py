@@ -8,191 +8,196 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import mmap
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from emberge_standard.merging.tally import Tally
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Cut", "bit_patterns", "off_heap"]
+__all__ = ["Cut", "bit_patterns"]
 
 _BINS = 1 << 16
 # Standard deviations of a sampled rank within which the limit is first looked for.
-_SLACK = 6.0
-# Values inside the bracket are collected one by one up to so many a block, and counted beyond.
-_FEW = 1 << 13
+_SLACK = 4.5
+# So many values are collected where they are expected inside the bracket; more are counted in bins.
+_MANY = 1 << 22
+# A value that is in the sample so often is counted row by row; so many of them at most.
+_OFTEN, _FREQUENT = 8, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is known of one ranking's limit, the k-th largest bit pattern.
+    """What is known of one ranking's limit, the k-th largest bit pattern: it lies within `low` and `high`.
 
-    It lies within `low` and `high`. While `collect`, the values in between are few and collected; after a
-    sample that misled, they are counted in bins. `guess` is where it is expected, so that its ties are
-    found on the way. `block` and `quota` say in which block the last kept tie is, and which of the ties
-    there it is; `last` is its flat index, `infinity` standing for all.
+    `frequent` values in between have many ties, which are counted row by row, so that a limit among them
+    is settled at once. The others are collected, or counted in bins while they are many. At the end `row`
+    is the flat index where the row begins that holds the last tie that stays, the `quota`-th in it, with
+    infinity for all. While `keep_count` is not `sure`, but estimated from the sample, zeros do not count.
     """
 
     keep_count: int
     total: int
+    sure: bool = True
     low: int = 0
     high: int = 0
-    guess: int = -1
+    frequent: tuple[int, ...] = ()
     collect: bool = True
-    block: int = -1
+    row: float | None = None
     quota: int = 0
-    last: float | None = None
 
     @classmethod
-    def begin(cls, values: np.ndarray, keep: int, total: int, *, collect: bool = True) -> Cut:
-        """From sampled patterns: the whole answer if all were sampled in order, else a bracket around it.
-
-        `collect: false` says that too many values may lie in the bracket to hold them.
-        """
-        start = cls(keep, total, last=math.inf if keep in (0, total) else None)
-        if start.last is not None:
-            return start
-        size = len(values)
-        if size == total and collect:
+    def begin(cls, values: np.ndarray, keep: int, total: int, *, sure: bool = True) -> Cut:
+        """From sampled patterns: the whole answer if all were sampled in order, else a bracket around it."""
+        size, start = len(values), cls(keep, total, sure=False)
+        if size == total and sure and keep:
             limit = int(np.partition(values, size - keep)[size - keep])
-            ties = np.flatnonzero(values == limit)
-            quota = keep - int(np.count_nonzero(values > limit))
-            last = math.inf if quota == len(ties) else int(ties[quota - 1])
-            return dataclasses.replace(start, low=limit, high=limit, last=last)
-        rising = np.sort(values)
+            above = int(np.count_nonzero(values > limit))
+            last = int(np.flatnonzero(values == limit)[keep - above - 1])
+            return dataclasses.replace(start, sure=True, low=limit, high=limit, row=last, quota=1)
+        start = start.surely(keep) if sure or keep == total else start
+        if start.settled:
+            return start
         rank = keep * size // total
         # A limit outside costs passes, never exactness.
         slack = int(_SLACK * (math.sqrt(rank * (size - rank) / size) + 1))
-        above, below = rank - slack, rank + slack
+        first, last = max(0, size - 1 - rank - slack), min(size, size - rank + slack)
+        between, often = np.unique(
+            np.partition(values, (first, last - 1))[first:last], return_counts=True
+        )
+        least = 0 if sure else 1
+        low = int(between[0]) if first else 0
+        high = int(between[-1]) if last < size else int(np.iinfo(values.dtype).max)
+        shared = between[np.argsort(-often)][: int(np.count_nonzero(often >= _OFTEN))].tolist()
         return dataclasses.replace(
             start,
-            low=int(rising[-1 - below]) if below < size else 0,
-            high=int(rising[-1 - above]) if above >= 0 else int(np.iinfo(values.dtype).max),
-            guess=int(rising[-1 - min(rank, size - 1)]),
-            collect=collect,
+            low=max(low, least),
+            high=max(high, least),
+            frequent=tuple([pattern for pattern in shared if pattern >= least][:_FREQUENT]),
+            collect=2 * slack * total // size <= _MANY,
         )
+
+    def surely(self, keep: int) -> Cut:
+        """With the number that stays, when it is known."""
+        row = math.inf if keep in (0, self.total) else self.row
+        return dataclasses.replace(self, keep_count=keep, sure=True, row=row)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it needs no further pass."""
+        return self.row is not None
 
     @property
     def shift(self) -> int:
         """How many low bits one bin unites."""
         return max(0, (self.high - self.low).bit_length() - _BINS.bit_length() + 1)
 
-    def wants(self, start: int) -> bool:
-        """Whether the next pass has to see the block that starts there."""
-        return self.last is None and self.block in (-1, start)
-
-    def count(self, bits: Tensor, start: int) -> Mapping[str, Any]:
-        """What one block adds: counts above and inside the bracket, and where the guess is."""
-        values = bits.cpu().numpy()
-        if self.block >= 0:
-            return {"last": start + int(np.flatnonzero(values == self.low)[self.quota - 1])}
-        inside = values[(values >= self.low) & (values <= self.high)]
-        found: dict[str, Any] = {"above": int(np.count_nonzero(values > self.high))}
+    def count(self, bits: np.ndarray, start: int, width: int) -> Tally:
+        """What a block of rows of `width` adds, `start` being the flat index of its first value."""
+        unsigned = np.dtype(f"u{bits.itemsize}").type
+        # Values below wrap around to large ones, so that one comparison finds what is inside.
+        shifted = bits.view(unsigned) - unsigned(self.low)
+        places = np.flatnonzero(shifted <= unsigned(self.high - self.low))
+        values, inside = bits[places], len(places)
+        above = int(np.count_nonzero(bits > self.high))
+        nonzero = len(bits) if self.sure else int(np.count_nonzero(bits))
         if not self.collect:
-            found["bins"] = np.bincount((inside - self.low) >> self.shift, minlength=self._bins)
-        elif len(inside) > _FEW:
-            found["counted"] = [tuple(map(off_heap, np.unique(inside, return_counts=True)))]
-        else:
-            found["single"] = [off_heap(inside)]
-        ties = np.flatnonzero(values == self.guess)
-        places = off_heap(ties.astype(np.int32)) if len(ties) <= _FEW // 8 else None
-        found["tied"] = {start: (len(ties), places)}
-        return found
+            highest = (self.high - self.low) >> self.shift
+            bins = np.bincount((values - self.low) >> self.shift, minlength=highest + 1)
+            return Tally(above, inside, nonzero, bins=bins)
+        if not self.frequent:
+            return Tally(above, inside, nonzero, values)
+        which = np.zeros(inside, np.int64)
+        for number, pattern in enumerate(self.frequent, 1):
+            which += number * (values == pattern)
+        rows = np.arange(start, start + len(bits), max(1, width))
+        by_row = np.bincount(
+            which * len(rows) + places // max(1, width),
+            minlength=(len(self.frequent) + 1) * len(rows),
+        )
+        ties = by_row.reshape(-1, len(rows))[1:].astype(np.int32)
+        return Tally(above, inside, nonzero, values[which == 0], ties, rows)
 
-    def narrowed(self, found: Mapping[str, Any]) -> Cut:
+    def narrowed(self, tally: Tally) -> Cut:
         """With what a whole pass counted: closer, or done."""
-        if "last" in found:
-            return dataclasses.replace(self, last=found["last"])
-        values, counts = self._inside(found)
-        # reached[i] is how many are at least values[i].
-        reached = found["above"] + counts[::-1].cumsum()[::-1]
-        if found["above"] >= self.keep_count:
+        if tally.above >= self.keep_count:
             most = (1 << (63 if self.high >= 1 << 31 else 31)) - 1
-            return self._missed(self.high + 1, most)
-        if not len(reached) or reached[0] < self.keep_count:
-            return self._missed(0, self.low - 1)
-        place = int(np.flatnonzero(reached >= self.keep_count)[-1])
-        if not self.collect and self.shift:
-            low = self.low + (place << self.shift)
-            high = min(self.high, low + (1 << self.shift) - 1)
-            return dataclasses.replace(self, low=low, high=high)
-        quota = self.keep_count - (int(reached[place]) - int(counts[place]))
-        return self._settled(int(values[place]), quota, int(counts[place]), found["tied"])
-
-    @property
-    def _bins(self) -> int:
-        return ((self.high - self.low) >> self.shift) + 1
-
-    def _inside(self, found: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """(values rising, how often each) inside the bracket; bins for values when they are not collected."""
-        if not self.collect:
-            return np.arange(self._bins) + self.low, found["bins"]
-        empty = np.empty(0, dtype=np.int64)
-        single = np.unique(np.concatenate(found.get("single", [empty])), return_counts=True)
-        parts = [*found.get("counted", ()), single]
-        values, counts = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        order = np.argsort(values, kind="stable")
-        values, counts = values[order], counts[order]
-        first = np.flatnonzero(np.diff(values, prepend=-1))
-        return values[first], np.add.reduceat(counts, first) if len(first) else counts
-
-    def _missed(self, low: int, high: int) -> Cut:
-        return dataclasses.replace(self, low=low, high=high, guess=-1, collect=False)
-
-    def _settled(
-        self, limit: int, quota: int, ties: int, tied: Mapping[int, tuple[int, np.ndarray | None]]
-    ) -> Cut:
-        """The limit being known: which of the values that equal it stay."""
+            return self._counted(self.high + 1, most)
+        if tally.above + tally.inside < self.keep_count:
+            return self._counted(0, self.low - 1)
+        if tally.bins is not None:
+            return self._in_a_bin(tally.above, tally.bins)
+        if tally.values is None:
+            return self._counted(self.low, self.high)
+        limit, ties, quota = self._limit(tally, tally.values)
         known = dataclasses.replace(self, low=limit, high=limit)
         if quota == ties:
-            return dataclasses.replace(known, last=math.inf)
-        if self.guess != limit:
-            return dataclasses.replace(known, guess=limit, collect=True)
-        for start in sorted(tied):
-            count, places = tied[start]
-            if quota <= count:
-                if places is not None:
-                    return dataclasses.replace(known, last=start + int(places[quota - 1]))
-                return dataclasses.replace(known, block=start, quota=quota)
-            quota -= count
-        raise AssertionError("fewer ties than were counted")
+            return dataclasses.replace(known, row=math.inf)
+        if limit not in self.frequent:
+            return dataclasses.replace(known, frequent=(limit,))
+        by_row = tally.ties[self.frequent.index(limit)]
+        reached = by_row.cumsum()
+        at = int(np.searchsorted(reached, quota))
+        quota -= int(reached[at] - by_row[at])
+        return dataclasses.replace(known, row=int(tally.rows[at]), quota=quota)
+
+    def _counted(self, low: int, high: int) -> Cut:
+        return dataclasses.replace(self, low=low, high=high, frequent=(), collect=False)
+
+    def _in_a_bin(self, above: int, bins: np.ndarray) -> Cut:
+        reached = above + bins[::-1].cumsum()[::-1]
+        place = int(np.flatnonzero(reached >= self.keep_count)[-1])
+        low = self.low + (place << self.shift)
+        high = min(self.high, low + (1 << self.shift) - 1)
+        if high - low < _FREQUENT:
+            patterns = tuple(range(low, high + 1))
+            return dataclasses.replace(self, low=low, high=high, frequent=patterns, collect=True)
+        return dataclasses.replace(self, low=low, high=high, collect=bool(bins[place] <= _MANY))
+
+    def _limit(self, tally: Tally, others: np.ndarray) -> tuple[int, int, int]:
+        """(the limit, how many values equal it, how many of these stay)."""
+        keep = self.keep_count - tally.above
+        counts = tally.ties.sum(1).tolist()
+        for pattern, count in sorted(zip(self.frequent, counts, strict=True), reverse=True):
+            larger = int(np.count_nonzero(others > pattern))
+            if larger >= keep:
+                break
+            if larger + count >= keep:
+                return pattern, count, keep - larger
+            keep -= count
+        limit = int(np.partition(others, len(others) - keep)[len(others) - keep])
+        larger, ties = int((others > limit).sum()), int((others == limit).sum())
+        return limit, ties, keep - larger
 
     def value(self, dtype: torch.dtype) -> float:
         """The k-th largest magnitude itself."""
         return _magnitude(self.low, dtype)
 
     def keep(self, source: Tensor, into: Tensor, start: int) -> None:
-        """Write a block's flat values that stay, and zeros for the others."""
+        """Write a block's flat values that stay, and zeros for the others; `into` may be `source`."""
         if self.keep_count == 0:
             into.zero_()
             return
         if self.keep_count == self.total:
             into.copy_(source)
             return
-        if self.last is None:
-            raise AssertionError("the limit was not settled in as many passes as it can take")
-        size = source.numel()
-        split = min(size, max(0, int(min(self.last, start + size)) + 1 - start))
+        split = self._split(source, start)
         _keep_from(source[:split], into[:split], self.low)
         _keep_from(source[split:], into[split:], self.low + 1)
 
-
-def off_heap(values: np.ndarray) -> np.ndarray:
-    """A copy in memory of its own.
-
-    What stays from every block must not lie on the heap: between blocks of megabytes that come and go it
-    would keep the heap from closing up, and memory would grow by a block for each small array.
-    """
-    if not values.nbytes:
-        return values
-    copy = np.frombuffer(mmap.mmap(-1, values.nbytes), values.dtype).reshape(values.shape)
-    copy[...] = values
-    return copy
+    def _split(self, source: Tensor, start: int) -> int:
+        """How many of a block's values come no later than the last tie that stays."""
+        if self.row is None:
+            raise AssertionError("the limit was not settled in as many passes as it can take")
+        at = max(0, min(self.row - start, source.numel()))
+        if self.row < start or at == source.numel():
+            return int(at)
+        ties = np.flatnonzero(bit_patterns(source[int(at) :]) == self.low)
+        return int(at + ties[self.quota - 1]) + 1
 
 
 def _keep_from(source: Tensor, into: Tensor, least: int) -> None:
@@ -209,7 +214,7 @@ def _magnitude(pattern: int, dtype: torch.dtype) -> float:
     return float(torch.tensor(pattern, dtype=whole).view(dtype))
 
 
-def bit_patterns(values: Tensor) -> Tensor:
-    """Magnitudes as whole numbers of the same order, [rankings, elements]."""
-    flat = values.reshape(values.shape[0], -1).abs()
-    return flat.view(torch.int32 if flat.itemsize == 4 else torch.int64)
+def bit_patterns(values: Tensor) -> np.ndarray:
+    """Magnitudes as whole numbers of the same order."""
+    found: np.ndarray = np.abs(values.cpu().numpy())
+    return found.view(np.int32 if found.itemsize == 4 else np.int64)

@@ -18,6 +18,7 @@ class Drop(MergeTransform):
     density: PerModel = PerModel(1.0, within=(0, 1))
     """Probability that an element is kept."""
 
+    revision = 2
     base_policy = "required"
     weight_role = "unused"
 

@@ -24,6 +24,7 @@ class DropByRank(MergeTransform):
     epsilon: PerModel = PerModel(0.15, within=(0, 0.5))
     """How far the smallest and the largest element of a row lie from `density`."""
 
+    revision = 2
     base_policy = "required"
     weight_role = "unused"
 

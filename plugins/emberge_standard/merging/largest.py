@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from emberge_standard.merging.cut import Cut
+    from emberge_standard.merging.tally import Tally
 
-_SAMPLE = 1 << 16
+_SAMPLE = 1 << 15
 # Of a layer or model every so manieth element is sampled, a prime: its size is not known before.
 _STRIDE = 4099
 
@@ -47,11 +48,11 @@ class Ranking(MergeTransform):
 
     @property
     def counts_nonzero(self) -> bool:
-        """Whether `keeps` needs to know how many values are not zero: one more reading."""
+        """Whether `keeps` needs to know how many values are not zero."""
         return False
 
     def wants(self, start: int, size: int, stats: Stats) -> bool:
-        return not stats or any(c.wants(start + stats[-1]["offset"]) for c in stats[-1]["cuts"])
+        return not stats or not all(cut.settled for cut in stats[-1]["cuts"])
 
     @property
     def limits(self) -> int:
@@ -59,23 +60,36 @@ class Ranking(MergeTransform):
         return 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        from emberge_standard.merging.cut import bit_patterns, off_heap
+        import numpy as np
 
-        bits = bit_patterns(self.ranked(block))
+        from emberge_standard.merging.cut import bit_patterns
+        from emberge_standard.merging.shapes import by_model
+        from emberge_standard.merging.tally import off_heap
+
         if not stats:
+            size = block.like[0].numel()
             stride = _stride(block.shape) if self.scope == "tensor" else _STRIDE
-            found: dict[str, Any] = {
-                "sample": [off_heap(bits[:, -block.start % stride :: stride].cpu().numpy())],
-                "sizes": {block.name: bits.shape[1]},
-            }
-            if self.counts_nonzero:
-                found["nonzero"] = bits.count_nonzero(1)
-            return found
-        found, start = {}, block.start + stats[-1]["offset"]
-        for number, cut in enumerate(stats[-1]["cuts"]):
-            if cut.wants(start):
-                found[str(number)] = cut.count(bits[number // self.limits], start)
+            some = by_model(self.ranked(_every(stride, block)))
+            sample = np.stack([bit_patterns(values) for values in some])
+            return {"sample": [off_heap(sample)], "sizes": {block.name: size}}
+        found: dict[str, Tally] = {}
+        cuts, limits = stats[-1]["cuts"], self.limits
+        start = block.start + stats[-1]["offset"]
+        width = math.prod(block.shape[1:] if len(block.shape) > 1 else block.shape)
+        for number, values in enumerate(by_model(self.ranked(block))):
+            mine = range(number * limits, number * limits + limits)
+            left = [n for n in mine if not cuts[n].settled]
+            bits = bit_patterns(values) if left else None
+            found |= {str(n): cuts[n].count(bits, start, width) for n in left}
         return found
+
+    def join(self, measures: Sequence[Measures]) -> Measures:
+        from emberge_standard.merging.tally import Tally
+
+        if any("sample" in one for one in measures):
+            return super().join(measures)
+        numbers = dict.fromkeys(number for one in measures for number in one)
+        return {n: Tally.union([one[n] for one in measures if n in one]) for n in numbers}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         known = stats[-1]
@@ -84,7 +98,7 @@ class Ranking(MergeTransform):
             found = (
                 self._begin(block, known)
                 if len(stats) == 1
-                else _narrowed(stats[-2]["cuts"], known)
+                else self._narrowed(block, stats[-2]["cuts"], known)
             )
             known = cast("dict[str, Any]", known)
             known["cuts"] = found
@@ -101,22 +115,37 @@ class Ranking(MergeTransform):
                 "not every model has every tensor, and what is ranked together must be complete"
             )
         sample = np.concatenate(known["sample"], axis=1)
-        total = sum(known["sizes"].values())
-        nonzero = known["nonzero"].tolist() if self.counts_nonzero else [total] * len(sample)
-        keeps = self.keeps(block, total, nonzero)
-        # Few values of each block are many of a model: there they are counted in bins.
-        collect = self.scope == "tensor"
+        size, total = sample.shape[1], sum(known["sizes"].values())
+        counts = np.count_nonzero(sample, axis=1).tolist() if self.counts_nonzero else []
+        nonzero = [count * total // size for count in counts] or [total] * len(sample)
+        sure = size == total or not self.counts_nonzero
         return [
-            Cut.begin(sample[number // self.limits], keep, total, collect=collect)
-            for number, keep in enumerate(keeps)
+            Cut.begin(sample[number // self.limits], keep, total, sure=sure)
+            for number, keep in enumerate(self.keeps(block, total, nonzero))
+        ]
+
+    def _narrowed(
+        self, block: Block, cuts: Sequence[Cut], counted: Mapping[str, Tally]
+    ) -> list[Cut]:
+        if not all(cut.sure for cut in cuts):
+            nonzero = [tally.nonzero for tally in counted.values()]
+            keeps = self.keeps(block, cuts[0].total, nonzero)
+            cuts = [cut.surely(keep) for cut, keep in zip(cuts, keeps, strict=True)]
+        return [
+            cut if cut.settled else cut.narrowed(counted[str(number)])
+            for number, cut in enumerate(cuts)
         ]
 
 
-def _narrowed(cuts: Sequence[Cut], counted: Measures) -> list[Cut]:
-    return [
-        cut.narrowed(counted[str(number)]) if str(number) in counted else cut
-        for number, cut in enumerate(cuts)
-    ]
+def _every(stride: int, block: Block) -> Block:
+    """The block with every so manieth element of its tensor, as one row."""
+    from emberge_standard.merging.shapes import by_model
+
+    some = slice(-block.start % stride, None, stride)
+    base = None if block.base is None else block.base.reshape(-1)[some]
+    if block.changed is None:
+        return block.replace(tensors=by_model(block.tensors)[:, some], base=base)
+    return block.replace(base=base, changed=by_model(block.changed)[:, some])
 
 
 def _before(name: str, sizes: Mapping[str, int]) -> int:
@@ -127,7 +156,7 @@ def _before(name: str, sizes: Mapping[str, int]) -> int:
 def _stride(shape: tuple[int, ...]) -> int:
     """Every how many elements one is sampled: no divisor of a row, so that all columns are met."""
     total = math.prod(shape)
-    stride = -(-total // _SAMPLE)
+    stride = -(-total // max(_SAMPLE, min(total >> 9, 16 * _SAMPLE)))
     width = shape[-1] if shape else 1
     while stride > 1 and math.gcd(stride, width) > 1:
         stride += 1

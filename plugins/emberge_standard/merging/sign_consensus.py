@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -29,27 +30,41 @@ class SignConsensus(MergeStrategy):
     consensus_mean: Literal["weighted", "count"] = "weighted"
     """Whether those that agree are averaged by weight, as in mergekit, or plainly, as in the paper."""
 
+    revision = 2
     base_policy = "required"
     weight_role = "scale"  # the sum of those that agree divides, never the sum of all
 
+    def doubts(self, weights: Mapping[str, float]) -> Iterator[str]:
+        negative = [name for name, weight in weights.items() if weight < 0]
+        if negative:
+            yield (
+                f"{', '.join(negative)}: a negative weight turns a model's signs around in the election, and "
+                "sums of weights may come near zero; give positive weights unless you mean that"
+            )
+
     def merge(self, block: Block, stats: Stats) -> Tensor:
+        import torch
+
         assert block.base is not None
         weights = block.weights.tolist()
         deltas = block.deltas
-        # Twice the indicator of a non-negative sum, less one: the elected sign, +1 for zero.
+        # A half with the elected sign, that of zero being plus: an indicator, less a half.
         votes = weights if self.elect == "weighted" else [1.0] * len(weights)
-        elected = block.combine(votes, deltas).ge_(0).mul_(2).sub_(1)
+        elected = block.combine(votes, deltas).ge_(0).sub_(0.5)
         if self.consensus_mean == "count":
             weights = [float((weight > 0) - (weight < 0)) for weight in weights]
         total, divisor = elected.new_zeros(elected.shape), elected.new_zeros(elected.shape)
+        agrees = torch.empty_like(elected)
         for weight, delta in zip(weights, deltas, strict=True):
-            agreeing = (delta * elected).mul_(weight).clamp_(min=0)
-            total.add_(agreeing)
+            torch.mul(delta, elected, out=agrees)
+            # Ones and zeros of the numbers' own type multiply several times faster than truths.
+            agrees.gt_(0) if weight > 0 else agrees.lt_(0)
+            total.addcmul_(agrees, delta, value=weight)
             if self.normalize:
-                divisor.add_(agreeing.sign_(), alpha=weight)
+                divisor.add_(agrees, alpha=weight)
         if self.normalize:
             total.div_(_without_zeros(divisor, weights))
-        return total.mul_(elected).mul_(block.options.scale).add_(block.base)
+        return torch.add(block.base, total, alpha=block.options.scale)
 
 
 def _without_zeros(divisor: Tensor, weights: list[float]) -> Tensor:

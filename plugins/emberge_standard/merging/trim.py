@@ -50,12 +50,12 @@ class Trim(Ranking):
         return [keep_count(share, total) for share in block.options.density.tolist()]
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        deltas = block.deltas
-        kept = deltas.new_empty(deltas.shape).reshape(len(block.models), -1)
-        flat = deltas.reshape(kept.shape)
-        for cut, source, into in zip(stats[-1]["cuts"], flat, kept, strict=True):
-            cut.keep(source, into, block.start + stats[-1]["offset"])
-        return block.with_deltas(kept.reshape(deltas.shape))
+        from emberge_standard.merging.shapes import by_model
+
+        deltas = block.own_deltas
+        for cut, values in zip(stats[-1]["cuts"], by_model(deltas), strict=True):
+            cut.keep(values, values, block.start + stats[-1]["offset"])
+        return block.with_deltas(deltas)
 
 
 def keep_count(share: float, total: int) -> int:
