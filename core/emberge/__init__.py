@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts.backbone import Backbone, Embedded, Encoder, TokenisedText
+from emberge.contracts.backbone import Backbone, Embedded, Encoder, NamesWeights, TokenisedText
 from emberge.contracts.block import Block, Options
 from emberge.contracts.chain import Rule, merge_blocks
 from emberge.contracts.dataset import (
@@ -102,7 +102,12 @@ if TYPE_CHECKING:
     from emberge.merging.provenance import plain_stage
     from emberge.merging.reader import TensorReader
     from emberge.merging.slices import MergeSlice
-    from emberge.merging.statistics import Statistics, read_statistics, write_statistics
+    from emberge.merging.statistics import (
+        Statistics,
+        join_statistics,
+        read_statistics,
+        write_statistics,
+    )
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
     from emberge.plugins import Plugins, load_plugins
     from emberge.recipes.fingerprint import HashCache, model_fingerprint
@@ -112,6 +117,7 @@ if TYPE_CHECKING:
     from emberge.recipes.run import run_recipe
     from emberge.training.encode import TextEmbedder
     from emberge.training.fit import fit
+    from emberge.training.measure import Measurement, measure_model
     from emberge.training.options import FitOptions, FitResult
     from emberge.training.outlook import outlook
 
@@ -137,6 +143,7 @@ _LAZY = {
     "TensorReader": "emberge.merging.reader",
     "MergeSlice": "emberge.merging.slices",
     "Statistics": "emberge.merging.statistics",
+    "join_statistics": "emberge.merging.statistics",
     "read_statistics": "emberge.merging.statistics",
     "write_statistics": "emberge.merging.statistics",
     "CopyJob": "emberge.merging.stream",
@@ -146,6 +153,8 @@ _LAZY = {
     "Plugins": "emberge.plugins",
     "load_plugins": "emberge.plugins",
     "TextEmbedder": "emberge.training.encode",
+    "Measurement": "emberge.training.measure",
+    "measure_model": "emberge.training.measure",
     "FitOptions": "emberge.training.options",
     "FitResult": "emberge.training.options",
     "fit": "emberge.training.fit",
@@ -207,6 +216,7 @@ __all__ = [
     "HashCache",
     "Loss",
     "Machine",
+    "Measurement",
     "Measures",
     "MergeInput",
     "MergeJob",
@@ -218,6 +228,7 @@ __all__ = [
     "MergeTransform",
     "Model",
     "ModelRef",
+    "NamesWeights",
     "Negatives",
     "Options",
     "OutFolder",
@@ -273,12 +284,14 @@ __all__ = [
     "fit",
     "hookimpl",
     "human_size",
+    "join_statistics",
     "layer_of",
     "load_catalogue",
     "load_datasets",
     "load_eval_set",
     "load_plugins",
     "load_recipe",
+    "measure_model",
     "merge_blocks",
     "merge_checkpoints",
     "merge_state_dicts",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import MergeStrategy, Step, hookimpl
+from emberge import MergeStrategy, hookimpl
 
 
 @hookimpl
@@ -12,10 +12,3 @@ def register_merge_strategies() -> Mapping[str, type[MergeStrategy]]:
     from emberge_codiemb.layer_softmax import LayerSoftmax
 
     return {"layer_softmax": LayerSoftmax}
-
-
-@hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_codiemb.measure_statistics import MeasureStatistics
-
-    return {"measure_statistics": MeasureStatistics}

@@ -89,6 +89,7 @@ def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
     from emberge_standard.steps.evaluate import Evaluate
+    from emberge_standard.steps.measure_statistics import MeasureStatistics
     from emberge_standard.steps.merge import Merge
     from emberge_standard.steps.report import Report
     from emberge_standard.steps.stdlib_corpus import StdlibCorpus
@@ -96,6 +97,7 @@ def register_steps() -> Mapping[str, type[Step]]:
 
     return {
         "train": Train,
+        "measure_statistics": MeasureStatistics,
         "merge": Merge,
         "evaluate": Evaluate,
         "report": Report,
