@@ -399,7 +399,7 @@ def test_effective_weights_are_told(berts: list[Path]) -> None:
     found = plan(inputs=inputs)
     assert list(found.weights.values()) == pytest.approx([0.125, 0.25, 0.625])
     assert found.weight_sum == pytest.approx(8)
-    assert "given weights sum to 8" in "\n".join(found.lines())
+    assert "sum       8: what is given; each is divided by it" in "\n".join(found.lines())
 
 
 def test_a_bert_and_a_qwen_do_not_fit(bert: Path, tmp_path: Path) -> None:

@@ -98,6 +98,16 @@ class Stage:
         """Whether this tensor, told by a block without rows, is needed in one block; default: `whole`."""
         return self.whole
 
+    @property
+    def readings(self) -> float:
+        """How many whole readings of a tensor its passes come to as a rule, for forecasts."""
+        return self.passes
+
+    @property
+    def nanoseconds(self) -> float:
+        """Core time that an element of one model takes in this link, measures included, for forecasts."""
+        return 1.0 + self.readings
+
     def measure(self, block: Block, stats: Stats) -> Measures:
         """Pass number len(stats) over one block: sums that `join` adds up."""
         raise NotImplementedError(f"{type(self).__name__} has passes but no measure")
@@ -144,6 +154,10 @@ class Stage:
         `known` is the shape of each model's entry, None where it has none; asked before any work.
         """
         return ""
+
+    def doubts(self, weights: Mapping[str, float]) -> Iterable[str]:
+        """What is doubtful about the models' weights, each given by its least over all tensors."""
+        return ()
 
     def nested(self) -> dict[str, Stage]:
         """The fields that are stages themselves (`by: linear`)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -11,17 +11,19 @@ from typing import Literal
 from emberge.contracts.chain import Rule
 from emberge.contracts.merge import Stage
 from emberge.contracts.schedule import PerTensor
+from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.merging.adapters import adapted_names
 from emberge.merging.adapters_together import compare_adapters
 from emberge.merging.alignment import Names, canonical_names, depths, layer_of, parts_as_in
 from emberge.merging.checkpoint import Checkpoint, total_bytes
+from emberge.merging.doubts import consider
 from emberge.merging.formats import other_format
 from emberge.merging.headers import TensorSpec
 from emberge.merging.inventory import TensorPlan, take_inventory
 from emberge.merging.options import ModelOptions, Resolver
-from emberge.merging.remarks import origin_line
 from emberge.merging.scrutiny import scrutinise
+from emberge.merging.shares import Share, shares_of
 from emberge.merging.slices import (
     LayerRange,
     MergeSlice,
@@ -100,8 +102,9 @@ class MergePlan:
     """What a merge will do: each tensor of the output, and what is wrong or worth knowing.
 
     `weights` are each model's mean effective weight, by elements (divided by their sum where a strategy
-    takes shares); `weight_sum` is the mean sum of the weights as given. `unseen` names models that could
-    not be looked at yet.
+    takes shares), and `shares` say how it varies; `weight_sum` is the mean sum of the weights as given.
+    `unseen` names models that could not be looked at yet; `alike` says that those that could be differ in
+    nothing beside their weights. `licences` are those that the parents' cards state.
     """
 
     request: MergeRequest
@@ -109,6 +112,7 @@ class MergePlan:
     dropped: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, Share] = field(default_factory=dict)
     weight_sum: float = 0.0
     layers: Mapping[str, str] = field(default_factory=dict)
     depths: Mapping[str, float] = field(default_factory=dict)
@@ -116,6 +120,8 @@ class MergePlan:
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
     unseen: frozenset[str] = frozenset()
+    alike: bool = True
+    licences: Mapping[str, str | None] = field(default_factory=dict)
     plans: tuple[MergePlan, ...] = ()
     """Those of the slices, where there are slices."""
 
@@ -143,17 +149,11 @@ class MergePlan:
                 sizes[plan.out.dtype] = sizes.get(plan.out.dtype, 0) + plan.out.nbytes
         return max(sizes, key=lambda name: sizes[name]) if sizes else "float32"
 
-    def lines(self) -> list[str]:
-        """The plan in a few lines for people."""
-        share = ", ".join(f"{name} {value:.4g}" for name, value in self.weights.items())
-        size = self.bytes / 1e6
-        return [
-            f"{len(self.merged)} tensors merged, {len(self.copied)} copied, {size:,.1f} MB {self.dtype}",
-            f"effective weights: {share} (given weights sum to {self.weight_sum:.4g})",
-            *([f"dropped: {_some(self.dropped)}"] if self.dropped else []),
-            *([origin_line(self.template)] if self.template is not None else []),
-            *self.warnings,
-        ]
+    def lines(self, machine: Machine | None = None) -> list[str]:
+        """The plan in a few lines for people; what it costs is for `machine`, by default this one."""
+        from emberge.merging.outline import outline  # the two know each other
+
+        return outline(self, machine)
 
 
 def plan_merge(
@@ -205,8 +205,8 @@ def _sliced(request: MergeRequest, out: Path | None, part: Path | None) -> Merge
     plan = plan_slices(request, plans)
     if plan.tensors and not plan.unseen:
         plan = replace(plan, problems=(*plan.problems, *scrutinise_filters(plan)))
-    weights, total = ({}, 0.0) if plan.problems else _effective(plan)
-    plan = replace(plan, weights=weights, weight_sum=total)
+    if not plan.problems:
+        plan = _weighed(plan)
     room = _room(plan, out, part) if out is not None else ()
     return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *room))))
 
@@ -235,8 +235,8 @@ def _with_tensors(
 
     assert plan.template is not None
     faults, warnings = compare_folders(plan.request, plan.template, checkpoints)
-    more, doubts = compare_adapters(plan.request.inputs)
-    faults, warnings = [*faults, *more], [*warnings, *doubts]
+    adapted = compare_adapters(plan.request.inputs)
+    faults, warnings = [*faults, *adapted[0]], [*warnings, *adapted[1]]
     names = {n: parts_as_in(names[n], checkpoints[n], plan.template) for n in names}
     names, pattern = as_sliced(plan.request, names, pattern)
     found = take_inventory(plan.request, plan.template, pattern, names)
@@ -253,33 +253,18 @@ def _with_tensors(
         depths=slice_depths(plan.request.part, layers) if plan.request.part else depths(layers),
     )
     problems += scrutinise_tensors(plan)
-    weights, total = ({}, 0.0) if problems else _effective(plan)
-    return replace(
-        plan,
-        problems=tuple(problems),
-        warnings=(*warnings, *found.warnings),
-        weights=weights,
-        weight_sum=total,
-    )
+    if not problems:
+        plan = _weighed(plan)
+        more = consider(plan, checkpoints)
+        plan = replace(plan, alike=more.alike, licences=more.licences)
+        found.warnings += more.warnings
+    return replace(plan, problems=tuple(problems), warnings=(*warnings, *found.warnings))
 
 
-def _effective(plan: MergePlan) -> tuple[dict[str, float], float]:
-    sums = dict.fromkeys((m.name for m in plan.request.inputs), 0.0)
-    total = elements = 0.0
-    for tensor in plan.tensors:
-        if tensor.action != "merge":
-            continue
-        size = tensor.out.elements
-        weights = plan_weights(plan, tensor)
-        chain = plan.request.chains[plan.request.chain_of(tensor.name)]
-        share = chain[-1].weight_role == "share"
-        divisor = sum(weights.values()) if share else 1.0
-        for name, weight in weights.items():
-            sums[name] += size * weight / (divisor or 1.0)
-        total += size * sum(weights.values())
-        elements += size
-    elements = elements or 1.0
-    return {name: value / elements for name, value in sums.items()}, total / elements
+def _weighed(plan: MergePlan) -> MergePlan:
+    shares, total = shares_of(plan)
+    weights = {name: share.mean for name, share in shares.items()}
+    return replace(plan, weights=weights, shares=shares, weight_sum=total)
 
 
 def plan_weights(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
@@ -325,11 +310,6 @@ def raise_problems(plan: MergePlan) -> None:
     errors = [p for p in plan.problems if p.severity == "error"]
     if errors:
         raise CheckpointError("\n".join(str(problem) for problem in errors))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return ", ".join(names[:4]) + more
 
 
 def output_specs(plan: MergePlan) -> list[TensorSpec]:

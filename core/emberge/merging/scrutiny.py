@@ -12,6 +12,7 @@ from emberge.merging.checkpoint import Checkpoint
 from emberge.merging.measured import all_stages, scrutinise_entries, scrutinise_files
 from emberge.merging.options import faults_of, stage_name
 from emberge.merging.remarks import remarks
+from emberge.merging.shares import sums_of, weighing
 from emberge.merging.template import differences, notes, unlike
 from emberge.merging.vocabulary import difference, same_files, vocabulary
 
@@ -107,14 +108,16 @@ def _are(count: int) -> str:
 def _base(request: MergeRequest) -> Iterator[Problem]:
     base = request.base
     assert base is not None
-    for model in request.inputs:
+    stages = [link for chain in request.chains for link in all_stages(chain)]
+    policies = [link.base_policy for link in stages]
+    # Elsewhere it is a model like others, and no change at all is only worth a warning.
+    for model in request.inputs if "required" in policies else ():
         same = model.folder is not None and base.folder is not None and not model.adapter
         if same and model.folder.resolve() == base.folder.resolve():  # type: ignore[union-attr]
             yield Problem(
                 f"the base is also listed as the model '{model.name}', whose delta would be zero; "
                 "take it out of one place"
             )
-    policies = [link.base_policy for chain in request.chains for link in all_stages(chain)]
     if request.missing != "copy_base" and all(policy == "forbidden" for policy in policies):
         names = ", ".join(stage_name(chain[-1]) for chain in request.chains if chain)
         yield Problem(f"a base is given and '{names}' uses none; leave the base out")
@@ -199,7 +202,7 @@ def scrutinise_tensors(plan: MergePlan) -> list[Problem]:
 
 def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
     yield from (("a rule", rule.filter) for rule in request.rules if rule.filter != "*")
-    for model in {m.name: m for m in request.everyone}.values():
+    for model in request.everyone:
         yield from ((f"the weight of '{model.name}'", f) for f in model.weight.filters)
         for options in model.options.values():
             for option, value in options.items():
@@ -252,9 +255,26 @@ def _weights(plan: MergePlan) -> Iterator[Problem]:
             yield Problem(f"a weight: {error}")
             return
         chain = plan.request.chains[plan.request.chain_of(tensor.name)]
-        if chain and chain[-1].weight_role == "share" and abs(sum(weights.values())) < 1e-12:
-            yield Problem(
-                f"the weights sum to zero, and '{stage_name(chain[-1])}' divides by their sum",
-                tensor.name,
-            )
+        fault = _zero_sum(chain, plan.request, weights) if chain else None
+        if fault is not None:
+            yield Problem(fault, tensor.name)
             return
+
+
+def _zero_sum(
+    chain: Sequence[Stage], request: MergeRequest, weights: Mapping[str, float]
+) -> str | None:
+    """What is wrong with weights that a link divides by their sum."""
+    link, labels = weighing(chain, [m for m in request.inputs if m.name in weights])
+    if link.weight_role != "share":
+        return None
+    empty = next(
+        (label for label, total in sums_of(weights, labels).items() if abs(total) < 1e-12), None
+    )
+    if empty is None:
+        return None
+    where = f" in the group '{empty}'" if empty else ""
+    return (
+        f"the weights sum to zero{where}, and '{stage_name(link)}' divides by their sum; give weights that "
+        "do not cancel out"
+    )

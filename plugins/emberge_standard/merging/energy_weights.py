@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from emberge import Block, Measures, MergeTransform, Stats
@@ -24,6 +25,10 @@ class EnergyWeights(MergeTransform):
     base_policy = "required"
     weight_role = "unused"
     passes = 1
+
+    def doubts(self, weights: Mapping[str, float]) -> Iterator[str]:
+        if len(set(weights.values())) > 1:
+            yield "the weights that are given count for nothing, as it works them out from the changes"
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         from emberge_standard.merging.shapes import by_model

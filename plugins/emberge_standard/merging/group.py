@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,9 @@ class Group(MergeTransform):
         for label in self.group_weights:
             if label not in groups:
                 yield f"'group_weights' names '{label}', which is no group{suggest(label, groups)}"
+
+    def doubts(self, weights: Mapping[str, float]) -> Iterable[str]:
+        return self.by.doubts(weights)
 
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
         return tuple(dict.fromkeys(groups))

@@ -1,0 +1,68 @@
+"""Under which licences the parents of a merge are, as their cards say, and what to mind; no legal advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+__all__ = ["doubts_of_licences", "licence_line", "licence_of"]
+
+_CARD = "README.md"
+# Licences whose terms are the author's own; their names say nothing that could be compared.
+_OWN_TERMS = ("other", "unknown")
+
+
+def licence_of(folder: Path) -> str | None:
+    """The licence that the front matter of a folder's model card states; None when nothing does."""
+    try:
+        lines = (folder / _CARD).read_text(encoding="utf-8", errors="replace").splitlines()
+        if not lines or lines[0].strip() != "---":
+            return None
+        end = next(i for i, line in enumerate(lines[1:], 1) if line.strip() == "---")
+        said = yaml.safe_load("\n".join(lines[1:end]))
+    except (OSError, StopIteration, yaml.YAMLError):
+        return None
+    if not isinstance(said, Mapping):
+        return None
+    stated = said.get("license")
+    if stated == "other":
+        stated = said.get("license_name") or stated
+    names = stated if isinstance(stated, list) else [stated]
+    return ", ".join(str(name) for name in names if name) or None
+
+
+def doubts_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
+    """What to mind, given the licence of each parent by its name."""
+    stated = {name: licence for name, licence in licences.items() if licence}
+    for name, licence in stated.items():
+        terms = licence.lower().split("-")
+        if "nd" in terms:
+            yield (
+                f"'{name}' is under {licence}, which forbids sharing what is derived from it, such as a "
+                "merge; ask its authors, or leave it out"
+            )
+        if "nc" in terms:
+            yield f"'{name}' is under {licence}: what is merged from it may not be used commercially either"
+        if licence.lower() in _OWN_TERMS:
+            yield f"'{name}' is under terms of its own ('{licence}'); read them before you share a merge"
+    if len({licence.lower() for licence in stated.values()}) > 1:
+        yield (
+            f"the parents' licences differ ({licence_line(stated)}); what is merged has to keep to all "
+            "of them"
+        )
+
+
+def licence_line(licences: Mapping[str, str | None]) -> str:
+    """Who is under what: `apache-2.0: a, b; not stated: c`."""
+    by_licence: dict[str, list[str]] = {}
+    for name, licence in licences.items():
+        by_licence.setdefault(licence or "not stated", []).append(name)
+    ordered = sorted(by_licence, key=lambda licence: licence == "not stated")
+    return "; ".join(f"{licence}: {_few(by_licence[licence])}" for licence in ordered)
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 5 else ""
+    return ", ".join(names[: 4 if more else 5]) + more

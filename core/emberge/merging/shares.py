@@ -1,0 +1,107 @@
+"""What each model's weight comes to: over all tensors, and by layer; loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from emberge.contracts.merge import MergeTransform, Stage
+
+if TYPE_CHECKING:
+    from emberge.merging.inventory import TensorPlan
+    from emberge.merging.plan import MergeInput, MergePlan
+
+__all__ = ["Share", "shares_of", "sums_of", "weighing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A model's effective weight: its mean by elements, and by layer what most of the layer's elements have.
+
+    `mixed` is the share of all elements whose weight is another than that of most in their layer; `least`
+    and `largest` are over all tensors.
+    """
+
+    mean: float
+    layers: Mapping[str, float] = field(default_factory=dict)
+    mixed: float = 0.0
+    least: float = 0.0
+    largest: float = 0.0
+
+
+def shares_of(plan: MergePlan) -> tuple[dict[str, Share], float]:
+    """(each model's share, the mean sum of the weights as given); means are by elements.
+
+    Where a strategy takes shares, a weight is divided by the sum over those it is merged with.
+    """
+    from emberge.merging.plan import plan_weights  # the two know each other
+
+    sums: dict[str, _Sum] = {m.name: _Sum() for m in plan.request.inputs}
+    total = elements = 0.0
+    for tensor in plan.tensors:
+        if tensor.action != "merge":
+            continue
+        given = plan_weights(plan, tensor)
+        for name, weight in effective_weights(plan, tensor, given).items():
+            sums[name].add(plan.layers[tensor.name], weight, tensor.out.elements)
+        total += tensor.out.elements * sum(given.values())
+        elements += tensor.out.elements
+    return {n: one.share(elements) for n, one in sums.items()}, total / (elements or 1.0)
+
+
+def effective_weights(
+    plan: MergePlan, tensor: TensorPlan, given: Mapping[str, float]
+) -> dict[str, float]:
+    """The weights that count for a tensor: as given, or divided by the sum over those it is merged with."""
+    chain = plan.request.chains[plan.request.chain_of(tensor.name)]
+    link, labels = weighing(chain, [m for m in plan.request.inputs if m.name in given])
+    if link.weight_role != "share":
+        return dict(given)
+    sums = sums_of(given, labels)
+    return {name: weight / (sums[labels[name]] or 1.0) for name, weight in given.items()}
+
+
+def sums_of(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:
+    """The sum of the weights under each label."""
+    sums: dict[str, float] = {}
+    for name, weight in weights.items():
+        sums[labels[name]] = sums.get(labels[name], 0.0) + weight
+    return sums
+
+
+def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stage, dict[str, str]]:
+    """(the link that the models' weights are for, a label by model: those of one label are merged together).
+
+    It is the first link that makes one model of several, such as each group's, else the last.
+    """
+    models, groups = [m.name for m in inputs], [m.group for m in inputs]
+    for link in chain:
+        if isinstance(link, MergeTransform) and list(link.remaining(models, groups)) != models:
+            return link, dict(zip(models, groups, strict=True))
+    return chain[-1], dict.fromkeys(models, "")
+
+
+class _Sum:
+    """Adds up one model's weights: elements by weight by layer."""
+
+    def __init__(self) -> None:
+        self.layers: dict[str, dict[float, int]] = {}
+
+    def add(self, layer: str, weight: float, elements: int) -> None:
+        counts = self.layers.setdefault(layer, {})
+        counts[weight] = counts.get(weight, 0) + elements
+
+    def share(self, elements: float) -> Share:
+        every = [(w, n) for counts in self.layers.values() for w, n in counts.items()]
+        most = {
+            layer: max(counts, key=lambda w: counts[w]) for layer, counts in self.layers.items()
+        }
+        common = sum(self.layers[layer][weight] for layer, weight in most.items())
+        return Share(
+            mean=sum(w * n for w, n in every) / (elements or 1.0),
+            layers=most,
+            mixed=1.0 - common / (sum(n for _, n in every) or 1),
+            least=min((w for w, _ in every), default=0.0),
+            largest=max((w for w, _ in every), default=0.0),
+        )
