@@ -186,6 +186,9 @@ def _merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the merged model")
     parser.add_argument("--base", metavar="MODEL", help="the models' common ancestor")
     parser.add_argument(
+        "--template", metavar="MODEL", help="gives all but weights; default: the first model"
+    )
+    parser.add_argument(
         "--weight", action="append", default=[], metavar="W", help="one a model: 0.5,0.3,0.2"
     )
     _set(parser, "option=value", "an option of the strategy; may be given several times")

@@ -102,6 +102,7 @@ def merge(options: argparse.Namespace) -> int:
         models=options.models,
         strategy=options.strategy,
         base=options.base,
+        template=options.template,
         weights=_weights(options.weight),
         options=options.overrides,
         dtype=options.dtype,

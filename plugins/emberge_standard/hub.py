@@ -20,8 +20,13 @@ _METADATA = (
     "*.tiktoken",
     "*.vocab",
     "*.bpe",
+    "*.spm",
+    "*.codes",
+    "*.py",
+    "*.metadata",
     "README.md",
     "LICENSE*",
+    "NOTICE*",
 )
 _OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
 _PICKLE = ".bin"

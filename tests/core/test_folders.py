@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError
+from emberge.cli import main
+from emberge.recipes.fingerprint import model_fingerprint
 
 from tests import tiny
 from tests.core.whole import edit, embed, files, merge, plan, problems, tensors
@@ -350,3 +352,23 @@ def test_rarer_chains_are_merged_in_every_module(
     same = merge(tmp_path / "same", one, shutil.copytree(one, tmp_path / "twin"))
     torch.testing.assert_close(score(same), score(one))
     assert files(same).keys() == files(one).keys() - {"README.md"}
+
+
+def test_a_route_of_a_router_counts_in_its_fingerprint(tmp_path: Path) -> None:
+    one = _router(tmp_path / "one", 1)
+    before = model_fingerprint(one)
+    (path,) = one.glob("query_*/model.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert model_fingerprint(one) != before
+
+
+def test_one_command_line_chooses_a_template(bert: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    edit(other, "config_sentence_transformers.json", prompts={"query": "find: "})
+    command = ["merge", str(bert), str(other), "--out", str(tmp_path / "out"), "--quiet"]
+    assert main(command) == 2
+    assert main([*command, "--template", str(other)]) == 0
+    settings = json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())
+    assert settings["prompts"] == {"query": "find: "}

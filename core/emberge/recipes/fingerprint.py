@@ -19,6 +19,7 @@ from emberge.contracts.schedule import PerTensor
 from emberge.contracts.step import Reference
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError
+from emberge.merging.checkpoint import Checkpoint
 from emberge.plugins import Plugins
 from emberge.recipes.out import write_json
 
@@ -34,7 +35,10 @@ __all__ = [
 
 # Beside a model's files, and no part of what it computes.
 _BESIDE = {"artifact.json", "trainer_state.json", "metrics.jsonl", "README.md"}
-_MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken", ".vocab", ".bpe")
+_MODEL_FILES = (
+    *(".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken", ".vocab", ".bpe"),
+    *(".spm", ".codes", ".metadata", ".py"),
+)
 _PICKLES = (".bin", ".pt", ".pth")
 # A file changed so lately could change again within one tick of its clock.
 _SETTLED = 100_000_000  # nanoseconds
@@ -232,10 +236,9 @@ def _files_of(paths: Iterable[Path]) -> list[Path]:
 
 def _module_folders(folder: Path) -> list[Path]:
     try:
-        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-        names = sorted({str(module["path"]) for module in modules} - {"", "."})
-    except (OSError, ValueError, TypeError, KeyError):
-        return []  # a plain transformers folder, or one whose check says what is wrong
+        names = sorted({module.path for module in Checkpoint(folder).chain} - {"", "."})
+    except CheckpointError:
+        return []  # its check says what is wrong
     return [folder / name for name in names if (folder / name).is_dir()]
 
 

@@ -30,6 +30,7 @@ class OneMerge:
     models: Sequence[str]
     strategy: str
     base: str | None = None
+    template: str | None = None
     weights: Sequence[float] = ()
     options: Sequence[str] = ()
     dtype: str | None = None
@@ -51,6 +52,8 @@ class OneMerge:
         lines += [f"        - {_model(model, weight)}" for model, weight in pairs]
         if self.base is not None:
             lines.append(f"      base: {_named(self.base)}")
+        if self.template is not None:
+            lines.append(f"      template: {_named(self.template)}")
         if self.dtype is not None:
             lines.append(f"      out_dtype: {self.dtype}")
         options = [_option(option) for option in self.options]
