@@ -136,7 +136,7 @@ class _Planner:
         weights = [self._weight(one, faults) for one in self.models]
         if found is None or not _fits(found, own):
             return self._by_mergekit(settings, own, weights)
-        links, options = _placed(found, own)
+        links, options = _placed(found, own, apart=self.sliced)
         planned = [PlannedModel(*each) for each in zip(self.models, weights, options, strict=True)]
         notes = (*found.notes, *self._notes(own))
         base = self.base
@@ -235,11 +235,15 @@ def _values(entry: Entry) -> tuple[Scalar, ...]:
 
 
 def _placed(
-    found: Equivalent, own: Sequence[Mapping[str, Setting]]
+    found: Equivalent, own: Sequence[Mapping[str, Setting]], *, apart: bool
 ) -> tuple[tuple[Link, ...], list[dict[str, dict[str, Setting]]]]:
-    """(links, options of each model): with the links where all models set the same, else with the models."""
+    """(links, options of each model): with the links where all models set the same, else with the models.
+
+    `apart` says that a filter may mean other layers of each model, and then stays beside it.
+    """
     alike = [{n: [(e.value, e.filter) for e in s] for n, s in one.items()} for one in own]
-    if alike and all(one == alike[0] for one in alike):
+    filtered = any(entry.filter for one in own for s in one.values() for entry in s)
+    if alike and not (apart and filtered) and all(one == alike[0] for one in alike):
         options = {
             found.owned[name][1]: Option(setting, setting[0].line)
             for name, setting in own[0].items()

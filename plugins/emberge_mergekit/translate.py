@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from emberge import TranslatedRecipe, suggest
 
+from emberge_mergekit.equivalents import Link
 from emberge_mergekit.methods import METHODS, Method, method_named
 from emberge_mergekit.names import ModelName
 from emberge_mergekit.planning import Planned, PlannedModel, plan_part
 from emberge_mergekit.reading import Faults, Found, documents
-from emberge_mergekit.schema import Config, read_config
+from emberge_mergekit.schema import Config, Input, read_config
 from emberge_mergekit.whereabouts import Whereabouts
 from emberge_mergekit.writing import Sheet, flow, reference
 
@@ -109,13 +110,30 @@ class _Translation:
             sheet.comment(1, f"mergekit's config calls it {config.name!r}")
         sheet.add(1, f"{merge.id}:", config.line)
         sheet.add(2, "merge:", config.line)
-        (part,) = merge.parts
-        self._models(sheet, 3, part)
-        if part.base is not None:
-            sheet.add(3, f"base: {self._reference(part.base.model)}", part.base.model.line)
-        _notes(sheet, 3, part.notes)
-        sheet.strategy(3, part.links, config.lines["merge_method"])
+        common = merge.parts[0].links
+        if config.sliced:
+            sheet.add(3, "slices:", config.lines.get("slices", config.line))
+            for part in merge.parts:
+                self._slice(sheet, part, common)
+        else:
+            (part,) = merge.parts
+            self._models(sheet, 3, part)
+            if part.base is not None:
+                sheet.add(3, f"base: {self._reference(part.base.model)}", part.base.model.line)
+        _notes(sheet, 3, [note for part in merge.parts for note in part.notes])
+        sheet.strategy(3, common, config.lines["merge_method"])
         self._dtypes(sheet, config)
+
+    def _slice(self, sheet: Sheet, part: Planned, common: Sequence[Link]) -> None:
+        for number, model in enumerate(part.models):
+            if number == 0:
+                sheet.add(4, "- models:", part.line)
+            sheet.add(6, f"- {self._model(model)}", model.input.line)
+        if part.base is not None:
+            base = f"{{model: {self._reference(part.base.model)}, {_layers(part.base)}}}"
+            sheet.add(5, f"base: {base}", part.base.line)
+        if not _alike(part.links, common):
+            sheet.strategy(5, part.links, part.line)
 
     def _models(self, sheet: Sheet, depth: int, part: Planned) -> None:
         sheet.add(depth, "models:", part.line)
@@ -123,9 +141,12 @@ class _Translation:
             sheet.add(depth + 1, f"- {self._model(model)}", model.input.line)
 
     def _model(self, model: PlannedModel) -> str:
-        if model.weight is None and not model.options:
-            return self._reference(model.input.model)
-        entries = [f"model: {self._reference(model.input.model)}"]
+        named = self._reference(model.input.model)
+        if model.weight is None and not model.options and model.input.layers is None:
+            return named
+        entries = [f"model: {named}"]
+        if model.input.layers is not None:
+            entries.append(_layers(model.input))
         if model.weight is not None:
             entries.append(f"weight: {flow(model.weight)}")
         if model.options:
@@ -146,6 +167,18 @@ class _Translation:
         if stored is not None:
             key = "out_dtype" if config.out_dtype else "dtype"
             sheet.add(3, f"out_dtype: {stored}", config.lines[key])
+
+
+def _layers(one: Input) -> str:
+    assert one.layers is not None
+    return f"layers: [{one.layers[0]}, {one.layers[1]}]"
+
+
+def _alike(first: Sequence[Link], second: Sequence[Link]) -> bool:
+    """Whether two strategies would be written alike."""
+    return [(link.name, flow(link.options)) for link in first] == [
+        (link.name, flow(link.options)) for link in second
+    ]
 
 
 def _notes(sheet: Sheet, depth: int, notes: Sequence[str]) -> None:
@@ -196,9 +229,3 @@ def _refuse_rings(configs: Sequence[Config], faults: Faults) -> None:
                 faults.add(model.line, f"config '{name}' names itself as a model")
             elif reaches(model.path, name, set()):
                 faults.add(model.line, f"configs '{name}' and '{model.path}' need one another")
-
-
-def results(configs: Mapping[str, Sequence[str]]) -> list[str]:
-    """The configs that no other one needs."""
-    used = {name for needs in configs.values() for name in needs}
-    return [name for name in configs if name not in used]
