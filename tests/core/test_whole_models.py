@@ -109,3 +109,25 @@ def test_the_real_minilm_comes_out_as_it_was(minilm: Path, tmp_path: Path) -> No
     for name, tensor in tensors(minilm).items():
         torch.testing.assert_close(tensors(out)[name], tensor, rtol=1e-6, atol=0)
     torch.testing.assert_close(embed(out), embed(minilm), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls"),
+    [
+        ("projected", "SentenceTransformer"),
+        ("splade", "SparseEncoder"),
+        ("reranker", "CrossEncoder"),
+        ("colbert", "MultiVectorEncoder"),
+        ("stanford_colbert", "MultiVectorEncoder"),
+        ("pylate", "MultiVectorEncoder"),
+    ],
+)
+def test_its_card_says_how_it_is_opened(kind: str, cls: str, tmp_path: Path) -> None:
+    one = MODELS[kind][0](tmp_path / "one")
+    out = tmp_path / "out"
+    assert main(["merge", str(one), str(one), "--out", str(out), "--quiet"]) == 0
+    card = (out / "README.md").read_text()
+    snippet = card.split("```python\n")[1].split("```")[0]
+    assert f"model = {cls}(" in snippet
+    place = snippet.split(f"{cls}(")[1].split(")")[0]
+    exec(compile(snippet.replace(place, repr(str(out))), "README.md", "exec"), {})

@@ -11,6 +11,7 @@ from typing import Any
 from emberge import CheckpointError
 
 from emberge_standard.backbones.layout import read_layout
+from emberge_standard.reporting.purpose import EMBEDDER, Purpose, purpose_of
 
 __all__ = ["Anatomy", "anatomy"]
 
@@ -27,6 +28,7 @@ class Anatomy:
     prompts: Mapping[str, str] = field(default_factory=dict)
     similarity: str = "cosine"
     sentence_transformer: bool = False
+    purpose: Purpose = EMBEDDER
 
     @property
     def asymmetric(self) -> bool:
@@ -39,7 +41,8 @@ def anatomy(folder: Path) -> Anatomy:
     try:
         layout = read_layout(folder)
     except CheckpointError:
-        return Anatomy()
+        config = _json(folder / "config.json")
+        return Anatomy(architecture=_architecture(config), purpose=purpose_of(folder))
     config = _json(layout.trunk_folder / "config.json")
     overall = _json(folder / "config_sentence_transformers.json")
     kinds = [module.kind for module in layout.modules]
@@ -52,6 +55,7 @@ def anatomy(folder: Path) -> Anatomy:
         prompts=dict(layout.prompts),
         similarity=str(overall.get("similarity_fn_name") or "cosine"),
         sentence_transformer=not layout.bare,
+        purpose=purpose_of(folder),
     )
 
 

@@ -85,7 +85,7 @@ def model_card(facts: Facts) -> ModelCard:
         language=languages or None,
         license=facts.licence.lower() if facts.licence and _known(facts.licence) else None,
         library_name="sentence-transformers",
-        pipeline_tag="sentence-similarity",
+        pipeline_tag=facts.anatomy.purpose.pipeline,
         tags=_tags(facts),
         eval_results=results or None,
     )
@@ -104,7 +104,7 @@ def _known(licence: str) -> bool:
 
 def _tags(facts: Facts) -> list[str]:
     own = ["merge"] if facts.merged else []
-    return ["sentence-transformers", "feature-extraction", "sentence-similarity", "emberge", *own]
+    return ["sentence-transformers", *facts.anatomy.purpose.tags, "emberge", *own]
 
 
 def _sections(facts: Facts) -> Iterator[Iterable[str]]:
@@ -127,10 +127,9 @@ def _opening(facts: Facts) -> str:
     what = f"{count} models" if facts.merged and count else prose(_first(facts.parents))
     dimension = facts.anatomy.dimension
     size = f"{dimension} numbers" if dimension else "numbers"
-    return (
-        f"A text-embedding model, made with emberge by {how} {what}. "
-        f"It turns a text into {size}; texts that mean similar things get similar numbers."
-    )
+    purpose = facts.anatomy.purpose
+    does = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
+    return f"A {purpose.noun}, made with emberge by {how} {what}. {does}"
 
 
 def _first(parents: Sequence[Parent]) -> str:

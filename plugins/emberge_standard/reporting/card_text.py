@@ -43,12 +43,13 @@ def yaml_block(value: Mapping[str, Any]) -> list[str]:
 
 
 def usage(name: str, shape: Anatomy) -> list[str]:
-    """How to embed with it, with the prompts that it has."""
-    lines = ["## Use", "", "```python", "from sentence_transformers import SentenceTransformer", ""]
-    lines.append(
-        f"model = SentenceTransformer({_quoted(name)})  # the path of this folder, or its hub id"
-    )
-    if shape.asymmetric:
+    """How to open it and what to ask of it, with the prompts that it has."""
+    cls = shape.purpose.cls
+    lines = ["## Use", "", "```python", f"from sentence_transformers import {cls}", ""]
+    lines.append(f"model = {cls}({_quoted(name)})  # the path of this folder, or its hub id")
+    if shape.purpose.lines:
+        lines += shape.purpose.lines
+    elif shape.asymmetric:
         lines += [
             'queries = model.encode_query(["how to sort a list"])',
             'documents = model.encode_document(["sorted(items)", "open(path)"])',
@@ -70,8 +71,11 @@ def _quoted(text: str) -> str:
 
 
 def _shape_rows(shape: Anatomy) -> list[list[str]]:
+    architecture = ["Architecture", code(shape.architecture) if shape.architecture else "unknown"]
+    if shape.purpose.lines:
+        return [architecture]  # the rest is said of one vector a text
     rows = [
-        ["Architecture", code(shape.architecture) if shape.architecture else "unknown"],
+        architecture,
         ["Dimension", str(shape.dimension) if shape.dimension else "unknown"],
         ["Longest text", f"{shape.max_length} tokens" if shape.max_length else "unknown"],
         ["Pooling", ", ".join(shape.pooling) or "none"],
