@@ -52,6 +52,7 @@ class LayerSoftmax(MergeStrategy):
         return range(2, 3) if self.interpolate == "slerp" else super().arity
 
     base_policy = "required"
+    measured = "delta_norms"
     weight_role = "unused"
     scope = "model"
     passes = 1

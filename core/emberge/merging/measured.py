@@ -70,26 +70,32 @@ def scrutinise_files(request: MergeRequest) -> Iterator[Problem]:
 
 
 def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeRequest) -> Iterator[str]:
-    name = stage_name(link)
-    for file in files:
-        if link.measured and file.measure != link.measured:
-            yield (
-                f"{file.path}: holds {file.measure}, and '{name}' needs {link.measured}; measure it with "
-                f"measure_statistics: {{measure: {link.measured}}}"
-            )
-            return
-        base = request.base.fingerprint if request.base is not None else ""
-        if base and file.base and file.base != base:
-            yield (
-                f"{file.path}: was measured from another base than this merge's (content {file.base[:12]}, "
-                f"not {base[:12]}); measure it again"
-            )
-    if link.statistics_of != "models" or len(files) < len(_named(link)):
+    faults = [fault for file in files for fault in _of_file(link, file, request)]
+    yield from faults
+    if faults or link.statistics_of != "models":
         return
-    for model in request.inputs:
-        places = _places_of(model, files)
-        if model.fingerprint and len(places) != 1:
-            yield _said(model, files, len(places))
+    if request.slices or request.part is not None:
+        yield (
+            f"'{stage_name(link)}' merges whole models by what was measured of them, and no slices; "
+            "stack first, then measure"
+        )
+    elif len(files) == len(_named(link)):  # else a step is yet to make one
+        places = ((model, len(_places_of(model, files))) for model in request.inputs)
+        yield from (_said(m, files, n) for m, n in places if m.fingerprint and n != 1)
+
+
+def _of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
+    if link.measured not in ("", file.measure):
+        yield (
+            f"{file.path}: holds {file.measure}, and '{stage_name(link)}' needs {link.measured}; measure it "
+            f"with measure_statistics: {{measure: {link.measured}}}"
+        )
+    base = request.base.fingerprint if request.base is not None else ""
+    if base and file.base and file.base != base:
+        yield (
+            f"{file.path}: was measured from another base than this merge's (content {file.base[:12]}, not "
+            f"{base[:12]}); measure it again"
+        )
 
 
 def _named(link: Stage) -> set[str]:

@@ -96,6 +96,8 @@ def _plain(value: Any) -> Any:
         return plain_stage(value)
     if isinstance(value, PerTensor):
         return value.plain()
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
     return value.text if isinstance(value, Reference) else value
 
 

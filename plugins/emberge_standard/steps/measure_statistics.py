@@ -164,10 +164,6 @@ class MeasureStatistics(Step):
     def _check_measured(self, context: Preflight) -> Iterator[Problem]:
         if self.base is not None:
             yield context.problem(f"{self.measure} has no base; leave it out", "base")
-        if self.sampler and type(self.sampler[-1]).batches is Sampler.batches:
-            yield context.problem(
-                "end the chain with a sampler that groups, such as batch_shuffle", "sampler"
-            )
         for model in self._models.values():
             folder = context.model(model)
             for message in self.backbone.check(folder) if folder is not None else ():

@@ -30,6 +30,7 @@ from emberge import (
     read_artifact,
 )
 
+from emberge_standard.steps.contents import with_contents
 from emberge_standard.steps.slices import SliceEntry, merge_slices, slice_details, slice_models
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Merge(Step):
         request = self._request(inputs, base, template, tokenizer)
         slices = merge_slices(self.slices, lambda r: MergeInput(r.text, context.model(r)))
         request = dataclasses.replace(request, inputs=_called_apart(inputs), slices=slices)
+        request = with_contents(request, [entry.model for entry in self.models], self.base)
         plan = plan_merge(request)
         for problem in plan.problems:
             yield context.problem(str(problem), "slices" if self.slices else "models")
