@@ -45,11 +45,16 @@ VERBS = {
         "emberge status out",
     ),
     "merge": (
-        "merge models into one folder",
+        "merge models into one folder, or as a mergekit YAML says",
         "emberge merge ./a ./b --strategy linear --out merged\n"
         "emberge merge ./a ./b --strategy slerp --set t=0.3 --out merged\n"
         "emberge merge me/legal me/faq --base me/base --strategy ties --set density=0.5 --out merged\n"
-        "emberge merge ./a ./b ./c --strategy linear --weight 0.5,0.3,0.2 --out merged",
+        "emberge merge ./a ./b ./c --strategy linear --weight 0.5,0.3,0.2 --out merged\n"
+        "emberge merge mergekit.yml --out merged",
+    ),
+    "convert": (
+        "print a mergekit YAML as a recipe; save it beside the YAML, as folders are relative to it",
+        "emberge convert mergekit.yml > recipe.yaml",
     ),
     "list": (
         "list every component that the installed plugins add",
@@ -180,9 +185,12 @@ def _status(parser: argparse.ArgumentParser) -> None:
 
 def _merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "models", nargs="+", metavar="MODEL", help="./folder, owner/name@revision or pkg:module"
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="./folder, owner/name@revision or pkg:module; or one mergekit YAML",
     )
-    parser.add_argument("--strategy", default="linear", metavar="NAME", help="default: linear")
+    parser.add_argument("--strategy", metavar="NAME", help="default: linear")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the merged model")
     parser.add_argument("--base", metavar="MODEL", help="the models' common ancestor")
     parser.add_argument(
@@ -194,6 +202,10 @@ def _merge(parser: argparse.ArgumentParser) -> None:
     _set(parser, "option=value", "an option of the strategy; may be given several times")
     parser.add_argument("--dtype", metavar="NAME", help="of the merged weights")
     _machine(parser)
+
+
+def _convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the other tool's file")
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
@@ -242,6 +254,7 @@ _ADD: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "rehearse": _rehearse,
     "status": _status,
     "merge": _merge,
+    "convert": _convert,
     "list": _list,
     "show": _show,
     "recipes": _recipes,

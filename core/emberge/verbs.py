@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check",
+    "convert",
     "list",
     "merge",
     "new_plugin",
@@ -95,18 +96,22 @@ def status(options: argparse.Namespace) -> int:
 
 
 def merge(options: argparse.Namespace) -> int:
-    """Merge models into one folder."""
-    from emberge.recipes.one_merge import OneMerge, run_one_merge
+    """Merge models, or as another tool's file says, into one folder."""
+    from emberge.recipes.one_merge import MergeConfig, OneMerge, run_one_merge
 
-    wanted = OneMerge(
+    config = Path(options.models[0])
+    wanted: OneMerge | MergeConfig = OneMerge(
         models=options.models,
-        strategy=options.strategy,
+        strategy=options.strategy or "linear",
         base=options.base,
         template=options.template,
         weights=_weights(options.weight),
         options=options.overrides,
         dtype=options.dtype,
     )
+    if config.is_file():
+        _refuse_beside(config, options)
+        wanted = MergeConfig(config, options.overrides)
     plugins, machine = _plugins(options), _machine(options)
     run_one_merge(
         wanted,
@@ -117,6 +122,33 @@ def merge(options: argparse.Namespace) -> int:
         tell=lambda report: _hold_to_check(report, options.quiet),
     )
     print(f"merged: {options.out}")
+    return 0
+
+
+def _refuse_beside(config: Path, options: argparse.Namespace) -> None:
+    """Refuse what a file already says, or should."""
+    given = {
+        **{model: [model] for model in options.models[1:]},
+        "--strategy": options.strategy,
+        "--base": options.base,
+        "--template": options.template,
+        "--weight": options.weight,
+        "--dtype": options.dtype,
+    }
+    beside = [name for name, value in given.items() if value]
+    if beside:
+        raise RecipeError(f"{config} says what is merged and how; leave out {', '.join(beside)}")
+
+
+def convert(options: argparse.Namespace) -> int:
+    """Print another tool's recipe as one of ours."""
+    from emberge.recipes.source import read_text, translate
+
+    path = options.config
+    translated = translate(read_text(path), _plugins(options), path)
+    if translated is None:
+        raise RecipeError(f"{path} is no recipe of another tool that a plugin here can read")
+    _print(translated.text)
     return 0
 
 

@@ -61,7 +61,7 @@ def parse_recipe(
     recipe = reading.recipe(root)
     if problems:
         raise RecipeError(sorted(dict.fromkeys(problems), key=_place))
-    return replace(recipe, path=path, text=text, overrides=tuple(overrides))
+    return replace(recipe, path=path, text=ours, overrides=tuple(overrides))
 
 
 def _place(problem: Problem) -> tuple[bool, int]:

@@ -12,13 +12,14 @@ from pathlib import Path
 from emberge.contracts.step import Machine
 from emberge.errors import RecipeError
 from emberge.plugins import Plugins
-from emberge.recipes.grammar import parse_recipe
+from emberge.recipes.grammar import load_recipe, parse_recipe
 from emberge.recipes.models import is_folder
 from emberge.recipes.preflight import Report, check_recipe
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run import run_recipe
+from emberge.recipes.source import read_text, translate
 
-__all__ = ["OneMerge", "run_one_merge"]
+__all__ = ["MergeConfig", "OneMerge", "run_one_merge"]
 
 STEP = "merged"
 
@@ -71,8 +72,29 @@ class OneMerge:
         return parse_recipe(self.text, plugins, path=Path("command line"))
 
 
+@dataclass(frozen=True)
+class MergeConfig:
+    """A merge that another tool's file asks for, such as a mergekit YAML; `overrides` as of `--set`."""
+
+    path: Path
+    overrides: Sequence[str] = ()
+
+    def recipe(self, plugins: Plugins) -> Recipe:
+        """The recipe, read; folders are relative to the file.
+
+        Raises:
+            RecipeError: for whatever is wrong with it, and for a recipe of ours.
+        """
+        if translate(read_text(self.path), plugins, self.path) is None:
+            raise RecipeError(
+                f"{self.path} is no merge of another tool; a recipe is run by "
+                f"`emberge run {self.path} --out DIR`"
+            )
+        return load_recipe(self.path, plugins, self.overrides)
+
+
 def run_one_merge(
-    merge: OneMerge,
+    merge: OneMerge | MergeConfig,
     out: Path,
     plugins: Plugins,
     *,
@@ -91,17 +113,34 @@ def run_one_merge(
     if (out.is_dir() and any(out.iterdir())) or out.is_file():
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
     recipe = merge.recipe(plugins)
+    last = _last_step(recipe)
     tell(check_recipe(recipe, plugins))
     beside = out.parent / f".{out.name}.merging"
     try:
         results = run_recipe(recipe, beside, plugins, machine=machine, quiet=quiet)
         if out.is_dir():
             out.rmdir()
-        os.rename(results[STEP].resolve(), out)
+        os.rename(results[last].resolve(), out)
     except Exception:
         _forget(beside)
         raise
     _forget(beside)
+
+
+def _last_step(recipe: Recipe) -> str:
+    """The step whose model is asked for: the one that no other step needs.
+
+    Raises:
+        RecipeError: when there are several.
+    """
+    needed = {name for step in recipe.steps for name in step.needs}
+    found = [step.id for step in recipe.steps if step.id not in needed]
+    if len(found) > 1 and STEP not in found:
+        raise RecipeError(
+            f"{recipe.path} makes several models, {', '.join(found)}; get them all by "
+            f"`emberge run {recipe.path} --out DIR`"
+        )
+    return found[0] if len(found) == 1 else STEP
 
 
 def _forget(beside: Path) -> None:

@@ -44,6 +44,7 @@ class Recipe:
     steps: tuple[RecipeStep, ...]
     path: Path | None = None
     text: str = ""
+    """In our words, where another tool wrote the file at `path`."""
     overrides: tuple[str, ...] = ()
     """`--set` options that were laid over the text."""
 
