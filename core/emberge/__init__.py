@@ -93,6 +93,9 @@ if TYPE_CHECKING:
         human_size,
         torch_threads,
     )
+    from emberge.merging.adapter_fit import adapter_problems
+    from emberge.merging.adapter_output import AdapterReport, merge_to_adapter
+    from emberge.merging.adapter_products import Combination
     from emberge.merging.alignment import canonical_names, layer_of
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
     from emberge.merging.memory import merge_state_dicts
@@ -109,6 +112,7 @@ if TYPE_CHECKING:
         write_statistics,
     )
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
+    from emberge.merging.truncation import Truncation
     from emberge.plugins import Plugins, load_plugins
     from emberge.recipes.fingerprint import HashCache, model_fingerprint
     from emberge.recipes.grammar import load_recipe, parse_recipe
@@ -127,6 +131,10 @@ _LAZY = {
     "find_machine": "emberge.devices",
     "human_size": "emberge.devices",
     "torch_threads": "emberge.devices",
+    "adapter_problems": "emberge.merging.adapter_fit",
+    "AdapterReport": "emberge.merging.adapter_output",
+    "merge_to_adapter": "emberge.merging.adapter_output",
+    "Combination": "emberge.merging.adapter_products",
     "canonical_names": "emberge.merging.alignment",
     "layer_of": "emberge.merging.alignment",
     "Checkpoint": "emberge.merging.checkpoint",
@@ -150,6 +158,7 @@ _LAZY = {
     "MergeJob": "emberge.merging.stream",
     "TensorJob": "emberge.merging.stream",
     "stream": "emberge.merging.stream",
+    "Truncation": "emberge.merging.truncation",
     "Plugins": "emberge.plugins",
     "load_plugins": "emberge.plugins",
     "TextEmbedder": "emberge.training.encode",
@@ -179,6 +188,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "TASK_KINDS",
+    "AdapterReport",
     "Artifact",
     "ArtifactKind",
     "Backbone",
@@ -194,6 +204,7 @@ __all__ = [
     "ClassificationData",
     "ClusteringData",
     "Columns",
+    "Combination",
     "CopyJob",
     "DataEntry",
     "DataError",
@@ -268,10 +279,12 @@ __all__ = [
     "TokenLoss",
     "TokenisedText",
     "TranslatedRecipe",
+    "Truncation",
     "Units",
     "WeightRole",
     "Workspace",
     "__version__",
+    "adapter_problems",
     "canonical_names",
     "chain",
     "check_entries",
@@ -295,6 +308,7 @@ __all__ = [
     "merge_blocks",
     "merge_checkpoints",
     "merge_state_dicts",
+    "merge_to_adapter",
     "model_fingerprint",
     "outlook",
     "parse_recipe",

@@ -89,8 +89,10 @@ def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
     from emberge_standard.steps.evaluate import Evaluate
+    from emberge_standard.steps.extract_lora import ExtractLora
     from emberge_standard.steps.measure_statistics import MeasureStatistics
     from emberge_standard.steps.merge import Merge
+    from emberge_standard.steps.merge_adapters import MergeAdapters
     from emberge_standard.steps.report import Report
     from emberge_standard.steps.stdlib_corpus import StdlibCorpus
     from emberge_standard.steps.train import Train
@@ -99,6 +101,8 @@ def register_steps() -> Mapping[str, type[Step]]:
         "train": Train,
         "measure_statistics": MeasureStatistics,
         "merge": Merge,
+        "merge_adapters": MergeAdapters,
+        "extract_lora": ExtractLora,
         "evaluate": Evaluate,
         "report": Report,
         "stdlib_corpus": StdlibCorpus,

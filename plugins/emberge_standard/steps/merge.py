@@ -36,7 +36,7 @@ from emberge_standard.steps.slices import SliceEntry, merge_slices, slice_detail
 if TYPE_CHECKING:
     from emberge import MergeReport
 
-__all__ = ["Merge", "ModelEntry"]
+__all__ = ["Merge", "ModelEntry", "called_apart", "merge_input"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class Merge(Step):
         for entry in self.models:
             folder, adapter = context.model(entry.model), context.adapter(entry.model)
             yield from self._check_size(context, entry, adapter or folder)
-            inputs.append(_input(entry, entry.name or entry.model.text, folder, adapter))
+            inputs.append(merge_input(entry, entry.name or entry.model.text, folder, adapter))
         base = None
         if self.base is not None:
             folder, adapter = context.model(self.base), context.adapter(self.base)
@@ -108,13 +108,15 @@ class Merge(Step):
             return  # a step is yet to make the model that everything is compared with
         request = self._request(inputs, base, template, tokenizer)
         slices = merge_slices(self.slices, lambda r: MergeInput(r.text, context.model(r)))
-        request = dataclasses.replace(request, inputs=_called_apart(inputs), slices=slices)
+        request = dataclasses.replace(request, inputs=called_apart(inputs), slices=slices)
         request = with_contents(request, [entry.model for entry in self.models], self.base)
         plan = plan_merge(request)
         for problem in plan.problems:
             yield context.problem(str(problem), "slices" if self.slices else "models")
-        if plan.tensors and not plan.problems:
+        if plan.template is not None and not plan.problems:
             context.note("merge plan", plan.lines())
+            for warning in plan.warnings:
+                yield context.warning(warning, "slices" if self.slices else "models")
 
     def _check_size(
         self, context: Preflight, entry: ModelEntry, folder: Path | None
@@ -129,10 +131,10 @@ class Merge(Step):
         from emberge import merge_checkpoints  # loads torch
 
         found = [(e, m) for e in self.models for m in workspace.models(e.model)]
-        inputs = _called_apart(
+        inputs = called_apart(
             [
                 dataclasses.replace(
-                    _input(entry, entry.name or model.name, model.folder, model.adapter),
+                    merge_input(entry, entry.name or model.name, model.folder, model.adapter),
                     weight=self._weight(entry, model),
                     fingerprint=model.fingerprint,
                 )
@@ -171,9 +173,18 @@ class Merge(Step):
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
             slices=merge_slices(self.slices, lambda r: _found(workspace.model(r))),
         )
+        # What `check` could foretell was told before the run, and is only kept.
+        known = report.foretold if not any(r.step for r in self._references()) else ()
         for warning in report.warnings:
-            workspace.warn(warning)
+            if warning not in known:
+                workspace.warn(warning)
         return self._artifact(found, inputs, report)
+
+    def _references(self) -> Iterator[ModelRef]:
+        """Every model that the merge has something from."""
+        yield from (entry.model for entry in self.models)
+        yield from slice_models(self.slices)
+        yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)
 
     def _request(
         self,
@@ -248,7 +259,10 @@ class Merge(Step):
         )
 
 
-def _input(entry: ModelEntry, name: str, folder: Path | None, adapter: Path | None) -> MergeInput:
+def merge_input(
+    entry: ModelEntry, name: str, folder: Path | None, adapter: Path | None
+) -> MergeInput:
+    """A listed model as a merge takes it."""
     return MergeInput(name, folder, entry.weight, entry.group, entry.options, adapter=adapter)
 
 
@@ -259,7 +273,7 @@ def _found(model: Model) -> MergeInput:
     )
 
 
-def _called_apart(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
+def called_apart(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
     """The inputs with names that differ: two folders of one name are numbered."""
     counted = Counter(m.name for m in inputs)
     seen: Counter[str] = Counter()
