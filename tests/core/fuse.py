@@ -24,15 +24,14 @@ DEATH = 137
 class Fuse:
     """Counts calls that change a disk and dies right before the `at`-th, or with `half`, in its middle.
 
-    A power cut takes with it any part of what was written and not synced; a kill does not. `calls` names
-    what was
-    called, `risky` holds the numbers of those before which something was not synced (with `power`),
-    `divisible` of those that write, `written` counts bytes.
+    With `power` it dies as in a power cut, which takes with it some of what was written and not synced;
+    the number decides of what. `calls` names what was called, `risky` holds the numbers of those before
+    which something was not synced, `divisible` of those that write, `written` counts bytes.
     """
 
     at: int | None = None
     half: bool = False
-    power: bool = False
+    power: int | None = None
     calls: list[str] = field(default_factory=list)
     risky: list[int] = field(default_factory=list)
     divisible: list[int] = field(default_factory=list)
@@ -59,6 +58,11 @@ class Fuse:
         builtins.open = io.open = self._real_file
         for lost in self._unsynced:
             os.close(lost.twin)
+
+    def end(self) -> None:
+        """Count the end as a call, after the last of them."""
+        with self._lock:
+            self._count("the end")
 
     def _change(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
@@ -143,14 +147,16 @@ class Fuse:
         return fatal
 
     def _die(self) -> NoReturn:
-        if self.power:
-            draw = random.Random(self.at)
-            for lost in reversed(self._unsynced):
+        if self.power is not None:
+            # A disk writes the old before the new, more or less.
+            draw = random.Random(self.power)
+            safe = draw.randrange(len(self._unsynced) + 1)
+            for lost in reversed(self._unsynced[safe:]):
                 lost.undo(self._real, draw)
         os._exit(DEATH)
 
     def _note_write(self, name: str, args: tuple[Any, ...], length: int) -> None:
-        if not self.power:
+        if self.power is None:
             return
         handle = args[1] if name == "copy_file_range" else args[0]
         size = os.fstat(handle).st_size
@@ -163,7 +169,7 @@ class Fuse:
         self._unsynced.append(Lost(twin, start, os.pread(twin, length, start), size))
 
     def _note_truncation(self, name: str, args: tuple[Any, ...]) -> None:
-        if not self.power or name not in LENGTHS:
+        if self.power is None or name not in LENGTHS:
             return
         place = args[0] if name == "truncate" else f"/proc/self/fd/{args[0]}"
         twin = self._real["open"](place, os.O_RDWR)
@@ -191,7 +197,6 @@ class Lost:
     size: int | None = None
 
     def undo(self, real: dict[str, Callable[..., Any]], draw: random.Random) -> None:
-        # A disk writes in the order that suits it: any part of what is not synced may be there.
         if draw.random() < 0.7:
             real["pwrite"](self.twin, self.old, self.start)
         if self.size is not None and draw.random() < 0.3:
