@@ -97,8 +97,8 @@ class Checkpoint:
             raise CheckpointError(f"{path}: a config must be a mapping")
         return found
 
-    @property
-    def parts(self) -> dict[str, str]:
+    @functools.cached_property
+    def parts(self) -> Mapping[str, str]:
         """Prefix of tensor names to the folder, relative, that holds them: the trunk's prefix is ""."""
         trunk = self.trunk.relative_to(self.folder).as_posix()
         found = {"": "" if trunk == "." else trunk}
@@ -235,7 +235,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 def _hold_to_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
     for name, file in _weight_map(index).items():
-        if name not in specs or specs[name].file.name != file:
+        if name not in specs or specs[name].file != index.parent / file:
             raise CheckpointError(
                 f"{index}: places tensor '{printable(name)}' in '{file}', which does not hold it; "
                 "get both again"
