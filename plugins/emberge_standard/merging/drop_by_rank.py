@@ -46,6 +46,8 @@ def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
     Raises:
         ValueError: when density ± epsilon leaves the open interval (0, 1).
     """
+    import torch
+
     if density >= 1 or density <= 0:
         return delta.new_full(delta.shape, float(density >= 1))
     if density - epsilon <= 0 or density + epsilon >= 1:
@@ -56,22 +58,28 @@ def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
     size = rows.shape[1]
     if size < 2:
         return delta.new_full(delta.shape, density)
-    probability = ranks(rows).mul_(2 * epsilon / (size - 1)).add_(density - epsilon)
-    return probability.reshape(delta.shape)
+    ranks = torch.arange(size, dtype=delta.dtype, device=delta.device)
+    return by_rank(rows, ranks.mul_(2 * epsilon / (size - 1)).add_(density - epsilon)).reshape(
+        delta.shape
+    )
 
 
-def ranks(magnitudes: Tensor) -> Tensor:
-    """Each one's rank in its row [rows, size], from 0 for the least; equal ones in their order."""
+def by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
+    """What of rising `values` [size] belongs to each magnitude's rank in its row, [rows, size].
+
+    The least magnitude has the first value; equal ones are ranked in their order.
+    """
     import numpy as np
     import torch
 
-    size = magnitudes.shape[1]
-    rising = torch.arange(size, device=magnitudes.device)
     if magnitudes.dtype == torch.float32 and magnitudes.device.type == "cpu":
         # Pattern and place in one whole number: NumPy sorts them four times faster than torch finds an order.
-        keys = magnitudes.view(torch.int32).long().bitwise_left_shift_(32).add_(rising)
-        order = torch.from_numpy(np.sort(keys.numpy(), axis=1)).bitwise_and_(0xFFFFFFFF)
+        keys = magnitudes.numpy().view(np.int32).astype(np.int64)
+        keys <<= 32
+        keys += np.arange(magnitudes.shape[1])
+        keys.sort(axis=1)
+        keys &= 0xFFFFFFFF
+        order = torch.from_numpy(keys)
     else:
         order = magnitudes.argsort(dim=1, stable=True)
-    found = torch.empty_like(magnitudes)
-    return found.scatter_(1, order, rising.to(found).expand_as(found))
+    return torch.empty_like(magnitudes).scatter_(1, order, values.expand_as(magnitudes))
