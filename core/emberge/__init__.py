@@ -23,7 +23,7 @@ from emberge.contracts.dataset import (
     TaskKind,
 )
 from emberge.contracts.evaluator import Evaluator, TaskInfo, TaskScore, Units
-from emberge.contracts.loss import Embeddings, Loss, TokenLoss
+from emberge.contracts.loss import Embeddings, Guide, Loss, TokenLoss, Tokens
 from emberge.contracts.merge import (
     BasePolicy,
     ChainSpec,
@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
     from emberge.merging.memory import merge_state_dicts
     from emberge.merging.merge import MergeReport, merge_checkpoints
+    from emberge.merging.new_vocabulary import NewVocabulary
     from emberge.merging.options import stage_name
     from emberge.merging.plan import MergeInput, MergePlan, MergeRequest, plan_merge
     from emberge.merging.provenance import plain_stage
@@ -124,6 +125,7 @@ if TYPE_CHECKING:
     from emberge.training.measure import Measurement, measure_model
     from emberge.training.options import FitOptions, FitResult
     from emberge.training.outlook import outlook
+    from emberge.training.vectors import blockwise, lowest_score, unit_vectors
 
 _LAZY = {
     "check_space": "emberge.devices",
@@ -142,6 +144,7 @@ _LAZY = {
     "merge_state_dicts": "emberge.merging.memory",
     "MergeReport": "emberge.merging.merge",
     "merge_checkpoints": "emberge.merging.merge",
+    "NewVocabulary": "emberge.merging.new_vocabulary",
     "stage_name": "emberge.merging.options",
     "MergeInput": "emberge.merging.plan",
     "MergePlan": "emberge.merging.plan",
@@ -168,6 +171,9 @@ _LAZY = {
     "FitResult": "emberge.training.options",
     "fit": "emberge.training.fit",
     "outlook": "emberge.training.outlook",
+    "blockwise": "emberge.training.vectors",
+    "lowest_score": "emberge.training.vectors",
+    "unit_vectors": "emberge.training.vectors",
     "load_catalogue": "emberge.data.datasets",
     "load_datasets": "emberge.data.datasets",
     "load_eval_set": "emberge.data.datasets",
@@ -224,6 +230,7 @@ __all__ = [
     "Filtered",
     "FitOptions",
     "FitResult",
+    "Guide",
     "HashCache",
     "Loss",
     "Machine",
@@ -241,6 +248,7 @@ __all__ = [
     "ModelRef",
     "NamesWeights",
     "Negatives",
+    "NewVocabulary",
     "Options",
     "OutFolder",
     "PairData",
@@ -278,6 +286,7 @@ __all__ = [
     "TextEmbedder",
     "TokenLoss",
     "TokenisedText",
+    "Tokens",
     "TranslatedRecipe",
     "Truncation",
     "Units",
@@ -285,6 +294,7 @@ __all__ = [
     "Workspace",
     "__version__",
     "adapter_problems",
+    "blockwise",
     "canonical_names",
     "chain",
     "check_entries",
@@ -304,6 +314,7 @@ __all__ = [
     "load_eval_set",
     "load_plugins",
     "load_recipe",
+    "lowest_score",
     "measure_model",
     "merge_blocks",
     "merge_checkpoints",
@@ -324,6 +335,7 @@ __all__ = [
     "stream",
     "suggest",
     "torch_threads",
+    "unit_vectors",
     "write_statistics",
 ]
 

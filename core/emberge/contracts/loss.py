@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from emberge.contracts.backbone import Backbone
+from emberge.contracts.option import component
+from emberge.contracts.step import ModelRef
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["Embeddings", "Loss", "TokenLoss"]
+__all__ = ["Embeddings", "Guide", "Loss", "TokenLoss", "Tokens"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guide:
+    """A frozen model that gives a loss a second opinion on the texts of a batch.
+
+    `model` is read by `backbone` and never trained. It gets its own prompts, if it has any, and texts cut to
+    `max_length` tokens, by default to its own limit.
+    """
+
+    model: ModelRef
+    backbone: Backbone = component("text_encoder")
+    max_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,10 +36,11 @@ class Embeddings:
     """One global batch of one dataset, gathered from every rank when the loss asks for it.
 
     anchor [b, d], positive [b, p, d], negative [b, n, d]; valid [b, p + n] (bool) masks the filling where
-    rows have fewer; positive_score [b, p] and negative_score [b, n] or None; label [b] (integers) or None;
-    text_id [b, 1 + p + n] is equal for equal texts. `layers` holds embeddings of the intermediate layers
-    asked for, `guide` a guide model's. `in_batch` says whether other rows' texts are negatives here.
-    Embeddings come as the encoder gives them: a loss normalises.
+    rows have fewer; positive_score [b, p] and negative_score [b, n] or None, NaN where a text has none;
+    label [b] (integers, -1 where a row has none) or None; text_id [b, 1 + p + n] is equal for equal texts,
+    and means nothing where `valid` is False. `layers` holds embeddings of the intermediate layers asked for,
+    `guide` those of the guide that the loss names, without a gradient. `in_batch` says whether other rows'
+    texts are negatives here. Embeddings come as the encoder gives them: a loss normalises.
     """
 
     anchor: Tensor
@@ -35,14 +55,35 @@ class Embeddings:
     layers: Mapping[float, Embeddings] = field(default_factory=dict)
     guide: Embeddings | None = None
 
+    @property
+    def candidates(self) -> Tensor:
+        """Every row's positives and then its negatives [b, p + n, d], in the order of `valid`."""
+        import torch
+
+        return torch.cat([self.positive, self.negative], dim=1)
+
+    @property
+    def scores(self) -> Tensor:
+        """Scores of the candidates [b, p + n], NaN where there is none."""
+        import torch
+
+        given = (self.positive_score, self.negative_score)
+        sizes = (self.positive.shape[1], self.negative.shape[1])
+        nothing = self.anchor.detach()[:, :1] * 0 + torch.nan
+        parts = [
+            nothing.expand(-1, size) if score is None else score.to(nothing.dtype)
+            for score, size in zip(given, sizes, strict=True)
+        ]
+        return torch.cat(parts, dim=1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
     """A function of one batch's embeddings. Fields are its YAML options.
 
-    `weight` is its factor in a sum of losses; `cross_rank` gathers embeddings over ranks (retrieval) or
-    stays local (similarity); `layers` are intermediate layers it wants, fraction f being hidden state
-    floor(f · (L + 1)) with the embeddings at 0.
+    `weight` is its factor in a sum of losses, applied by the runner; `cross_rank` gathers embeddings over
+    ranks (retrieval) or stays local (similarity); `layers` are intermediate layers it wants, fraction f being
+    hidden state floor(f · (L + 1)) with the embeddings at 0.
     """
 
     weight: float = 1.0
@@ -58,13 +99,22 @@ class Loss:
     def needs(self) -> frozenset[str]:
         """What it reads beside anchor and positive; the runner refuses rows without it, before training.
 
-        Of "negative", "positive_score", "label", "guide", and "contrast": negatives of its own where other
-        rows' texts are none.
+        Of "negative", "positive_score", "negative_score", "label", and "contrast": negatives of its own where
+        other rows' texts are none.
         """
         return frozenset()
 
+    @property
+    def guided_by(self) -> Guide | None:
+        """The model whose embeddings it reads as `Embeddings.guide`, if any."""
+        return None
+
+    def check(self, dimension: int) -> Sequence[str]:
+        """What is wrong with using it on embeddings of `dimension` numbers."""
+        return ()
+
     def parameters(self) -> Mapping[str, Tensor]:
-        """Learned values (a temperature); handed back at the call."""
+        """Learned values (a temperature) as they start; trained, saved, and handed back at the call."""
         return {}
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -72,16 +122,40 @@ class Loss:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens:
+    """Token ids of one text [t] and what a corruption of them may know.
+
+    `spared` [t] (bool) marks special tokens and the prompt's, which stay as they are; `mask_id` stands for a
+    hidden token, and ids lie below `vocabulary`.
+    """
+
+    ids: NDArray[np.int64]
+    spared: NDArray[np.bool_]
+    mask_id: int
+    vocabulary: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokenLoss:
-    """A mean over scored token positions (MLM, MNTP), never holding all logits at once."""
+    """A mean over scored token positions (MLM, MNTP), never holding all logits at once.
+
+    The runner takes it over all texts of a batch and weighs chunks by their scored positions, so that it is
+    the mean over those of the whole batch.
+    """
 
     weight: float = 1.0
 
-    def corrupt(self, tokens: Any, seed: int) -> tuple[Any, Tensor]:
-        """(corrupted tokens, labels), labels being -100 where nothing is scored."""
+    def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(corrupted ids, labels), both [t]; labels are -100 where nothing is scored.
+
+        A pure function: the same text and seed give the same corruption in any batch.
+        """
         raise NotImplementedError
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
-        """The loss of final hidden states [b, t, d] given the language head."""
+        """The mean over scored positions, given final hidden states [b, t, d] and labels [b, t].
+
+        `head` makes logits [s, vocabulary] of states [s, d].
+        """
         raise NotImplementedError

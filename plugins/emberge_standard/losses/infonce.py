@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss
+from emberge import Embeddings, Guide, Loss, lowest_score
+
+from emberge_standard.losses.contrast import Rules, Side, log_sums, sides
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,130 +27,166 @@ class InfoNCE(Loss):
     positives are never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
 
     `positives_in_denominator` takes all positives of other rows or only those of the same slot;
-    `slot_reduction` averages or sums over a row's positives. `mask_equal_text` leaves out candidates whose
-    text equals the positive's or the anchor's, `mask_equal_label` those of rows with the anchor's label.
-    `symmetric` adds the way back, from positives to anchors, and halves the sum; it needs other rows.
+    `own_negatives_only` leaves other rows' hard negatives out; `slot_reduction` averages or sums over a row's
+    positives. `symmetric` adds the way back, from positives to anchors, and halves the sum.
+    `contrast_anchors` takes other rows' anchors as negatives too, `contrast_positives` what other rows'
+    positives are to the row's positive (Li et al., 2023, arXiv:2308.03281). All four need other rows.
+
+    `mask_equal_text` leaves out candidates whose text equals one of the row's positives or its anchor,
+    `mask_equal_label` those of rows with the anchor's label. A `guide` model leaves out those that it holds
+    for closer to the anchor than the least close positive, less `guide_margin` (an absolute similarity, or a
+    share of the positive's by `guide_margin_kind: relative`), and equal texts with them (GISTEmbed,
+    Solatorio, 2024, arXiv:2402.16829, which contrasts anchors and positives too).
+
+    `learn_temperature` trains the temperature from its given value on, down to `lowest_temperature` (Radford
+    et al., 2021, arXiv:2103.00020). Tables of scores are made in blocks: memory grows with the embeddings.
     """
 
     temperature: float = 0.02
     positives_in_denominator: Literal["all", "same_slot"] = "all"
+    own_negatives_only: bool = False
     slot_reduction: Literal["mean", "sum"] = "mean"
+    symmetric: bool = False
+    contrast_anchors: bool = False
+    contrast_positives: bool = False
     mask_equal_text: bool = False
     mask_equal_label: bool = False
-    symmetric: bool = False
+    guide: Guide | None = None
+    guide_margin: float = 0.0
+    guide_margin_kind: Literal["absolute", "relative"] = "absolute"
+    learn_temperature: bool = False
+    lowest_temperature: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ValueError(f"temperature must be above 0, not {self.temperature:g}")
+        for name in ("temperature", "lowest_temperature"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name):g}")
+        if self.learn_temperature and self.temperature < self.lowest_temperature:
+            raise ValueError(
+                f"temperature starts at {self.temperature:g}, below lowest_temperature "
+                f"{self.lowest_temperature:g}"
+            )
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"contrast", "label"} if self.mask_equal_label else {"contrast"})
 
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        from torch.nn.functional import normalize
+    @property
+    def guided_by(self) -> Guide | None:
+        return self.guide
 
-        anchor = normalize(embeddings.anchor, dim=-1)
-        positive = normalize(embeddings.positive, dim=-1)
-        negative = normalize(embeddings.negative, dim=-1)
-        terms = self._forth(embeddings, anchor, positive, negative)
-        if self.symmetric and embeddings.in_batch:
-            terms = (terms + self._back(embeddings, anchor, positive)) / 2
-        return self._reduce(terms, embeddings.valid[:, : positive.shape[1]])
-
-    def _forth(self, e: Embeddings, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Terms [b, p]: the positive of slot c against what stands in row i's denominator."""
+    def parameters(self) -> Mapping[str, Tensor]:
         import torch
 
-        own = torch.einsum("id,icd->ic", anchor, positive) / self.temperature
-        others = self._hard(e, anchor, negative)
-        if not e.in_batch:
-            return _cross_entropy(own, others)
-        scores = torch.einsum("id,jcd->ijc", anchor, positive) / self.temperature
-        scores = scores.masked_fill(self._barred(e)[:, :, : positive.shape[1]], -torch.inf)
-        if self.positives_in_denominator == "all":
-            return _cross_entropy(own, torch.cat([scores.flatten(1), others], dim=1))
-        slots = [
-            _cross_entropy(own[:, c : c + 1], torch.cat([scores[:, :, c], others], dim=1))
-            for c in range(positive.shape[1])
-        ]
-        return torch.cat(slots, dim=1)
+        if not self.learn_temperature:
+            return {}
+        return {"log_scale": torch.tensor(-math.log(self.temperature))}
 
-    def _hard(self, e: Embeddings, anchor: Tensor, negative: Tensor) -> Tensor:
-        """Scores of hard negatives [b, b·n], or [b, n] where each row has only its own."""
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        import torch
+
+        rows, slots = embeddings.positive.shape[:2]
+        scale = self._scale(parameters)
+        anchors, positives, negatives = sides(embeddings)
+        found = positives.vectors.view(rows, slots, -1)
+        own = torch.einsum("id,icd->ic", anchors.vectors, found) * scale
+        rules = self._rules(embeddings, anchors, positives)
+        if not embeddings.in_batch:
+            return self._reduce(_terms(own, _alone(anchors, negatives, rules, scale)), embeddings)
+        against = self._against(anchors, positives, negatives, rules, scale)
+        if self.contrast_positives:
+            against = torch.logaddexp(
+                against, log_sums(positives, positives, rules, scale).view(rows, slots)
+            )
+        terms = _terms(own, against)
+        if self.symmetric:
+            back = log_sums(positives, anchors, rules, scale).view(rows, slots)
+            terms = (terms + _terms(own, back)) / 2
+        return self._reduce(terms, embeddings)
+
+    def _scale(self, parameters: Mapping[str, Tensor]) -> float | Tensor:
+        if not self.learn_temperature:
+            return 1 / self.temperature
+        log_scale = parameters["log_scale"]
+        beyond = (log_scale + math.log(self.lowest_temperature)).clamp(min=0)
+        # The bound takes no part in the gradient, so that a temperature may leave it again.
+        return (log_scale - beyond.detach()).exp()
+
+    def _against(
+        self, anchors: Side, positives: Side, negatives: Side, rules: Rules, scale: float | Tensor
+    ) -> Tensor:
+        """Log-sums [b, p or 1] of what each anchor is pushed from."""
+        import torch
+
+        slots = len(positives.row) // len(anchors.row)
+        shared = [anchors] if self.contrast_anchors else []
+        if not self.own_negatives_only:
+            shared.append(negatives)
+        if self.positives_in_denominator == "all":
+            parts = [log_sums(anchors, reduce(Side.__add__, [positives, *shared]), rules, scale)]
+        else:
+            parts = [
+                log_sums(anchors, positives.part(slot, slots), rules, scale)
+                for slot in range(slots)
+            ]
+        against = torch.stack(parts, dim=1)
+        if self.positives_in_denominator == "same_slot" and shared:
+            rest = log_sums(anchors, reduce(Side.__add__, shared), rules, scale)
+            against = torch.logaddexp(against, rest[:, None])
+        if self.own_negatives_only:
+            against = torch.logaddexp(against, _alone(anchors, negatives, rules, scale))
+        return against
+
+    def _rules(self, e: Embeddings, anchors: Side, positives: Side) -> Rules:
         import torch
 
         slots = e.positive.shape[1]
-        if e.in_batch:
-            scores = torch.einsum("id,jkd->ijk", anchor, negative) / self.temperature
-            barred = self._barred(e, rows_own=True)[:, :, slots:]
-            return scores.masked_fill(barred, -torch.inf).flatten(1)
-        scores = torch.einsum("id,ikd->ik", anchor, negative) / self.temperature
-        barred = ~e.valid[:, slots:]
-        if self.mask_equal_text:
-            barred = barred | _equal_text(e.text_id, e.text_id[:, 1 + slots :], slots)
-        return scores.masked_fill(barred, -torch.inf)
+        valid = e.valid[:, :slots]
+        texts = None
+        if self.mask_equal_text or self.guide is not None:
+            ids, anchor = e.text_id[:, 1 : 1 + slots], e.text_id[:, :1]
+            texts = torch.cat([anchor, torch.where(valid, ids, anchor)], dim=1)
+        threshold = None
+        if self.guide is not None:
+            if anchors.guide is None or positives.guide is None:
+                raise ValueError("infonce has a guide, and these embeddings come without one's")
+            seen = positives.guide.view(*valid.shape, -1)
+            closeness = torch.einsum("ig,icg->ic", anchors.guide, seen)
+            least = closeness.masked_fill(~valid, torch.inf).amin(1)
+            share = least.abs() if self.guide_margin_kind == "relative" else 1.0
+            threshold = least - self.guide_margin * share
+        return Rules(texts, e.label if self.mask_equal_label else None, threshold)
 
-    def _barred(self, e: Embeddings, rows_own: bool = False) -> Tensor:
-        """Candidates [b, b, p + n] that are no negatives of row i: filling, its own positives, equal ones."""
-        import torch
-
-        rows = e.anchor.shape[0]
-        same_row = torch.eye(rows, dtype=torch.bool, device=e.anchor.device)
-        barred = (~e.valid)[None].expand(rows, -1, -1)
-        if not rows_own:
-            barred = barred | same_row[:, :, None]
-        if self.mask_equal_text:
-            candidates = e.text_id[:, 1:].reshape(1, -1).expand(rows, -1)
-            equal = _equal_text(e.text_id, candidates, e.positive.shape[1])
-            barred = barred | equal.view(rows, rows, -1)
-        if self.mask_equal_label and e.label is not None:
-            alike = (e.label[:, None] == e.label[None]) & ~same_row
-            barred = barred | alike[:, :, None]
-        return barred
-
-    def _back(self, e: Embeddings, anchor: Tensor, positive: Tensor) -> Tensor:
-        """Terms [b, p]: from the positive of slot c to its anchor among all anchors."""
-        import torch
-
-        scores = torch.einsum("icd,jd->icj", positive, anchor) / self.temperature
-        own = torch.einsum("icd,id->ic", positive, anchor) / self.temperature
-        rows = anchor.shape[0]
-        barred = torch.eye(rows, dtype=torch.bool, device=anchor.device)
-        if self.mask_equal_text:
-            barred = barred | (e.text_id[:, None, 0] == e.text_id[None, :, 0])
-        if self.mask_equal_label and e.label is not None:
-            barred = barred | (e.label[:, None] == e.label[None])
-        scores = scores.masked_fill(barred[:, None, :], -torch.inf)
-        return torch.logaddexp(own, torch.logsumexp(_floored(scores), dim=-1)) - own
-
-    def _reduce(self, terms: Tensor, valid: Tensor) -> Tensor:
+    def _reduce(self, terms: Tensor, e: Embeddings) -> Tensor:
+        valid = e.valid[:, : e.positive.shape[1]]
         terms = terms.masked_fill(~valid, 0.0)
         if self.slot_reduction == "sum":
-            return terms.sum() / terms.shape[0]
+            return terms.sum() / max(1, len(terms))
         return terms.sum() / valid.sum().clamp(min=1)
 
 
-def _equal_text(text_id: Tensor, candidates: Tensor, slots: int) -> Tensor:
-    """Whether candidates [b, m] have the text of row i's anchor or of one of its positives."""
-    own = text_id[:, : 1 + slots]
-    equal = candidates == own[:, :1]
-    for slot in range(slots):
-        equal = equal | (candidates == own[:, 1 + slot, None])
-    return equal
-
-
-def _cross_entropy(own: Tensor, others: Tensor) -> Tensor:
-    """-own + log(e^own + sum e^others) for own [b, c] and others [b, m]."""
+def _terms(own: Tensor, against: Tensor) -> Tensor:
+    """-own + log(e^own + e^against), exact where the second is far the smaller."""
     import torch
 
-    if not others.shape[1]:
-        return own - own
-    return torch.logaddexp(own, torch.logsumexp(_floored(others), dim=1, keepdim=True)) - own
+    gap = against - own
+    return torch.logaddexp(torch.zeros_like(gap), gap)
 
 
-def _floored(scores: Tensor) -> Tensor:
-    # A row of nothing but -inf has a log-sum-exp without a gradient (0 · inf): a finite floor instead.
+def _alone(anchors: Side, negatives: Side, rules: Rules, scale: float | Tensor) -> Tensor:
+    """Log-sums [b, 1] over each row's own negatives alone."""
     import torch
 
-    return scores.clamp(min=torch.finfo(scores.dtype).min / 4)
+    rows = len(anchors.row)
+    if not len(negatives.row):
+        return anchors.vectors.sum(1, keepdim=True) * 0 + lowest_score(anchors.vectors)
+    own = negatives.vectors.view(rows, -1, negatives.vectors.shape[1])
+    scores = torch.einsum("id,ikd->ik", anchors.vectors, own) * scale
+    barred = ~negatives.valid.view(rows, -1)
+    if rules.texts is not None:
+        ids = negatives.text.view(rows, -1)
+        barred |= (ids[:, :, None] == rules.texts[:, None]).any(-1)
+    if rules.threshold is not None and anchors.guide is not None and negatives.guide is not None:
+        seen = negatives.guide.view(*own.shape[:2], -1)
+        barred |= torch.einsum("ig,ikg->ik", anchors.guide, seen) > rules.threshold[:, None]
+    return torch.logsumexp(scores.masked_fill(barred, lowest_score(scores)), dim=1, keepdim=True)

@@ -70,23 +70,41 @@ def test_equal_texts_leave_the_denominator() -> None:
     batch = dataclasses.replace(batch, text_id=twins)
     plain, masked = (InfoNCE(temperature=0.5, mask_equal_text=m)(batch, {}) for m in (False, True))
     assert masked < plain
-    far = batch.positive.clone()
-    far[1] = -batch.anchor[0]  # as good as absent for row 0, but the anchor of row 1 sees it too
-    terms = InfoNCE(temperature=0.05, mask_equal_text=True)
-    row_zero = lambda b: terms._forth(b, b.anchor, b.positive, b.negative)[0]  # noqa: E731
-    moved = dataclasses.replace(batch, positive=far)
-    assert torch.equal(row_zero(batch), row_zero(moved))
+    loss, plain_loss = (InfoNCE(temperature=0.5, mask_equal_text=m) for m in (True, False))
+    moved = batch.positive.clone()
+    moved[1] = -batch.anchor[0]
+    other = dataclasses.replace(batch, positive=moved)
+    assert torch.equal(_pull(loss, batch), _pull(loss, other))
+    assert not torch.equal(_pull(plain_loss, batch), _pull(plain_loss, other))
+
+
+def test_filling_has_no_text() -> None:
+    batch = example_embeddings(4, positives=2, negatives=0)  # row 0 has one positive only
+    twins = batch.text_id.clone()
+    twins[0, 2] = twins[2, 1]  # an id that stands in a place that is filling means nothing
+    loss = InfoNCE(temperature=0.5, mask_equal_text=True)
+    other = dataclasses.replace(batch, text_id=twins)
+    assert torch.equal(loss(batch, {}), loss(other, {}))
 
 
 def test_equal_labels_leave_the_denominator() -> None:
     batch = example_embeddings(4, positives=1, negatives=1)  # labels 0 0 1 1
-    masked = InfoNCE(temperature=0.5, mask_equal_label=True)
-    row_zero = lambda b: masked._forth(b, b.anchor, b.positive, b.negative)[0]  # noqa: E731
+    loss = InfoNCE(temperature=0.5, mask_equal_label=True)
     moved = batch.positive.clone()
     moved[1] = 9.0
-    assert torch.equal(row_zero(batch), row_zero(dataclasses.replace(batch, positive=moved)))
+    other = dataclasses.replace(batch, positive=moved)
+    assert torch.equal(_pull(loss, batch), _pull(loss, other))
     moved[2] = 9.0
-    assert not torch.equal(row_zero(batch), row_zero(dataclasses.replace(batch, positive=moved)))
+    assert not torch.equal(
+        _pull(loss, batch), _pull(loss, dataclasses.replace(batch, positive=moved))
+    )
+
+
+def _pull(loss: InfoNCE, batch: Embeddings) -> torch.Tensor:
+    """The gradient of the first anchor: what its own row's term alone decides."""
+    anchor = batch.anchor.clone().requires_grad_()
+    value = loss(dataclasses.replace(batch, anchor=anchor), loss.parameters())
+    return torch.autograd.grad(value, anchor)[0][0]
 
 
 def test_symmetric_is_the_mean_of_both_ways() -> None:
