@@ -169,3 +169,18 @@ def test_shards_and_dtypes_mix(size: str, tmp_path: Path) -> None:
     assert {t.dtype for t in tensors(half).values()} == {torch.float16}
     assert json.loads((half / "config.json").read_text())["dtype"] == "float16"
     assert embed(half).isfinite().all()
+
+
+def test_a_padded_vocabulary_pads_the_bias_of_its_head_too(tmp_path: Path) -> None:
+    one = tiny.transformer(tmp_path / "one", "AutoModelForMaskedLM", seed=1)
+    two = tiny.transformer(tmp_path / "two", "AutoModelForMaskedLM", seed=2, vocab_size=160)
+    first, second = tensors(one), tensors(two)
+    out = tensors(merge(tmp_path / "out", one, two))
+    wide = tensors(merge(tmp_path / "wide", two, one))
+    for name in ("./cls.predictions.bias", "./bert.embeddings.word_embeddings.weight"):
+        size = len(first[name])
+        assert len(out[name]) == size < len(wide[name]) == 160
+        mean = (first[name] + second[name][:size]) / 2
+        torch.testing.assert_close(out[name], mean)
+        torch.testing.assert_close(wide[name][:size], mean)
+        assert torch.equal(wide[name][size:], second[name][size:])

@@ -58,7 +58,7 @@ def left_out(checkpoint: Checkpoint) -> dict[str, list[str]]:
     The weights that the result gets merged are not named.
     """
     found: dict[str, list[str]] = {}
-    weights = {spec.file for spec in checkpoint.specs.values()}
+    weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
     inside = set(_folders(checkpoint)) | {checkpoint.folder / name for name in _FOLDERS}
     above = {parent for folder in inside for parent in folder.parents}
     for folder in dict.fromkeys(f for f in _folders(checkpoint) if f.is_dir()):
