@@ -7,7 +7,7 @@ __all__ = ["GRANULE", "PRODUCED", "block_elements", "element_bytes"]
 GRANULE = 1 << 18
 """Elements measured at once. Another value means other last bits in sums, so it never follows the machine."""
 
-PRODUCED = 24 << 20
+PRODUCED = 12 << 20
 """Bytes that a thread's rows may take while they are produced.
 
 Beyond that they leave the caches, and below the calls on them cost more than the arithmetic.
