@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import MergeStrategy, hookimpl
+from emberge import Loss, MergeStrategy, hookimpl
+
+
+@hookimpl
+def register_losses() -> Mapping[str, type[Loss]]:
+    from emberge_codiemb.losses.pearson import Pearson
+    from emberge_codiemb.losses.ranknet import RankNet
+
+    return {"pearson": Pearson, "ranknet": RankNet}
 
 
 @hookimpl

@@ -59,10 +59,9 @@ def register_samplers() -> Mapping[str, type[Sampler]]:
 
 @hookimpl
 def register_losses() -> Mapping[str, type[Loss]]:
-    from emberge_standard.losses.cosent import CoSENT
-    from emberge_standard.losses.infonce import InfoNCE
+    from emberge_standard.losses import losses
 
-    return {"infonce": InfoNCE, "cosent": CoSENT}
+    return losses()
 
 
 @hookimpl

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Loss
+from emberge import Embeddings, Loss, unit_vectors
+
+from emberge_standard.losses.ordered import filled_scores, ordering_loss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,33 +39,8 @@ class CoSENT(Loss):
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
 
-        cosine, score, valid = self._pairs(embeddings)
-        cosine, score, valid = cosine.flatten(), score.flatten(), valid.flatten()
-        ordered = (score[:, None] > score[None, :]) & valid[:, None] & valid[None, :]
-        gaps = self.scale * (cosine[None, :] - cosine[:, None])
-        floor = torch.finfo(gaps.dtype).min / 4
-        gaps = gaps.masked_fill(~ordered, floor).flatten()
-        return torch.logsumexp(torch.cat([gaps.new_zeros(1), gaps]), dim=0)
-
-    def _pairs(self, e: Embeddings) -> tuple[Tensor, Tensor, Tensor]:
-        import torch
-        from torch.nn.functional import cosine_similarity
-
-        slots = e.positive.shape[1]
-        cosines = [cosine_similarity(e.anchor[:, None], e.positive, dim=-1)]
-        scores = [self._scores(e.positive_score, cosines[0], 1.0)]
-        valid = [e.valid[:, :slots]]
-        if e.negative.shape[1] and (e.negative_score is not None or self.unscored):
-            cosines.append(cosine_similarity(e.anchor[:, None], e.negative, dim=-1))
-            scores.append(self._scores(e.negative_score, cosines[1], 0.0))
-            valid.append(e.valid[:, slots:])
-        return torch.cat(cosines, 1), torch.cat(scores, 1), torch.cat(valid, 1)
-
-    def _scores(self, given: Tensor | None, like: Tensor, otherwise: float) -> Tensor:
-        import torch
-
-        if given is not None:
-            return given
-        if not self.unscored:
-            raise ValueError("cosent needs scores; set unscored: true for data without them")
-        return torch.full_like(like, otherwise)
+        score = filled_scores(embeddings, "cosent", self.unscored)
+        cosine = torch.einsum(
+            "id,icd->ic", unit_vectors(embeddings.anchor), unit_vectors(embeddings.candidates)
+        )
+        return ordering_loss(self.scale * cosine, score, embeddings.valid)

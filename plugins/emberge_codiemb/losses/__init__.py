@@ -1,0 +1,1 @@
+"""Losses of ranking: one a file."""

@@ -1,0 +1,49 @@
+"""Pearson: cosines shall lie on a line over the scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Embeddings, Loss
+
+from emberge_codiemb.losses.pairs import scored_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# A spread below this, or below what rounding makes of equal numbers, is none.
+NO_SPREAD = 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pearson(Loss):
+    """One minus the correlation of a batch's cosines with their scores (CoDiEmb, arXiv:2508.11442).
+
+    Over every anchor with each of its scored positives and negatives. A batch whose scores or cosines are all
+    equal has no correlation: it gives 0 and a gradient of zero. Local to a rank by default.
+    """
+
+    cross_rank: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"positive_score"})
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        import torch
+
+        cosine, score, there = scored_pairs(embeddings, "pearson")
+        count = there.sum().clamp(min=1)
+        found = (cosine - cosine.sum() / count).masked_fill(~there, 0.0)
+        wanted = (score - score.sum() / count).masked_fill(~there, 0.0)
+        squares = torch.stack([found.square().sum(), wanted.square().sum()])
+        eps = torch.finfo(cosine.dtype).eps
+        least = max(NO_SPREAD, 4 * eps * math.sqrt(len(cosine))) ** 2
+        known = (squares > least).all()
+        # The root of what is no spread has no gradient, so it is taken of a one instead.
+        lengths = torch.where(known, squares, 1.0).sqrt()
+        together = (found * wanted).sum()
+        return torch.where(known, 1 - together / lengths.prod(), 0 * together)

@@ -1,0 +1,100 @@
+"""Matryoshka: the first numbers of an embedding shall be an embedding too."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from emberge import DataError, Embeddings, Guide, Loss, unit_vectors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matryoshka(Loss):
+    """Take losses at several sizes of the embedding at once (Kusupati et al., 2022, arXiv:2205.13147).
+
+    For every size m of `dims` the first m numbers of each embedding, brought to length one, go through `loss`
+    (one, or a weighted sum of several); the values are added, each times its entry of `weights` (1 each).
+    What a guide says is left as it is. Whether ranks gather and which layers are read is what `loss` says,
+    which must be of one mind in that. The model runs once for all sizes.
+    """
+
+    loss: tuple[Loss, ...]
+    dims: tuple[int, ...]
+    weights: tuple[float, ...] = ()
+    cross_rank: bool = field(init=False, default=True)
+    layers: tuple[float, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        if not self.loss or not self.dims:
+            raise ValueError("matryoshka takes at least one loss and one of dims")
+        if min(self.dims) < 1 or len(set(self.dims)) < len(self.dims):
+            raise ValueError(f"dims are different sizes from 1 on, not {list(self.dims)}")
+        if self.weights and len(self.weights) != len(self.dims):
+            raise ValueError(f"{len(self.dims)} dims have {len(self.weights)} weights")
+        if len({one.cross_rank for one in self.loss}) > 1:
+            raise ValueError(
+                "its losses differ in cross_rank; give each a matryoshka of its own, or set cross_rank alike"
+            )
+        guides = [one.guided_by for one in self.loss if one.guided_by is not None]
+        if any(guide != guides[0] for guide in guides):
+            raise ValueError("its losses have different guides; give each a matryoshka of its own")
+        object.__setattr__(self, "cross_rank", self.loss[0].cross_rank)
+        wanted = sorted({layer for one in self.loss for layer in one.layers})
+        object.__setattr__(self, "layers", tuple(wanted))
+
+    @property
+    def whole_batch(self) -> bool:
+        return any(one.whole_batch for one in self.loss)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset().union(*(one.needs for one in self.loss))
+
+    @property
+    def guided_by(self) -> Guide | None:
+        return next((one.guided_by for one in self.loss if one.guided_by is not None), None)
+
+    def check(self, dimension: int) -> Sequence[str]:
+        if max(self.dims) > dimension:
+            return [
+                f"dims asks for the first {max(self.dims)} numbers of embeddings that have {dimension}"
+            ]
+        return [fault for size in self.dims for one in self.loss for fault in one.check(size)]
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        return {
+            f"{number}.{name}": value
+            for number, one in enumerate(self.loss)
+            for name, value in one.parameters().items()
+        }
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        for fault in self.check(embeddings.anchor.shape[-1]):
+            raise DataError(f"matryoshka: {fault}")
+        total = embeddings.anchor.new_zeros(())
+        for size, weight in zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True):
+            part = _first(embeddings, size)
+            for number, one in enumerate(self.loss):
+                total = total + weight * one.weight * one(part, _of(parameters, f"{number}."))
+        return total
+
+
+def _of(parameters: Mapping[str, Tensor], prefix: str) -> Mapping[str, Tensor]:
+    own = {name: value for name, value in parameters.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in own.items()}
+
+
+def _first(e: Embeddings, size: int) -> Embeddings:
+    """The first numbers of all embeddings at length one, those of layers too."""
+    return dataclasses.replace(
+        e,
+        anchor=unit_vectors(e.anchor[..., :size]),
+        positive=unit_vectors(e.positive[..., :size]),
+        negative=unit_vectors(e.negative[..., :size]),
+        layers={layer: _first(inner, size) for layer, inner in e.layers.items()},
+    )
