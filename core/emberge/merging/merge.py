@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from emberge.merging.crew import Limits, Progress
 from emberge.merging.jobs import MergeJob, TensorJob
 from emberge.merging.journal import hold_free, publish, working_in
 from emberge.merging.memory import merge_state_dicts
+from emberge.merging.new_vocabulary import NewVocabulary
 from emberge.merging.plan import (
     Dtype,
     MergeInput,
@@ -30,6 +31,7 @@ from emberge.merging.plan import (
 )
 from emberge.merging.provenance import header_of
 from emberge.merging.reader import TensorReader
+from emberge.merging.shares import Share
 from emberge.merging.slices import MergeSlice, write_layers
 from emberge.merging.statistics import StatisticsFile, statistics_files, statistics_path
 from emberge.merging.stream import stream
@@ -52,6 +54,9 @@ class MergeReport:
     dtype: str
     bytes: int
     warnings: tuple[str, ...] = ()
+    foretold: tuple[str, ...] = ()
+    """The warnings among them that the plan has already."""
+    shares: Mapping[str, Share] = field(default_factory=dict)
 
 
 def merge_checkpoints(
@@ -74,6 +79,7 @@ def merge_checkpoints(
     side: Path | None = None,
     progress: Progress | None = None,
     slices: Sequence[MergeSlice] = (),
+    vocabulary: NewVocabulary | None = None,
 ) -> MergeReport:
     """Merge model folders into a new one at `out`, complete with tokenizer, configs and modules.
 
@@ -83,7 +89,8 @@ def merge_checkpoints(
     whose tokenizer is taken instead. `dtype` is what is computed in, `out_dtype` what is stored.
     `statistics` says where files are that the strategies' options name and a step made; `provenance`
     goes into the files' headers, beside what the merge says of itself there. With `slices`, which stack
-    layers, there are neither `inputs` nor a `base`; the slices have them.
+    layers, there are neither `inputs` nor a `base`; the slices have them. A `vocabulary` takes the place
+    of the models' own, with its tokenizer.
 
     Raises:
         CheckpointError: for inputs that do not fit, are damaged or not finite, an occupied `out`, and a
@@ -100,6 +107,7 @@ def merge_checkpoints(
         missing=missing,
         statistics=statistics or {},
         slices=tuple(slices),
+        vocabulary=vocabulary,
     )
     hold_free(out)
     side = side or out.parent / f".{out.name}.partial"
@@ -114,8 +122,9 @@ def merge_checkpoints(
         specs = [tensor.out for tensor in plan.tensors]
         return TensorWriter(folder, specs, header, max_shard_size, parts)
 
-    complete = partial(carry_over, plan.template, dtype=plan.dtype, tokenizer=tokenizer)
-    if request.slices:
+    own_tokenizer = vocabulary.folder if vocabulary is not None else tokenizer
+    complete = partial(carry_over, plan.template, dtype=plan.dtype, tokenizer=own_tokenizer)
+    if request.slices or vocabulary is not None:
         complete = partial(_completed, complete, request, plan.template)
     with working_in(side), TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader, dtype=dtype, seed=seed))
@@ -137,9 +146,13 @@ def merge_checkpoints(
 def _completed(
     complete: Callable[[Path], None], request: MergeRequest, template: Checkpoint, out: Path
 ) -> None:
-    """What stands beside the weights, with the number of layers that the slices make."""
+    """What stands beside the weights, with the number of layers and tokens that there are now."""
     complete(out)
-    write_layers(request, out / template.trunk.relative_to(template.folder))
+    trunk = out / template.trunk.relative_to(template.folder)
+    if request.slices:
+        write_layers(request, trunk)
+    if request.vocabulary is not None:
+        request.vocabulary.write_size(trunk)
 
 
 def limits_of(machine: Machine) -> Limits:
@@ -161,6 +174,8 @@ def report_of(plan: MergePlan, warnings: Sequence[str] = ()) -> MergeReport:
         dtype=plan.dtype,
         bytes=plan.bytes,
         warnings=(*plan.warnings, *warnings),
+        foretold=plan.warnings,
+        shares=plan.shares,
     )
 
 
@@ -185,6 +200,7 @@ def _measured(request: MergeRequest) -> list[str]:
 def _key(request: MergeRequest, work: Any) -> str:
     """Says what is merged and how: another key, other bytes."""
     facts: list[Any] = [repr(work), [(one.count, repr(one.strategy)) for one in request.slices]]
+    facts.append(request.vocabulary.key if request.vocabulary is not None else "")
     for model in request.everyone:
         own = (model.name, repr(model.weight), model.group, repr(model.options), model.first)
         facts.append(own)

@@ -28,13 +28,9 @@ _NUMBERED = re.compile(r"(.*)\.(\d+)")
 
 def outline(plan: MergePlan, machine: Machine | None = None) -> list[str]:
     """The plan in lines of a label and what there is to say, for a machine, by default this one."""
-    found: list[tuple[str, str]] = [
-        *_tensors(plan),
-        *_costs(plan, machine),
-        *_method(plan),
-        *_weights(plan),
-        *_beside(plan),
-    ]
+    inside = [*_tensors(plan), *_costs(plan, machine)] if plan.tensors else []
+    weights = _weights(plan) if plan.tensors else ()
+    found = [*inside, *_method(plan), *weights, *_beside(plan)]
     lines, before = [], ""
     for label, words in found:
         lines.append(f"{'' if label == before else label:<10}  {words}")
@@ -82,7 +78,8 @@ def _method(plan: MergePlan) -> Iterator[tuple[str, str]]:
     yield "method", f"{_chain(plan.request.strategy)}{base}"
     for number, rule in enumerate(plan.request.rules):
         owned = sum(plan.request.chain_of(t.name) == number for t in plan.tensors)
-        yield "method", f"{_chain(rule.strategy)} for {rule.filter} ({owned} tensors)"
+        count = f" ({owned} tensors)" if plan.tensors else ""
+        yield "method", f"{_chain(rule.strategy)} for {rule.filter}{count}"
 
 
 def _chain(links: Sequence[Stage]) -> str:
@@ -169,7 +166,7 @@ def _number(value: float) -> str:
 
 
 def _beside(plan: MergePlan) -> Iterator[tuple[str, str]]:
-    seen = [m.name for m in plan.request.inputs if m.folder is not None]
+    seen = [m.name for m in plan.request.everyone if m.folder is not None]
     if plan.alike and len(seen) > 1:
         yield "alike", "vocabulary, special tokens, pooling, prompts, longest text and similarity"
     if plan.template is not None:
@@ -179,4 +176,5 @@ def _beside(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.unseen:
         names = sorted(plan.unseen)
         more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-        yield "not seen", f"{', '.join(names[:_FEW])}{more}, taken to be like the others"
+        rest = ", taken to be like the others" if plan.tensors else ""
+        yield "not seen", f"weights of {', '.join(names[:_FEW])}{more}{rest}"

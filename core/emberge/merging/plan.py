@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
-from emberge.contracts.chain import Rule
-from emberge.contracts.merge import Stage
-from emberge.contracts.schedule import PerTensor
 from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.merging.adapters import adapted_names
@@ -21,80 +16,20 @@ from emberge.merging.doubts import consider
 from emberge.merging.formats import other_format
 from emberge.merging.headers import TensorSpec
 from emberge.merging.inventory import TensorPlan, take_inventory
-from emberge.merging.options import ModelOptions, Resolver
+from emberge.merging.options import Resolver
+from emberge.merging.request import Dtype, MergeInput, MergeRequest, Missing
+from emberge.merging.room import lacking_room
 from emberge.merging.scrutiny import scrutinise
 from emberge.merging.shares import Share, shares_of
 from emberge.merging.slices import (
-    LayerRange,
-    MergeSlice,
     as_sliced,
     names_for_filters,
-    own_chain,
     plan_slices,
     requests_of,
     slice_depths,
 )
 
 __all__ = ["Dtype", "MergeInput", "MergePlan", "MergeRequest", "Missing", "plan_merge"]
-
-Missing = Literal["strict", "copy_base", "average_present"]
-Dtype = Literal["float32", "float16", "bfloat16", "float64"]
-
-
-@dataclass(frozen=True)
-class MergeInput:
-    """One model of a merge. `folder` is None while a recipe is checked and the model is yet to be made.
-
-    `options` are the model's own numbers for the options of a link: `{"trim": {"density": …}}`;
-    `fingerprint` stands for its content and keys random masks and resumption; an `adapter` changes the model
-    of `folder`, its base. `first` is the layer that a slice begins with.
-    """
-
-    name: str
-    folder: Path | None
-    weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
-    group: str = ""
-    options: ModelOptions = field(default_factory=dict)
-    fingerprint: str = ""
-    adapter: Path | None = None
-    first: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MergeRequest:
-    """A merge as asked for. Fields as for `merge_checkpoints`."""
-
-    inputs: tuple[MergeInput, ...]
-    strategy: tuple[Stage, ...]
-    base: MergeInput | None = None
-    rules: tuple[Rule, ...] = ()
-    out_dtype: Dtype | None = None
-    template: Path | None = None
-    tokenizer: Path | None = None
-    missing: Missing = "strict"
-    statistics: Mapping[str, Path] = field(default_factory=dict)
-    slices: tuple[MergeSlice, ...] = ()
-    part: LayerRange | None = None
-
-    @property
-    def everyone(self) -> tuple[MergeInput, ...]:
-        """All models, and the base or bases."""
-        bases = (self.base, *(one.base for one in self.slices))
-        inside = (model for one in self.slices for model in one.inputs)
-        return (*self.inputs, *inside, *(base for base in bases if base is not None))
-
-    @property
-    def chains(self) -> tuple[tuple[Stage, ...], ...]:
-        """The rules' strategies in order, the one for the rest, and those of slices."""
-        own = (one.strategy for one in self.slices if one.strategy is not None)
-        return (*(rule.strategy for rule in self.rules), self.strategy, *own)
-
-    def chain_of(self, name: str) -> int:
-        """The place in `chains` of the strategy that owns a tensor."""
-        for number, rule in enumerate(self.rules):
-            if rule.matches(name):
-                return number
-        return len(self.rules) + (own_chain(self.slices, name) if self.slices else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +101,33 @@ def plan_merge(
     """
     if request.slices:
         return _sliced(request, out, part)
-    problems = list(scrutinise(request))
+    names, checkpoints, faults = _look(request, whole=out is not None)
+    problems = [*scrutinise(request), *faults]
+    everyone = {m.name for m in (*request.inputs, request.base) if m is not None}
+    unseen = frozenset(everyone - names.keys())
+    try:
+        template, pattern = _template(request, checkpoints, names)
+    except EmbergeError as error:
+        return MergePlan(request=request, problems=(*problems, Problem(str(error))), unseen=unseen)
+    plan = MergePlan(request=request, problems=tuple(problems), template=template, unseen=unseen)
+    if (template is None or pattern is None) and out is None:
+        return _from_folders(plan, checkpoints)
+    if template is None or pattern is None or (problems and unseen):
+        return plan
+    plan = _with_tensors(plan, checkpoints, names, pattern)
+    room = lacking_room(plan.bytes, out, part) if out is not None else ()
+    return replace(plan, problems=(*plan.problems, *room))
+
+
+def _look(
+    request: MergeRequest, *, whole: bool
+) -> tuple[dict[str, Names], dict[str, Checkpoint], list[Problem]]:
+    """(tensors of each model whose weights can be seen, each folder, what is wrong with them).
+
+    With `whole` all weights must be there.
+    """
     known = {m.name: m for m in (*request.inputs, request.base) if m is not None and m.folder}
+    problems: list[Problem] = []
     names: dict[str, Names] = {}
     checkpoints: dict[str, Checkpoint] = {}
     for model in known.values():
@@ -176,25 +136,16 @@ def plan_merge(
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
                 found = adapted_names(
-                    canonical_names(checkpoint), checkpoint, model.adapter, whole=out is not None
+                    canonical_names(checkpoint), checkpoint, model.adapter, whole=whole
                 )
+                if found and request.vocabulary is not None:
+                    found = request.vocabulary.applied(found, model.name, model.fingerprint)
                 names.update({model.name: found} if found else {})
-            elif out is not None or other_format(checkpoint.trunk):
+            elif whole or other_format(checkpoint.trunk):
                 _ = checkpoint.specs  # says what the folder holds instead
         except EmbergeError as error:
             problems.append(Problem(str(error)))
-    everyone = {m.name for m in (*request.inputs, request.base) if m is not None}
-    unseen = frozenset(everyone - names.keys())
-    try:
-        template, pattern = _template(request, checkpoints, names)
-    except EmbergeError as error:
-        return MergePlan(request=request, problems=(*problems, Problem(str(error))), unseen=unseen)
-    plan = MergePlan(request=request, problems=tuple(problems), template=template, unseen=unseen)
-    if template is None or pattern is None or (problems and unseen):
-        return plan
-    plan = _with_tensors(plan, checkpoints, names, pattern)
-    room = _room(plan, out, part) if out is not None else ()
-    return replace(plan, problems=(*plan.problems, *room))
+    return names, checkpoints, problems
 
 
 def _sliced(request: MergeRequest, out: Path | None, part: Path | None) -> MergePlan:
@@ -207,7 +158,9 @@ def _sliced(request: MergeRequest, out: Path | None, part: Path | None) -> Merge
         plan = replace(plan, problems=(*plan.problems, *scrutinise_filters(plan)))
     if not plan.problems:
         plan = _weighed(plan)
-    room = _room(plan, out, part) if out is not None else ()
+    licences = {name: stated for one in plans for name, stated in one.licences.items()}
+    plan = replace(plan, licences=licences, alike=all(one.alike for one in plans))
+    room = lacking_room(plan.bytes, out, part) if out is not None else ()
     return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *room))))
 
 
@@ -219,6 +172,26 @@ def _template(
         return checkpoint, canonical_names(checkpoint) if checkpoint.has_weights else None
     first = next((m.name for m in request.inputs if m.name in names), None)
     return (checkpoints[first], names[first]) if first else (None, None)
+
+
+def _from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
+    """What configs and tokenizers tell where no weights can be seen yet."""
+    from emberge.merging.scrutiny import compare_folders
+
+    seen = (checkpoints[m.name] for m in plan.request.inputs if m.name in checkpoints)
+    template = plan.template or next(seen, None)
+    if template is None:
+        return plan
+    plan = replace(plan, template=template)
+    faults, warnings = compare_folders(plan.request, template, checkpoints)
+    more = consider(plan, checkpoints)
+    return replace(
+        plan,
+        problems=(*plan.problems, *faults),
+        warnings=(*warnings, *more.warnings),
+        alike=more.alike,
+        licences=more.licences,
+    )
 
 
 def _with_tensors(
@@ -276,23 +249,6 @@ def plan_weights(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
         for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
         if spec is not None or model.name in plan.unseen
     }
-
-
-def _room(plan: MergePlan, out: Path, part: Path | None) -> Iterator[Problem]:
-    place = next(p for p in (out, *out.absolute().parents) if p.is_dir())
-    free = shutil.disk_usage(place).free + (_held(part) if part is not None else 0)
-    # A megabyte or so of configs and tokenizer stands beside the weights.
-    if plan.bytes + (1 << 20) > free:
-        yield Problem(
-            f"the merged model needs {plan.bytes / 1e6:,.1f} MB and the disk has {free / 1e6:,.1f} MB "
-            "free; make room or choose another place",
-            str(out),
-        )
-
-
-def _held(part: Path) -> int:
-    """Bytes of the disk that a folder's weights take; files have their full length from the start."""
-    return sum(512 * path.stat().st_blocks for path in part.rglob("*.safetensors"))
 
 
 def resolver(plan: MergePlan) -> Resolver:

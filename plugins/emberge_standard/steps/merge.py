@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from emberge import (
     Artifact,
     CheckpointError,
+    FileRef,
     MergeInput,
     MergeRequest,
     Model,
     ModelRef,
+    NewVocabulary,
     PerModel,
     PerTensor,
     Preflight,
@@ -80,6 +82,8 @@ class Merge(Step):
     out_dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
     template: ModelRef | None = None
     tokenizer: ModelRef | None = None
+    vocabulary: FileRef | None = None
+    """A step's vocabulary and embeddings, in place of the models' own and their tokenizers."""
     missing: Literal["strict", "copy_base", "average_present"] = "strict"
     max_shard_size: str = "5GB"
     """Largest file of weights; more are split over several."""
@@ -89,6 +93,10 @@ class Merge(Step):
             raise ValueError("it takes either 'models' or 'slices', which stack layers of models")
         if self.slices and (self.base is not None or self.weights == "size"):
             raise ValueError("with 'slices' each slice has its own base and weights")
+        if self.vocabulary is not None and (self.template or self.tokenizer) is not None:
+            raise ValueError(
+                "a 'vocabulary' has its tokenizer; leave out 'tokenizer' and 'template'"
+            )
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         inputs = []
@@ -107,7 +115,7 @@ class Merge(Step):
         if self.template is not None and template is None:
             return  # a step is yet to make the model that everything is compared with
         request = self._request(inputs, base, template, tokenizer)
-        slices = merge_slices(self.slices, lambda r: MergeInput(r.text, context.model(r)))
+        slices = merge_slices(self.slices, lambda r: _seen(r, context))
         request = dataclasses.replace(request, inputs=called_apart(inputs), slices=slices)
         request = with_contents(request, [entry.model for entry in self.models], self.base)
         plan = plan_merge(request)
@@ -172,6 +180,7 @@ class Merge(Step):
             side=workspace.work / "merge",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
             slices=merge_slices(self.slices, lambda r: _found(workspace.model(r))),
+            vocabulary=self.vocabulary and NewVocabulary(workspace.data(self.vocabulary)),
         )
         # What `check` could foretell was told before the run, and is only kept.
         known = report.foretold if not any(r.step for r in self._references()) else ()
@@ -202,6 +211,7 @@ class Merge(Step):
             template=template,
             tokenizer=tokenizer,
             missing=self.missing,
+            vocabulary=NewVocabulary() if self.vocabulary is not None else None,
         )
 
     def _weight(self, entry: ModelEntry, model: Model) -> PerTensor:
@@ -264,6 +274,12 @@ def merge_input(
 ) -> MergeInput:
     """A listed model as a merge takes it."""
     return MergeInput(name, folder, entry.weight, entry.group, entry.options, adapter=adapter)
+
+
+def _seen(reference: ModelRef, context: Preflight) -> MergeInput:
+    """A model as far as it can be seen before the run, for a slice to take layers of."""
+    folder, adapter = context.model(reference), context.adapter(reference)
+    return MergeInput(reference.text, folder, adapter=adapter)
 
 
 def _found(model: Model) -> MergeInput:
