@@ -34,8 +34,8 @@ _OFTEN, _FREQUENT = 8, 8
 class Cut:
     """What is known of one ranking's limit, the k-th largest bit pattern: it lies within `low` and `high`.
 
-    `frequent` values in between have many ties, which are counted row by row, so that a limit among them
-    is settled at once. The others are collected, or counted in bins while they are many. At the end `row`
+    `frequent` values in between have many ties, which are counted row by row. The others are collected with
+    the rows they are in, or counted in bins while they are many. At the end `row`
     is the flat index where the row begins that holds the last tie that stays, the `quota`-th in it, with
     infinity for all. While `keep_count` is not `sure`, but estimated from the sample, zeros do not count.
     """
@@ -109,18 +109,17 @@ class Cut:
             highest = (self.high - self.low) >> self.shift
             bins = np.bincount((values - self.low) >> self.shift, minlength=highest + 1)
             return Tally(above, inside, nonzero, bins=bins)
-        if not self.frequent:
-            return Tally(above, inside, nonzero, values)
-        which = np.zeros(inside, np.int64)
-        for number, pattern in enumerate(self.frequent, 1):
-            which += number * (values == pattern)
         rows = np.arange(start, start + len(bits), max(1, width))
-        by_row = np.bincount(
-            which * len(rows) + places // max(1, width),
-            minlength=(len(self.frequent) + 1) * len(rows),
+        homes = (places // max(1, width)).astype(np.int32)
+        which = np.zeros(inside, np.int32)
+        for number, pattern in enumerate(self.frequent, 1):
+            which += np.int32(number) * (values == pattern)
+        cells = (len(self.frequent) + 1) * len(rows)
+        ties = np.bincount(which * len(rows) + homes, minlength=cells).reshape(-1, len(rows))[1:]
+        other = which == 0
+        return Tally(
+            above, inside, nonzero, values[other], homes[other], ties.astype(np.int32), rows
         )
-        ties = by_row.reshape(-1, len(rows))[1:].astype(np.int32)
-        return Tally(above, inside, nonzero, values[which == 0], ties, rows)
 
     def narrowed(self, tally: Tally) -> Cut:
         """With what a whole pass counted: closer, or done."""
@@ -131,17 +130,19 @@ class Cut:
             return self._counted(0, self.low - 1)
         if tally.bins is not None:
             return self._in_a_bin(tally.above, tally.bins)
-        if tally.values is None:
+        if tally.values is None or tally.homes is None:
             return self._counted(self.low, self.high)
-        limit, ties, quota = self._limit(tally, tally.values)
-        known = dataclasses.replace(self, low=limit, high=limit)
-        if quota == ties:
-            return dataclasses.replace(known, row=math.inf)
-        if limit not in self.frequent:
-            return dataclasses.replace(known, frequent=(limit,))
-        by_row = tally.ties[self.frequent.index(limit)]
+        limit, quota = self._limit(tally, tally.values)
+        if limit in self.frequent:
+            by_row = tally.ties[self.frequent.index(limit)]
+        else:
+            homes = tally.homes[tally.values == limit]
+            by_row = np.bincount(homes, minlength=len(tally.rows))
         reached = by_row.cumsum()
         at = int(np.searchsorted(reached, quota))
+        known = dataclasses.replace(self, low=limit, high=limit)
+        if quota == reached[-1]:
+            return dataclasses.replace(known, row=math.inf)
         quota -= int(reached[at] - by_row[at])
         return dataclasses.replace(known, row=int(tally.rows[at]), quota=quota)
 
@@ -158,8 +159,8 @@ class Cut:
             return dataclasses.replace(self, low=low, high=high, frequent=patterns, collect=True)
         return dataclasses.replace(self, low=low, high=high, collect=bool(bins[place] <= _MANY))
 
-    def _limit(self, tally: Tally, others: np.ndarray) -> tuple[int, int, int]:
-        """(the limit, how many values equal it, how many of these stay)."""
+    def _limit(self, tally: Tally, others: np.ndarray) -> tuple[int, int]:
+        """(the limit, how many of the values that equal it stay)."""
         keep = self.keep_count - tally.above
         counts = tally.ties.sum(1).tolist()
         for pattern, count in sorted(zip(self.frequent, counts, strict=True), reverse=True):
@@ -167,11 +168,10 @@ class Cut:
             if larger >= keep:
                 break
             if larger + count >= keep:
-                return pattern, count, keep - larger
+                return pattern, keep - larger
             keep -= count
         limit = int(np.partition(others, len(others) - keep)[len(others) - keep])
-        larger, ties = int((others > limit).sum()), int((others == limit).sum())
-        return limit, ties, keep - larger
+        return limit, keep - int(np.count_nonzero(others > limit))
 
     def value(self, dtype: torch.dtype) -> float:
         """The k-th largest magnitude itself."""
@@ -186,8 +186,10 @@ class Cut:
             into.copy_(source)
             return
         split = self._split(source, start)
-        _keep_from(source[:split], into[:split], self.low)
-        _keep_from(source[split:], into[split:], self.low + 1)
+        if split:
+            _keep_from(source[:split], into[:split], self.low)
+        if split < source.numel():
+            _keep_from(source[split:], into[split:], self.low + 1)
 
     def _split(self, source: Tensor, start: int) -> int:
         """How many of a block's values come no later than the last tie that stays."""
@@ -210,8 +212,8 @@ def _keep_from(source: Tensor, into: Tensor, least: int) -> None:
 
 
 def _magnitude(pattern: int, dtype: torch.dtype) -> float:
-    whole = torch.int32 if dtype.itemsize == 4 else torch.int64
-    return float(torch.tensor(pattern, dtype=whole).view(dtype))
+    whole, real = (np.int32, np.float32) if dtype.itemsize == 4 else (np.int64, np.float64)
+    return float(whole(pattern).view(real))
 
 
 def bit_patterns(values: Tensor) -> np.ndarray:

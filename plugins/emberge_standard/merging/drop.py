@@ -25,8 +25,7 @@ class Drop(MergeTransform):
     def apply(self, block: Block, stats: Stats) -> Block:
         from emberge_standard.merging.shapes import spread
 
-        deltas = block.deltas
-        density = spread(block.options.density, deltas)
+        density = spread(block.options.density, block.like)
         # A mask of ones and zeros multiplies several times faster than one of truths.
-        kept = block.uniform("drop").lt_(density).mul_(deltas)
+        kept = block.uniform("drop").lt_(density).mul_(block.deltas)
         return block.with_deltas(kept, kept=density)

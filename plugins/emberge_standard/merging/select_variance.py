@@ -34,9 +34,9 @@ class SelectVariance(Ranking):
 
         deltas, count = block.deltas, len(block.models)
         mean = block.combine([1 / count] * count, deltas)
-        variance = torch.zeros_like(mean)
+        variance, off = torch.zeros_like(mean), torch.empty_like(mean)
         for delta in deltas:
-            variance.add_((delta - mean).square_(), alpha=1 / count)
+            variance.add_(torch.sub(delta, mean, out=off).square_(), alpha=1 / count)
         return variance[None]
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
@@ -47,8 +47,8 @@ class SelectVariance(Ranking):
         (cut,) = stats[-1]["cuts"]
         if cut.keep_count == cut.total:
             return block
-        variance = self.ranked(block)
-        kept = variance.new_empty(variance.shape)
-        cut.keep(variance.reshape(-1), kept.reshape(-1), block.start)
+        deltas = block.own_deltas
+        variance = self.ranked(block.replace(changed=deltas))
+        cut.keep(variance.view(-1), variance.view(-1), block.start)
         # What stays is above zero, so signs make the mask, faster than a comparison's truths.
-        return block.with_deltas(block.deltas * kept.sign_())
+        return block.with_deltas(deltas.mul_(variance.sign_()))

@@ -18,15 +18,16 @@ _HELD = 1 << 23
 class Tally:
     """What blocks hold of one ranking: `above` the bracket so many, and `inside` it.
 
-    `values` are those inside that are not frequent, None when there are too many to hold. Of each frequent
-    one `ties` says how many are in every row, [frequent, rows], and `rows` where the rows begin. `bins`
-    counts what is inside instead of all that. `nonzero` are not zero.
+    `values` are those inside that are not frequent, `homes` the rows they are in; both are None when there
+    are too many to hold. Of each frequent one `ties` says how many are in every row, [frequent, rows], and
+    `rows` where the rows begin. `bins` counts what is inside instead of all that. `nonzero` are not zero.
     """
 
     above: int
     inside: int
     nonzero: int
     values: np.ndarray | None = None
+    homes: np.ndarray | None = None
     ties: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.int32))
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     bins: np.ndarray | None = None
@@ -34,7 +35,11 @@ class Tally:
     @classmethod
     def union(cls, parts: Sequence[Tally]) -> Tally:
         """Of several blocks together, in their order."""
+        before = np.cumsum([0, *(len(part.rows) for part in parts)]).astype(np.int32)
         values = [part.values for part in parts if part.values is not None]
+        homes = [
+            p.homes + shift for p, shift in zip(parts, before, strict=False) if p.homes is not None
+        ]
         bins = [part.bins for part in parts if part.bins is not None]
         held = len(values) == len(parts) and sum(map(len, values)) <= _HELD
         return cls(
@@ -42,6 +47,7 @@ class Tally:
             sum(part.inside for part in parts),
             sum(part.nonzero for part in parts),
             off_heap(np.concatenate(values)) if held else None,
+            off_heap(np.concatenate(homes)) if held else None,
             off_heap(np.concatenate([part.ties for part in parts], axis=1)),
             off_heap(np.concatenate([part.rows for part in parts])),
             np.sum(bins, axis=0) if bins else None,

@@ -45,16 +45,17 @@ class TrimOutliers(Ranking):
     def apply(self, block: Block, stats: Stats) -> Block:
         import torch
 
-        deltas = block.deltas
-        flat = deltas.reshape(len(block.models), -1)
-        kept, outliers = torch.empty_like(flat), torch.empty_like(flat[0])
-        cuts = stats[-1]["cuts"]
-        for model, (source, into) in enumerate(zip(flat, kept, strict=True)):
-            cuts[2 * model].keep(source, into, block.start)
-            cuts[2 * model + 1].keep(source, outliers, block.start)
+        from emberge_standard.merging.shapes import by_model
+
+        deltas, cuts = block.own_deltas, stats[-1]["cuts"]
+        flat = by_model(deltas)
+        outliers = torch.empty_like(flat[0])
+        for model, values in enumerate(flat):
+            cuts[2 * model + 1].keep(values, outliers, block.start)
+            cuts[2 * model].keep(values, values, block.start)
             # What both keep is equal, so the difference is the values between the two limits, unrounded.
-            into.sub_(outliers)
-        return block.with_deltas(kept.reshape(deltas.shape))
+            values.sub_(outliers)
+        return block.with_deltas(deltas)
 
 
 def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:
