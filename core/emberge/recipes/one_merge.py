@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberge.contracts.step import Machine
@@ -22,6 +22,7 @@ from emberge.recipes.source import read_text, translate
 __all__ = ["MergeConfig", "OneMerge", "run_one_merge"]
 
 STEP = "merged"
+_PLACE = "command line"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,16 @@ class OneMerge:
         Raises:
             RecipeError: for whatever is wrong with it.
         """
-        return parse_recipe(self.text, plugins, path=Path("command line"))
+        try:
+            recipe = parse_recipe(self.text, plugins, path=Path(_PLACE))
+        except RecipeError as error:
+            # The lines are those of a text that nobody wrote.
+            raise RecipeError([replace(one, where=_PLACE) for one in error.problems]) from None
+        steps = [
+            replace(step, where=_PLACE, lines=dict.fromkeys(step.lines, _PLACE))
+            for step in recipe.steps
+        ]
+        return replace(recipe, steps=tuple(steps))
 
 
 @dataclass(frozen=True)
