@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from emberge import Checkpoint, CheckpointError, TensorSpec
+from emberge import Checkpoint, CheckpointError, MergeInput, TensorSpec, merge_checkpoints
 from emberge.merging.headers import encode_header, read_header
 from emberge.merging.reader import TensorReader
 from emberge.merging.writer import TensorWriter, parse_size
+from emberge_standard.merging.linear import Linear
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -66,6 +69,19 @@ BAD: dict[str, tuple[Any, bytes, str]] = {
     "twice": (b'{"w": 1, "w": 2}', b"", "names 'w' twice"),
     "no offsets": ({"w": {"dtype": "F32", "shape": []}}, b"", "no dtype, shape and data_offsets"),
     "metadata": ({"__metadata__": 1}, b"", "__metadata__ is no mapping"),
+    "metadata of numbers": ({"__metadata__": {"a": 1}}, b"", "__metadata__ is no mapping of texts"),
+    "gap": ({"w": entry(4, 8, [1])}, b"\0" * 8, "4 bytes before tensor 'w' belong to no tensor"),
+    "more": ({"w": entry(0, 4, [1])}, b"\0" * 9, "5 bytes at its end belong to no tensor"),
+    "many dimensions": ({"w": entry(0, 4, [1] * 65)}, b"\0" * 4, "no tensor can have"),
+    "empty and wide": ({"w": entry(0, 0, [0, 2**40, 2**40])}, b"", "no tensor can have"),
+    "beyond counting": ({"w": entry(0, 2**64, [2**64], "U8")}, b"", "no counts"),
+    "type of no text": ({"w": entry(0, 4, [1], ["F32"])}, b"\0" * 4, "unknown element type 'list'"),
+    "deep": (b'{"w":' + b"[" * 10**5, b"", "nested too deeply"),
+    "half a character": (b'{"\\ud800": 1}', b"", "half a character"),
+    "no text": (b'{"\xff": 1}', b"", "is no JSON"),
+    "infinite": (b'{"w": Infinity}', b"", "is no JSON"),
+    "a name of controls": ({"\x1b[2J": entry(0, 4, [1])}, b"\0" * 4, "cannot be shown; rename"),
+    "an endless name": ({"w" * 2000: entry(0, 4, [1])}, b"\0" * 4, "cannot be shown; rename"),
 }
 
 
@@ -76,7 +92,16 @@ def test_a_bad_header_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=message) as caught:
         read_header(path)
     assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder.safetensors").mkdir()
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    os.symlink("loop.safetensors", tmp_path / "loop.safetensors")
+    for name in ("folder", "pipe", "loop", "gone", "nul\0", "long" * 100):
+        with pytest.raises(CheckpointError, match=r"is no file|cannot be read"):
+            read_header(tmp_path / f"{name}.safetensors")
 
 
 def test_a_truncated_file_is_refused(bert: Path, tmp_path: Path) -> None:
@@ -126,14 +151,58 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
         ({"a": "../shard.safetensors"}, "outside the model folder"),
         ({"a": "/etc/passwd"}, "outside the model folder"),
         ({"b": "shard.safetensors"}, "places tensor 'b' in 'shard.safetensors'"),
+        ({"a": "model.safetensors.index.json"}, "no safetensors file"),
+        ({"a": "loop.safetensors"}, "'loop.safetensors', which is missing"),
+        ({"a": "shard.safetensors\0"}, "no name of a file"),
+        ({"a": "x" * 5000}, "which is missing"),
+        ({"a": "."}, "which is missing"),
         ("text", "no weight_map"),
     ],
 )
 def test_an_index_that_leads_astray_is_refused(weights: Any, message: str, tmp_path: Path) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "shard.safetensors")
+    os.symlink("loop.safetensors", tmp_path / "loop.safetensors")
     index(tmp_path, weights)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=message) as caught:
         dict(Checkpoint(tmp_path).specs)
+    assert str(caught.value).isprintable()
+
+
+def test_an_index_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    deep = b'{"weight_map": ' + b'{"a":' * 10**5
+    (tmp_path / "model.safetensors.index.json").write_bytes(deep)
+    (tmp_path / "modules.json").write_bytes(deep)
+    with pytest.raises(CheckpointError, match=r"modules\.json: cannot be read as JSON"):
+        dict(Checkpoint(tmp_path).specs)
+    (tmp_path / "modules.json").unlink()
+    with pytest.raises(CheckpointError, match="nested too deeply"):
+        dict(Checkpoint(tmp_path).specs)
+
+
+def test_modules_without_numbers_stay_in_their_order(tmp_path: Path) -> None:
+    listed = [{"idx": "b", "path": "", "type": "T"}, {"idx": None, "path": "1_P", "type": "P"}]
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    assert [module.kind for module in Checkpoint(tmp_path).modules] == ["T", "P"]
+
+
+def test_links_as_a_download_cache_makes_them_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "model").mkdir()
+    save_file({"a": torch.ones(2)}, tmp_path / "blobs" / "0f3a")
+    os.symlink("../blobs/0f3a", tmp_path / "model" / "model.safetensors")
+    assert list(Checkpoint(tmp_path / "model").specs) == ["a"]
+
+
+def test_a_tensor_of_two_files_is_refused(bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert, tmp_path / "model")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "3_Dense").mkdir()
+    save_file({"w": torch.ones(4)}, folder / "3_Dense" / "model.safetensors")
+    save_file({"3_Dense.w": torch.ones(4)}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"tensor '3_Dense\.w' is also in"):
+        dict(Checkpoint(folder).specs)
 
 
 def test_a_module_outside_the_folder_is_refused(tmp_path: Path) -> None:
@@ -247,3 +316,66 @@ def test_sizes_are_read(text: str | int, size: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(CheckpointError, match="is no size"):
         parse_size(text)
+
+
+NAME = "encoder.layer.1.output.dense.weight"
+
+
+def truncated(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def overlapping(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + length])
+    offsets = header[NAME]["data_offsets"]
+    header[NAME]["data_offsets"] = [offset - 4 for offset in offsets]
+    safetensors(path, header, whole[8 + length :])
+
+
+def leading_outside(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "elsewhere.safetensors")
+    index(folder, {NAME: "../elsewhere.safetensors"})
+
+
+def lost(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index(folder, {NAME: "model-00001-of-00002.safetensors"})
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (
+            truncated,
+            r"model\.safetensors: tensor '.+' ends at byte .*truncated.*get the file again",
+        ),
+        (
+            overlapping,
+            rf"model\.safetensors: tensors '.+' and '{NAME}' share bytes; get the file again",
+        ),
+        (
+            leading_outside,
+            r"index\.json: names '\.\./elsewhere\.safetensors', .*outside .*; get it again",
+        ),
+        (
+            lost,
+            r"index\.json: names the file 'model-00001-of-00002\.safetensors', .*missing; get it",
+        ),
+    ],
+)
+def test_damaged_weights_are_refused_before_any_work(
+    damage: Callable[[Path], None], said: str, berts: list[Path], tmp_path: Path
+) -> None:
+    bad = shutil.copytree(berts[1], tmp_path / "bad")
+    damage(bad)
+    before = sorted(tmp_path.iterdir())
+    inputs = [MergeInput(folder.name, folder) for folder in (berts[0], bad)]
+    with pytest.raises(CheckpointError, match=said) as caught:
+        merge_checkpoints(inputs, strategy=[Linear()], out=tmp_path / "out")
+    assert str(caught.value).startswith(str(bad))
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == before

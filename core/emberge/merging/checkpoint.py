@@ -202,7 +202,7 @@ def _place(module: Mapping[str, Any]) -> float:
 def _hold_apart(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:
     if name in others:
         raise CheckpointError(
-            f"{spec.file}: tensor '{name}' is also in {others[name].file}; get the files again"
+            f"{spec.file}: tensor '{printable(name)}' is also in {others[name].file}; get the files again"
         )
 
 
@@ -237,7 +237,7 @@ def _hold_to_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
     for name, file in _weight_map(index).items():
         if name not in specs or specs[name].file != index.parent / file:
             raise CheckpointError(
-                f"{index}: places tensor '{printable(name)}' in '{file}', which does not hold it; "
+                f"{index}: places tensor '{printable(name)}' in '{printable(file)}', which does not hold it; "
                 "get both again"
             )
 

@@ -216,7 +216,7 @@ def _spec(path: Path, name: str, entry: Any, data: int) -> TensorSpec:
     spec = TensorSpec(name, tuple(shape), DTYPES[code][0], path, data + offsets[0])
     if offsets[1] - offsets[0] != spec.nbytes:
         raise CheckpointError(
-            f"{place} is {code} {list(shape)}, {spec.nbytes:,} bytes, but the header gives it "
+            f"{place} is {code} {printable(str(shape))}, {spec.nbytes:,} bytes, but the header gives it "
             f"{offsets[1] - offsets[0]:,}; {_AGAIN}"
         )
     return spec
@@ -238,21 +238,19 @@ def _hold_to_file(path: Path, specs: Sequence[TensorSpec], data: int, size: int)
     """Every byte after the header belongs to one tensor."""
     end, before = data, ""
     for spec in sorted(specs, key=lambda s: (s.offset, s.nbytes)):
+        name, stop = printable(spec.name), spec.offset + spec.nbytes
         if spec.offset < end:
+            raise CheckpointError(f"{path}: tensors '{before}' and '{name}' share bytes; {_AGAIN}")
+        if stop > size:
             raise CheckpointError(
-                f"{path}: tensors '{before}' and '{spec.name}' share bytes; {_AGAIN}"
-            )
-        if spec.offset + spec.nbytes > size:
-            raise CheckpointError(
-                f"{path}: tensor '{spec.name}' ends at byte {spec.offset + spec.nbytes:,} and the file "
-                f"at {size:,}: it is truncated or its header points outside it; {_AGAIN}"
+                f"{path}: tensor '{name}' ends at byte {stop:,} and the file at {size:,}: it is "
+                f"truncated or its header points outside it; {_AGAIN}"
             )
         if spec.offset > end:
             raise CheckpointError(
-                f"{path}: {spec.offset - end:,} bytes before tensor '{spec.name}' belong to no tensor; "
-                f"{_AGAIN}"
+                f"{path}: {spec.offset - end:,} bytes before tensor '{name}' belong to no tensor; {_AGAIN}"
             )
-        end, before = spec.offset + spec.nbytes, spec.name
+        end, before = stop, name
     if end < size:
         raise CheckpointError(
             f"{path}: {size - end:,} bytes at its end belong to no tensor; {_AGAIN}"
