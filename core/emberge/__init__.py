@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from emberge.merging.adapter_fit import adapter_problems
     from emberge.merging.adapter_output import AdapterReport, merge_to_adapter
     from emberge.merging.adapter_products import Combination
-    from emberge.merging.alignment import canonical_names, layer_of
+    from emberge.merging.alignment import canonical_names, is_vocabulary, layer_of
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
     from emberge.merging.memory import merge_state_dicts
     from emberge.merging.merge import MergeReport, merge_checkpoints
@@ -138,6 +138,7 @@ _LAZY = {
     "merge_to_adapter": "emberge.merging.adapter_output",
     "Combination": "emberge.merging.adapter_products",
     "canonical_names": "emberge.merging.alignment",
+    "is_vocabulary": "emberge.merging.alignment",
     "layer_of": "emberge.merging.alignment",
     "Checkpoint": "emberge.merging.checkpoint",
     "TensorSpec": "emberge.merging.checkpoint",
@@ -307,6 +308,7 @@ __all__ = [
     "fit",
     "hookimpl",
     "human_size",
+    "is_vocabulary",
     "join_statistics",
     "layer_of",
     "load_catalogue",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from emberge import MergeStrategy, TranslatedRecipe, hookimpl
+from emberge import MergeStrategy, Step, TranslatedRecipe, hookimpl
 
 
 @hookimpl
@@ -20,3 +20,10 @@ def register_merge_strategies() -> Mapping[str, type[MergeStrategy]]:
     from emberge_mergekit.strategy import Mergekit
 
     return {"mergekit": Mergekit}
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_mergekit.vocabulary import MergekitVocabulary
+
+    return {"mergekit_vocabulary": MergekitVocabulary}

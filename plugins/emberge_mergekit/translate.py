@@ -15,6 +15,7 @@ from emberge_mergekit.names import ModelName
 from emberge_mergekit.planning import Planned, PlannedModel, plan_part
 from emberge_mergekit.reading import Faults, Found, documents
 from emberge_mergekit.schema import Config, Input, read_config
+from emberge_mergekit.tokens import needs_vocabulary, write_vocabulary
 from emberge_mergekit.whereabouts import Whereabouts
 from emberge_mergekit.writing import Sheet, flow, reference
 
@@ -22,6 +23,7 @@ __all__ = ["translate"]
 
 _SHAPES = ("models", "slices", "modules")
 LAST = "merged"
+_VOCABULARY = "-vocabulary"
 
 
 def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
@@ -65,6 +67,8 @@ class _Translation:
         steps = {c.name: self.ids[i] for i, c in enumerate(configs) if c.name is not None}
         self.places = Whereabouts(faults, steps)
         self.configs = configs
+        self.made: dict[tuple[str | None, ...], str] = {}
+        """Models that a step makes first, by the step."""
 
     def recipe(self) -> TranslatedRecipe:
         merges = [self._merge(i, config) for i, config in enumerate(self.configs)]
@@ -106,6 +110,7 @@ class _Translation:
 
     def _write(self, sheet: Sheet, merge: _Merge) -> None:
         config = merge.config
+        self.made = self._prepared(sheet, merge)
         if config.name is not None and config.name != merge.id:
             sheet.comment(1, f"mergekit's config calls it {config.name!r}")
         sheet.add(1, f"{merge.id}:", config.line)
@@ -120,9 +125,28 @@ class _Translation:
             self._models(sheet, 3, part)
             if part.base is not None:
                 sheet.add(3, f"base: {self._reference(part.base.model)}", part.base.model.line)
+        if needs_vocabulary(config):
+            sheet.add(3, f"vocabulary: ${merge.id}{_VOCABULARY}", config.line)
         _notes(sheet, 3, [note for part in merge.parts for note in part.notes])
         sheet.strategy(3, common, config.lines["merge_method"])
         self._dtypes(sheet, config)
+
+    def _prepared(self, sheet: Sheet, merge: _Merge) -> dict[tuple[str | None, ...], str]:
+        """Steps before the merge itself: a vocabulary, and models whose adapters it has to see merged."""
+        config = merge.config
+        made: dict[tuple[str | None, ...], str] = {}
+        if not needs_vocabulary(config):
+            return made
+        for number, model in enumerate(m for m in config.models if m.adapter is not None):
+            made[model.key] = f"${merge.id}-model-{number}"
+            sheet.add(1, f"{merge.id}-model-{number}:", model.line)
+            sheet.add(2, "merge:")
+            sheet.add(3, f"models: [{reference(self.places.of(model))}]")
+            sheet.add(3, "strategy: passthrough")
+        self.made = made
+        name = f"{merge.id}{_VOCABULARY}"
+        write_vocabulary(sheet, name, config, self._reference, self.faults)
+        return made
 
     def _slice(self, sheet: Sheet, part: Planned, common: Sequence[Link]) -> None:
         for number, model in enumerate(part.models):
@@ -154,7 +178,7 @@ class _Translation:
         return "{" + ", ".join(entries) + "}"
 
     def _reference(self, model: ModelName) -> str:
-        return reference(self.places.of(model))
+        return self.made.get(model.key) or reference(self.places.of(model))
 
     def _dtypes(self, sheet: Sheet, config: Config) -> None:
         stored = config.out_dtype or config.dtype

@@ -240,7 +240,7 @@ class _Taker:
         models.append(("the base", plan.base))
         padded = False
         for name, spec in models:
-            if spec is None or spec.shape == plan.out.shape:
+            if spec is None or spec.shape == plan.out.shape or self._yet_unknown(plan):
                 continue
             if not self._only_padding(plan, spec):
                 self._problem(
@@ -255,6 +255,10 @@ class _Taker:
                 f"{plan.name}: the models pad their vocabulary differently; the template's padding is kept"
             )
         return replace(plan, padded=padded)
+
+    def _yet_unknown(self, plan: TensorPlan) -> bool:
+        vocabulary = self.request.vocabulary
+        return vocabulary is not None and vocabulary.settles(plan.name)
 
     def _only_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
         """Whether shapes differ only in rows that no token of the tokenizer has."""

@@ -1,7 +1,8 @@
 """One vocabulary for all models of a merge, with each model's embeddings for it, as a step made them.
 
 Its folder holds a tokenizer, a safetensors file a model with the tensors whose rows are tokens, by their
-canonical names, and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`.
+canonical names, and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`, both null where
+there is a tokenizer alone.
 """
 
 from __future__ import annotations
@@ -11,16 +12,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from emberge.errors import CheckpointError
 from emberge.merging.alignment import Names, is_vocabulary
 from emberge.merging.checkpoint import read_json
 from emberge.merging.headers import read_header
 
-__all__ = ["VOCABULARY", "NewVocabulary"]
-
-VOCABULARY = "vocabulary.json"
+__all__ = ["NewVocabulary"]
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,11 @@ class NewVocabulary:
     """A vocabulary that takes the place of the models' own; `folder` is None while it is yet to be made."""
 
     folder: Path | None = None
+    FILE: ClassVar[str] = "vocabulary.json"
 
     @property
     def _said(self) -> Mapping[str, Any]:
-        return dict(read_json(self.folder / VOCABULARY)) if self.folder is not None else {}
+        return dict(read_json(self.folder / self.FILE)) if self.folder is not None else {}
 
     @property
     def key(self) -> str:
@@ -51,12 +51,12 @@ class NewVocabulary:
         Raises:
             CheckpointError: when the vocabulary was made without this model.
         """
-        if self.folder is None:
+        if self.folder is None or self._said["models"] is None:
             return names
         file = self._said["models"].get(fingerprint)
         if file is None:
             raise CheckpointError(
-                f"{self.folder / VOCABULARY}: holds nothing for '{model}' as it is now; name it among the "
+                f"{self.folder / self.FILE}: holds nothing for '{model}' as it is now; name it among the "
                 "models that the vocabulary is made of"
             )
         found, _ = read_header(self.folder / file)
@@ -71,10 +71,11 @@ class NewVocabulary:
     def write_size(self, trunk: Path) -> None:
         """Give the config.json in `trunk` the number of tokens."""
         path = trunk / "config.json"
-        if self.folder is None or not path.is_file():
+        size = self._said.get("size")
+        if size is None or not path.is_file():
             return
         config: dict[str, Any] = read_json(path)
         inner = config.get("text_config")
         place = inner if isinstance(inner, dict) and "vocab_size" in inner else config
-        place["vocab_size"] = self._said["size"]
+        place["vocab_size"] = size
         path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

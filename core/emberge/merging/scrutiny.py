@@ -178,7 +178,7 @@ def _settings(
 def _tokenizers(
     request: MergeRequest, template: Checkpoint, other: Checkpoint, name: str
 ) -> Iterator[Problem]:
-    if same_files(template.folder, other.folder):
+    if request.vocabulary is not None or same_files(template.folder, other.folder):
         return
     first, second = vocabulary(template.folder), vocabulary(other.folder)
     if first is None or second is None:

@@ -180,7 +180,7 @@ class Merge(Step):
             side=workspace.work / "merge",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
             slices=merge_slices(self.slices, lambda r: _found(workspace.model(r))),
-            vocabulary=self.vocabulary and NewVocabulary(workspace.data(self.vocabulary)),
+            vocabulary=self._vocabulary(workspace),
         )
         # What `check` could foretell was told before the run, and is only kept.
         known = report.foretold if not any(r.step for r in self._references()) else ()
@@ -226,6 +226,11 @@ class Merge(Step):
         """Where the statistics files are that the strategies name."""
         links = [*self.strategy, *(link for rule in self.rules for link in rule.strategy)]
         return {ref.text: workspace.data(ref) for link in links for ref in link.files()}
+
+    def _vocabulary(self, workspace: Workspace) -> NewVocabulary | None:
+        if self.vocabulary is None:
+            return None
+        return NewVocabulary(workspace.data(self.vocabulary))
 
     @staticmethod
     def _folder(reference: ModelRef | None, workspace: Workspace) -> Path | None:
