@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,16 +13,14 @@ from emberge.merging.licences import licence_line
 from emberge.merging.options import stage_name
 from emberge.merging.provenance import plain_stage
 from emberge.merging.remarks import origin_line
-from emberge.merging.shares import Share, weighing
+from emberge.merging.shares import weighing
 
 if TYPE_CHECKING:
     from emberge.merging.plan import MergePlan
 
-__all__ = ["outline", "shown_layers"]
+__all__ = ["outline"]
 
 _FEW = 3
-_MIXED = 0.05  # elements that may have another weight than the rest of their layer without a word
-_NUMBERED = re.compile(r"(.*)\.(\d+)")
 
 
 def outline(plan: MergePlan, machine: Machine | None = None) -> list[str]:
@@ -105,61 +102,15 @@ def _weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
         return
     width = min(40, max((len(name) for name in plan.shares), default=0))
     for name, share in plan.shares.items():
-        yield "weights", f"{name:<{width}}  {_number(share.mean)}{shown_layers(share)}"
+        varied = f" ({share.variation})" if share.variation else ""
+        yield "weights", f"{name:<{width}}  {share.mean:.3g}{varied}"
     words = {
         "share": "what is given; each is divided by it",
         "scale": "taken as they are, as factors",
         "unused": "used by rules alone",
     }
     within = ", within its group" if any(labels.values()) and role == "share" else ""
-    yield "weights", f"{'sum':<{width}}  {_number(plan.weight_sum)}: {words[role]}{within}"
-
-
-def shown_layers(share: Share) -> str:
-    """How a weight varies over layers, in a few words; nothing when it does not."""
-    varied = len({_number(weight) for weight in share.layers.values()}) > 1
-    if not varied:
-        spread = f"{_number(share.least)} to {_number(share.largest)}"
-        return f" ({spread} by tensor)" if share.mixed > _MIXED else ""
-    ranges = list(_ranges(share.layers))
-    if len(ranges) <= _FEW:
-        return f" ({', '.join(ranges)})"
-    numbered = [(la, w) for la, w in sorted(share.layers.items(), key=_place) if _tower(la)]
-    weights = [weight for _, weight in numbered]
-    if len({_tower(la) for la, _ in numbered}) == 1 and sorted(weights) in (weights, weights[::-1]):
-        (first, low), (last, high) = numbered[0], numbered[-1]
-        return f" ({_number(low)} in {first} to {_number(high)} in {last})"
-    return f" ({_number(min(share.layers.values()))} to {_number(max(share.layers.values()))} by layer)"
-
-
-def _ranges(layers: Mapping[str, float]) -> Iterator[str]:
-    """Neighbouring layers of equal weight together: `embeddings 0`, `layers.0–11 0.5`."""
-    runs: list[tuple[str, str, str]] = []
-    for layer, weight in sorted(layers.items(), key=_place):
-        shown = _number(weight)
-        if runs and runs[-1][2] == shown and _tower(runs[-1][1]) == _tower(layer) != "":
-            runs[-1] = (runs[-1][0], layer, shown)
-        else:
-            runs.append((layer, layer, shown))
-    for first, last, shown in runs:
-        end = "" if first == last else f"–{last.rpartition('.')[2]}"
-        yield f"{first}{end} {shown}"
-
-
-def _place(entry: tuple[str, float]) -> tuple[bool, str, int]:
-    layer, _ = entry
-    found = _NUMBERED.fullmatch(layer)
-    name, number = (found[1], int(found[2])) if found else (layer, 0)
-    return layer != "embeddings", name, number
-
-
-def _tower(layer: str) -> str:
-    found = _NUMBERED.fullmatch(layer)
-    return found[1] if found else ""
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}"
+    yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words[role]}{within}"
 
 
 # ── what stands beside the weights ──────────────────────────────────────────────────────────────

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from emberge.merging.plan import MergeInput, MergePlan
 
 __all__ = ["Share", "shares_of", "sums_of", "weighing"]
+
+
+_FEW = 3
+_MIXED = 0.05  # elements that may have another weight than the rest of their layer without a word
+_NUMBERED = re.compile(r"(.*)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,28 @@ class Share:
     mixed: float = 0.0
     least: float = 0.0
     largest: float = 0.0
+
+    @property
+    def variation(self) -> str:
+        """How it varies over layers, in a few words; nothing when it does not."""
+        varied = len({_number(weight) for weight in self.layers.values()}) > 1
+        if not varied:
+            spread = f"{_number(self.least)} to {_number(self.largest)}"
+            return f"{spread} by tensor" if self.mixed > _MIXED else ""
+        ranges = list(_ranges(self.layers))
+        if len(ranges) <= _FEW:
+            return ", ".join(ranges)
+        numbered = [(la, w) for la, w in sorted(self.layers.items(), key=_place) if _tower(la)]
+        weights = [weight for _, weight in numbered]
+        if len({_tower(la) for la, _ in numbered}) == 1 and sorted(weights) in (
+            weights,
+            weights[::-1],
+        ):
+            (first, low), (last, high) = numbered[0], numbered[-1]
+            return f"{_number(low)} in {first} to {_number(high)} in {last}"
+        return (
+            f"{_number(min(self.layers.values()))} to {_number(max(self.layers.values()))} by layer"
+        )
 
 
 def shares_of(plan: MergePlan) -> tuple[dict[str, Share], float]:
@@ -105,3 +133,33 @@ class _Sum:
             least=min((w for w, _ in every), default=0.0),
             largest=max((w for w, _ in every), default=0.0),
         )
+
+
+def _ranges(layers: Mapping[str, float]) -> Iterator[str]:
+    """Neighbouring layers of equal weight together: `embeddings 0`, `layers.0–11 0.5`."""
+    runs: list[tuple[str, str, str]] = []
+    for layer, weight in sorted(layers.items(), key=_place):
+        shown = _number(weight)
+        if runs and runs[-1][2] == shown and _tower(runs[-1][1]) == _tower(layer) != "":
+            runs[-1] = (runs[-1][0], layer, shown)
+        else:
+            runs.append((layer, layer, shown))
+    for first, last, shown in runs:
+        end = "" if first == last else f"–{last.rpartition('.')[2]}"
+        yield f"{first}{end} {shown}"
+
+
+def _place(entry: tuple[str, float]) -> tuple[bool, str, int]:
+    layer, _ = entry
+    found = _NUMBERED.fullmatch(layer)
+    name, number = (found[1], int(found[2])) if found else (layer, 0)
+    return layer != "embeddings", name, number
+
+
+def _tower(layer: str) -> str:
+    found = _NUMBERED.fullmatch(layer)
+    return found[1] if found else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,17 @@ __all__ = ["Facts", "Origin", "model_card"]
 UNKNOWN = "unknown"
 # Of what a step says of itself, what stands elsewhere in the card or helps no reader.
 _ELSEWHERE = {
-    *("base", "base_fingerprint", "weights", "models", "datasets", "seconds", "strategy", "seed"),
+    *(
+        "base",
+        "base_reference",
+        "base_fingerprint",
+        "weights",
+        "models",
+        "datasets",
+        "seconds",
+        "strategy",
+        "seed",
+    ),
     *("loss_curve", "losses", "checkpoints", "tensors"),
 }
 
@@ -179,10 +189,19 @@ def _method(facts: Facts) -> list[str]:
             "## How it was merged",
             "",
             *yaml_block({"strategy": _single(details["strategy"]), **rest}),
+            *_tensors(details.get("tensors")),
         ]
     else:
         lines = ["## How it was trained", "", *yaml_block(rest)] if rest else []
     return [*lines, *_warnings(facts.artifact.warnings)]
+
+
+def _tensors(counts: Any) -> list[str]:
+    """How many tensors went which way; a training has none to tell of."""
+    if not isinstance(counts, Mapping):
+        return []
+    ways = [f"{count} {way}" for way, count in counts.items() if count]
+    return ["", f"Tensors: {', '.join(ways)}."] if ways else []
 
 
 def _single(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,14 +50,22 @@ class Trained:
 def parents_of(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
     """The parents of a model that a step in `out` made; `origin` is the folder of its recipe.
 
-    A training's parent is its base; a merge's are its models, and its base if it has one.
+    A training's parent is its base; a merge's are its models, and its base if it has one. Where a parent is
+    called by a folder's name alone, the recipe's words for it tell where it lies.
     """
     weights = _weights(artifact)
     base = artifact.details.get("base")
     names = dict.fromkeys(weights)
     if isinstance(base, str) and base:
         names.setdefault(base)
-    return tuple(_parent(name, weights.get(name), out, origin) for name in names)
+    reference = artifact.details.get("base_reference")
+    words = {base: reference} if isinstance(base, str) and isinstance(reference, str) else {}
+    return tuple(
+        replace(_parent(words[name], weights.get(name), out, origin), name=name)
+        if name in words
+        else _parent(name, weights.get(name), out, origin)
+        for name in names
+    )
 
 
 def _weights(artifact: Artifact) -> dict[str, Any]:

@@ -22,6 +22,7 @@ __all__ = ["Made", "Story", "gather"]
 
 # What a run keeps beside the results, and in each of them.
 RECIPE, METRICS, RECORD = "recipe.yaml", "metrics.jsonl", "artifact.json"
+_PLACES = ("$", "pkg:", "./", "../", "/", "~")
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def gather(
     measured = []
     for i, one in enumerate(made):
         workspace.progress(i, len(made), "models", f"distances of {one.name}")
-        measured.append(_with_distances(one, given, made, workspace))
+        measured.append(_with_distances(one, given, made, workspace, steps[0].folder))
     return replace(story, made=tuple(measured), base=given.name if given else _one_base(measured))
 
 
@@ -145,12 +146,13 @@ def _recipe(out: Path) -> str:
 
 
 def _with_distances(
-    made: Made, given: Model | None, everyone: Sequence[Made], workspace: Workspace
+    made: Made, given: Model | None, everyone: Sequence[Made], workspace: Workspace, beside: Path
 ) -> Made:
+    """With how far each layer moved; `beside` is the recipe's folder."""
     from emberge_standard.reporting.distances import layer_distances
 
     try:
-        base = given or _own_base(made, everyone, workspace)
+        base = given or _own_base(made, everyone, workspace, beside)
         if base is None:
             return replace(made, no_distances="its base is not known; give the report a `base`")
         return replace(made, distances=layer_distances(base, workspace.model(_as_model(made))))
@@ -162,7 +164,9 @@ def _as_model(made: Made) -> ModelRef:
     return ModelRef(f"${made.name}")
 
 
-def _own_base(made: Made, everyone: Sequence[Made], workspace: Workspace) -> Model | None:
+def _own_base(
+    made: Made, everyone: Sequence[Made], workspace: Workspace, beside: Path
+) -> Model | None:
     """The base that a training started from, or the one that all parents of a merge started from.
 
     Raises:
@@ -171,23 +175,20 @@ def _own_base(made: Made, everyone: Sequence[Made], workspace: Workspace) -> Mod
     bases = _bases(made, {one.name: one for one in everyone})
     if len(bases) != 1:
         return None
-    name, content = bases.pop()
+    reference, content = bases.pop()
+    name = reference.removeprefix("$")
     known = {one.name for one in everyone}
-    if (
-        name not in known
-        and not name.startswith(("$", "pkg:", "./", "../", "/"))
-        and "/" not in name
-    ):
+    if name not in known and not reference.startswith(_PLACES) and "/" not in reference:
         return None  # the name of a folder, which does not say where it lies
-    found = workspace.model(ModelRef(f"${name}" if name in known else name))
+    found = workspace.model(ModelRef(f"${name}" if name in known else reference, beside))
     if content and found.fingerprint != content:
         raise CheckpointError(f"'{name}' is another model now than when it was trained on")
     return found
 
 
 def _bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
-    """(name, content hash) of the models that trainings behind this model started from."""
-    base = made.details.get("base")
+    """(the recipe's words, content hash) of the models that trainings behind this model started from."""
+    base = made.details.get("base_reference") or made.details.get("base")
     if isinstance(base, str) and base:
         return {(base, str(made.details.get("base_fingerprint", "")))}
     parents = [known[parent] for parent in made.parents if parent in known]

@@ -254,9 +254,21 @@ class Merge(Step):
             "models": {
                 parent: model.fingerprint for parent, (_, model) in zip(parents, found, strict=True)
             },
-            "tensors": {"merged": len(report.merged), "copied": len(report.copied)},
+            "tensors": {
+                "merged": len(report.merged),
+                "copied": len(report.copied),
+                "dropped": len(report.dropped),
+                "renamed": len(report.renamed),
+            },
             "dtype": report.dtype,
         }
+        varied = {
+            parent: report.shares[m.name].variation
+            for parent, m in zip(parents, inputs, strict=True)
+            if report.shares[m.name].variation
+        }
+        if varied:
+            details["weights_by_layer"] = varied
         if self.base is not None:
             details["base"] = self.base.text
         if self.rules:

@@ -197,6 +197,7 @@ class Train(FitOptions, Step):
         }
         return {
             "base": model.name,
+            "base_reference": self.model.text,
             "base_fingerprint": model.fingerprint,
             "datasets": used,
             "examples": result.examples,
