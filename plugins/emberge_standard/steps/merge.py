@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from emberge import (
     Artifact,
@@ -27,16 +27,16 @@ from emberge import (
     Stage,
     Step,
     Workspace,
-    plain_stage,
     plan_merge,
     read_artifact,
 )
 
 from emberge_standard.steps.contents import with_contents
-from emberge_standard.steps.slices import SliceEntry, merge_slices, slice_details, slice_models
+from emberge_standard.steps.merged_artifact import merged_artifact
+from emberge_standard.steps.slices import SliceEntry, merge_slices, slice_models
 
 if TYPE_CHECKING:
-    from emberge import MergeReport
+    pass
 
 __all__ = ["Merge", "ModelEntry", "called_apart", "merge_input"]
 
@@ -187,7 +187,7 @@ class Merge(Step):
         for warning in report.warnings:
             if warning not in known:
                 workspace.warn(warning)
-        return self._artifact(found, inputs, report)
+        return merged_artifact(self, found, inputs, report)
 
     def _references(self) -> Iterator[ModelRef]:
         """Every model that the merge has something from."""
@@ -235,55 +235,6 @@ class Merge(Step):
     @staticmethod
     def _folder(reference: ModelRef | None, workspace: Workspace) -> Path | None:
         return workspace.model(reference).folder if reference is not None else None
-
-    def _artifact(
-        self,
-        found: Sequence[tuple[ModelEntry, Model]],
-        inputs: Sequence[MergeInput],
-        report: MergeReport,
-    ) -> Artifact:
-        sizes = [m.artifact.size if m.artifact is not None else None for _, m in found]
-        known = [size for size in sizes if size is not None]
-        shared = Counter(entry.model.text for entry, _ in found)
-        # How the recipe calls a model, unless one reference led to several (`$run.checkpoints`).
-        parents = [e.model.text if shared[e.model.text] == 1 else m.name for e, m in found]
-        details: dict[str, Any] = {
-            "strategy": [plain_stage(link) for link in self.strategy],
-            "weights": dict(zip(parents, (report.weights[m.name] for m in inputs), strict=True)),
-            "weight_sum": report.weight_sum,
-            "models": {
-                parent: model.fingerprint for parent, (_, model) in zip(parents, found, strict=True)
-            },
-            "tensors": {
-                "merged": len(report.merged),
-                "copied": len(report.copied),
-                "dropped": len(report.dropped),
-                "renamed": len(report.renamed),
-            },
-            "dtype": report.dtype,
-        }
-        varied = {
-            parent: report.shares[m.name].variation
-            for parent, m in zip(parents, inputs, strict=True)
-            if report.shares[m.name].variation
-        }
-        if varied:
-            details["weights_by_layer"] = varied
-        if self.base is not None:
-            details["base"] = self.base.text
-        if self.rules:
-            details["rules"] = {
-                rule.filter: [plain_stage(link) for link in rule.strategy] for rule in self.rules
-            }
-        if self.slices:
-            details["slices"] = slice_details(self.slices)
-            parents += [reference.text for reference in slice_models(self.slices)]
-        return Artifact(
-            kind="model",
-            size=sum(known) if known and len(known) == len(sizes) else None,
-            parents=tuple(dict.fromkeys(parents)),
-            details=details,
-        )
 
 
 def merge_input(
