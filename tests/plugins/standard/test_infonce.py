@@ -7,7 +7,7 @@ import pytest
 import torch
 from emberge import Embeddings
 from emberge.testing import check_loss
-from emberge.testing.training import example_embeddings
+from emberge.testing.batches import example_embeddings
 from emberge_standard.losses.infonce import InfoNCE
 
 

@@ -1,0 +1,119 @@
+"""Batches for laws: random ones with everything a loss may read, and changes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emberge.contracts.loss import Embeddings, Loss
+from emberge.testing.words import WIDTH, Words
+from emberge.training.gathered import gathered
+
+__all__ = [
+    "columns",
+    "example_embeddings",
+    "moved",
+    "rows_of",
+    "told",
+    "widened",
+    "with_columns",
+]
+
+
+def example_embeddings(
+    rows: int = 6,
+    *,
+    positives: int = 2,
+    negatives: int = 2,
+    in_batch: bool = True,
+    seed: int = 0,
+) -> Embeddings:
+    """A random batch with everything a loss may read but a guide: scores, labels, two places of filling."""
+    made = torch.Generator().manual_seed(seed)
+    width = 1 + positives + negatives
+    vectors = torch.randn(rows, width, WIDTH, generator=made)
+    valid = torch.ones(rows, positives + negatives, dtype=torch.bool)
+    if positives > 1:
+        valid[0, positives - 1] = False
+    if negatives > 1:
+        valid[min(1, rows - 1), -1] = False
+    scores = torch.rand(rows, positives + negatives, generator=made)
+    return Embeddings(
+        anchor=vectors[:, 0],
+        positive=vectors[:, 1 : 1 + positives],
+        negative=vectors[:, 1 + positives :],
+        valid=valid,
+        text_id=torch.arange(rows * width).view(rows, width),
+        positive_score=scores[:, :positives],
+        negative_score=scores[:, positives:],
+        label=torch.arange(rows) // 2,
+        in_batch=in_batch,
+    )
+
+
+def told(loss: Loss, batch: Embeddings) -> Embeddings:
+    """The batch with the layers and the guide that a loss asks for."""
+    layers = {f: moved(batch, lambda t, f=f: Words.layer(t, f)) for f in loss.layers}  # type: ignore[misc]
+    guide = None
+    if loss.guided_by is not None:
+        near = torch.randn(WIDTH, 5, generator=torch.Generator().manual_seed(9))
+        guide = moved(batch, lambda t: t @ near)
+    return dataclasses.replace(batch, layers=layers, guide=guide)
+
+
+def moved(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> Embeddings:
+    """The batch with all its embeddings changed, those of layers too, but not a guide's."""
+    return dataclasses.replace(
+        batch,
+        anchor=change(batch.anchor),
+        positive=change(batch.positive),
+        negative=change(batch.negative),
+        layers={name: moved(inner, change) for name, inner in batch.layers.items()},
+    )
+
+
+def rows_of(batch: Embeddings, which: Any) -> Embeddings:
+    """Some rows of a batch, in some order."""
+    fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
+    taken: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
+    layers = {name: rows_of(inner, which) for name, inner in batch.layers.items()}
+    guide = None if batch.guide is None else rows_of(batch.guide, which)
+    return dataclasses.replace(batch, **taken, layers=layers, guide=guide)
+
+
+def columns(batch: Embeddings) -> Tensor:
+    """All embeddings of every row [b, 1 + p + n, d]."""
+    return torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
+
+
+def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tensor]) -> Embeddings:
+    """The batch with other embeddings [b, 1 + p + n, d], and others of some layers."""
+    slots = batch.positive.shape[1]
+    inner = {
+        name: with_columns(one, layers[name], {}) if name in layers else one
+        for name, one in batch.layers.items()
+    }
+    return dataclasses.replace(
+        batch,
+        anchor=values[:, 0],
+        positive=values[:, 1 : 1 + slots],
+        negative=values[:, 1 + slots :],
+        layers=inner,
+    )
+
+
+def widened(loss: Loss, batch: Embeddings) -> Embeddings:
+    """The batch with one more place for a positive and for a negative, which no row fills."""
+    slots, hard = batch.positive.shape[1], batch.negative.shape[1]
+    other = example_embeddings(1, positives=slots + 1, negatives=hard + 1, in_batch=batch.in_batch)
+    absent: dict[str, Any] = {
+        name: None
+        for name in ("positive_score", "negative_score", "label")
+        if getattr(batch, name) is None
+    }
+    other = told(loss, dataclasses.replace(other, **absent))
+    return rows_of(gathered([batch, other]), slice(0, len(batch.anchor)))

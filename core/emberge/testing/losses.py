@@ -1,0 +1,273 @@
+"""Laws of losses: what any plugin's can be held to. A broken one is an AssertionError with its name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emberge.contracts.backbone import TokenisedText
+from emberge.contracts.loss import Embeddings, Loss
+from emberge.testing.batches import (
+    columns,
+    example_embeddings,
+    moved,
+    rows_of,
+    told,
+    widened,
+    with_columns,
+)
+from emberge.testing.words import Words
+from emberge.training.encode import Encoded, EncodePlan, encode_and_backward
+from emberge.training.gathered import gathered
+
+__all__ = ["check_loss"]
+
+MODEL = "the encoder"
+READ = ("positive_score", "negative_score", "label")
+
+
+def check_loss(loss: Loss, *, lengths: bool = True, one_row: bool = True) -> None:
+    """Hold a loss to the laws of training, with other rows as negatives and without.
+
+    Always: it is a pure function and gives a finite scalar with finite gradients, also of zero vectors and of
+    equal texts; it reads only what it declares to need; the order of rows does not matter, nor what stands in
+    places that `valid` masks, nor how many of them there are; its own `weight` is left to the runner; learned
+    parameters are trained as they are handed back; gradients through a cache, in chunks of any size, equal
+    those of one pass; and a loss that gathers gives the same gradients from two ranks as from one, while one
+    that is a mean over examples is that of its parts.
+
+    Unless switched off, for a loss that is declared to differ: the lengths of vectors do not matter
+    (`lengths`), and a batch of one row is finite too (`one_row`).
+
+    Raises:
+        AssertionError: beginning with the broken law's name.
+    """
+    for trial in _trials(loss):
+        trial.pure()
+        trial.finite(one_row)
+        trial.order_ofrows_of()
+        trial.filling()
+        trial.scale(lengths)
+        trial.parameters()
+        trial.cache()
+        trial.ranks()
+
+
+def _trials(loss: Loss) -> Iterator[_Trial]:
+    shapes = [(2, 2), (1, 3)] if "negative" in loss.needs else [(2, 2), (1, 0)]
+    for in_batch in (True, False):
+        for positives, negatives in shapes:
+            if not in_batch and not negatives and "contrast" in loss.needs:
+                continue
+            batch = example_embeddings(positives=positives, negatives=negatives, in_batch=in_batch)
+            yield _Trial(loss, told(loss, batch))
+            least: dict[str, Any] = {
+                name: getattr(batch, name) if name in loss.needs else None for name in READ
+            }
+            yield _Trial(loss, told(loss, dataclasses.replace(batch, **least)))
+
+
+def _alike(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
+    scale = max(1e-3, float(first.abs().max()), float(second.abs().max()))
+    return bool((first - second).abs().max() <= tolerance * scale)
+
+
+def _without_first_row(values: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(values[:1]), values[1:]])
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One batch, and the laws over it."""
+
+    loss: Loss
+    batch: Embeddings
+
+    def value(self, batch: Embeddings, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+        given = dict(self.loss.parameters()) if parameters is None else parameters
+        return self.loss(batch, given)
+
+    def pulled(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
+        """The loss and its gradient to all embeddings, zero where none reaches."""
+        leaf = columns(batch).detach().requires_grad_()
+        layers = {n: columns(one).detach().requires_grad_() for n, one in batch.layers.items()}
+        value = self.value(with_columns(batch, leaf, layers))
+        assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"
+        assert value.requires_grad, "finite: the loss has no gradient at all"
+        leaves = [leaf, *layers.values()]
+        grads = torch.autograd.grad(value, leaves, allow_unused=True)
+        filled = [
+            torch.zeros_like(leaf) if grad is None else grad
+            for leaf, grad in zip(leaves, grads, strict=True)
+        ]
+        return value.detach(), torch.stack(filled)
+
+    def pure(self) -> None:
+        before = columns(self.batch).clone()
+        state = torch.get_rng_state()
+        try:
+            first, second = self.value(self.batch), self.value(self.batch)
+        except (AttributeError, TypeError, ValueError) as error:
+            given = [name for name in READ if getattr(self.batch, name) is not None]
+            raise AssertionError(
+                f"needs: it fails on {', '.join(given) or 'texts alone'} while it declares "
+                f"{sorted(self.loss.needs)}: {error}"
+            ) from error
+        assert torch.equal(first, second), "pure: two calls give different values"
+        assert torch.equal(before, columns(self.batch)), "pure: it changes its inputs"
+        assert torch.equal(state, torch.get_rng_state()), "pure: it draws random numbers"
+
+    def finite(self, one_row: bool) -> None:
+        batch = self.batch
+        equal = batch.anchor[0]
+        cases = {
+            "a plain batch": batch,
+            "zero vectors": moved(batch, torch.zeros_like),
+            "a row of zero vectors": moved(batch, _without_first_row),
+            "equal texts": dataclasses.replace(
+                moved(batch, lambda t: t * 0 + equal), text_id=torch.zeros_like(batch.text_id)
+            ),
+            "long vectors": moved(batch, lambda t: t * 1e4),
+        }
+        if one_row:
+            cases["one row"] = rows_of(batch, slice(2, 3))
+        for name, case in cases.items():
+            value, grad = self.pulled(case)
+            assert torch.isfinite(value), f"finite: the loss is {float(value)} on {name}"
+            assert torch.isfinite(grad).all(), f"finite: the gradient is not, on {name}"
+
+    def order_ofrows_of(self) -> None:
+        order = torch.tensor([3, 0, 5, 1, 4, 2])
+        (first, pull), (second, moved) = (
+            self.pulled(self.batch),
+            self.pulled(rows_of(self.batch, order)),
+        )
+        assert _alike(first, second), (
+            f"order of rows: it changes the loss from {float(first)} to {float(second)}"
+        )
+        assert _alike(pull[:, order], moved), "order of rows: it changes the gradient"
+
+    def filling(self) -> None:
+        batch = self.batch
+        empty = ~torch.cat([torch.ones(len(batch.anchor), 1, dtype=torch.bool), batch.valid], 1)
+
+        def fill(values: Tensor) -> Tensor:
+            return values.masked_fill(empty[..., None], 7.0)
+
+        layers = {n: fill(columns(one)) for n, one in batch.layers.items()}
+        other = with_columns(batch, fill(columns(batch)), layers)
+        twins = torch.where(empty, batch.text_id.roll(1, 0), batch.text_id)
+        (first, pull), (second, pull2) = (
+            self.pulled(batch),
+            self.pulled(dataclasses.replace(other, text_id=twins)),
+        )
+        assert _alike(first, second), "filling: what stands in masked places changes the loss"
+        assert not pull2[:, empty].any(), "filling: a gradient reaches masked places"
+        assert _alike(pull, pull2), "filling: what stands in masked places changes the gradient"
+        third = self.value(widened(self.loss, batch))
+        assert _alike(first, third), "filling: how many masked places there are changes the loss"
+
+    def scale(self, lengths: bool) -> None:
+        heavy = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
+        first, second = self.value(self.batch), _Trial(heavy, self.batch).value(self.batch)
+        assert _alike(first, second), "weight: the runner applies it, not the loss"
+        if lengths:
+            longer = dataclasses.replace(
+                moved(self.batch, lambda t: t * 0.25), anchor=self.batch.anchor * 3
+            )
+            assert _alike(first, self.value(longer)), "lengths: those of the vectors matter"
+
+    def parameters(self) -> None:
+        learned = dict(self.loss.parameters())
+        again = self.loss.parameters()
+        for name, value in learned.items():
+            assert torch.equal(value, again[name]), f"parameters: '{name}' starts anew at each call"
+            leaves = {n: v.detach().clone().requires_grad_() for n, v in learned.items()}
+            loss = self.value(self.batch, leaves)
+            (grad,) = torch.autograd.grad(loss, [leaves[name]], allow_unused=True)
+            assert grad is not None, f"parameters: no gradient reaches '{name}'"
+            assert torch.isfinite(grad).all(), f"parameters: the gradient of '{name}' is not finite"
+            assert grad.any(), f"parameters: '{name}' does not matter"
+
+    def cache(self) -> None:
+        for dropout in (False, True):
+            whole = self.trained(EncodePlan(10 if dropout else 10**6, None, dropout=dropout))
+            cached = self.trained(EncodePlan(10, 0, dropout=dropout))
+            for name, grad in whole.items():
+                assert _alike(grad, cached[name], 1e-5), (
+                    f"cache: the gradient of {name} differs from that of one pass"
+                )
+
+    def ranks(self) -> None:
+        plan = EncodePlan(10, 0, dropout=False)
+        shards = (slice(0, 2), slice(2, len(self.batch.anchor)))
+        if self.loss.cross_rank:
+            one, *two = (self.trained(plan, shard) for shard in (None, *shards))
+            for name, grad in one.items():
+                # What the loss learns itself every rank sees whole; of the model each adds its share.
+                both = two[0][name] + two[1][name] if name == MODEL else two[0][name]
+                assert _alike(grad, both), f"ranks: two give {name} another gradient than one"
+        elif not self.loss.whole_batch:
+            parts = [rows_of(self.batch, shard) for shard in shards]
+            sums = torch.stack([self.value(part) * len(part.anchor) for part in parts])
+            whole = self.value(self.batch) * len(self.batch.anchor)
+            assert _alike(whole, sums.sum()), (
+                "examples: it is no mean over them, so whole_batch must be True"
+            )
+
+    def trained(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
+        """Gradients of an encoder and of what the loss learns, through the engine.
+
+        With a `shard` the engine encodes its rows alone, and the others' embeddings come as from another
+        rank: at their places, without a gradient.
+        """
+        encoder = Words().train(plan.dropout)
+        learned = {
+            name: value.detach().clone().requires_grad_()
+            for name, value in self.loss.parameters().items()
+        }
+        size = len(self.batch.anchor)
+        own = shard or slice(0, size)
+        bounds = sorted({0, own.start, own.stop, size})
+        parts = [slice(a, b) for a, b in pairwise(bounds)]
+        with torch.no_grad():
+            there = {
+                part.start: Encoded(found.embeddings, found.layers)
+                for part in parts
+                if part != own
+                for found in [encoder(encoder.collate(self.texts(part)), self.loss.layers)]
+            }
+
+        def objective(encoded: Encoded) -> Tensor:
+            seen = [self.encoded(part, there.get(part.start, encoded)) for part in parts]
+            return self.value(gathered(seen) if len(seen) > 1 else seen[0], learned)
+
+        encode_and_backward(
+            encoder, self.texts(own), objective, plan, seed=3, layers=self.loss.layers
+        )
+        weights = encoder.words.weight
+        found = {MODEL: weights.grad, **{name: value.grad for name, value in learned.items()}}
+        assert all(grad is not None for grad in found.values()), (
+            f"cache: no gradient reaches {next(n for n, g in found.items() if g is None)}"
+        )
+        return {name: grad for name, grad in found.items() if grad is not None}
+
+    def texts(self, part: slice) -> list[TokenisedText]:
+        """A text of its own for every place of some rows."""
+        width = 1 + self.batch.valid.shape[1]
+        return [
+            TokenisedText([1 + (i * 7 + j * 3) % 63 for j in range(1 + i % 5)])
+            for i in range(part.start * width, part.stop * width)
+        ]
+
+    def encoded(self, part: slice, encoded: Encoded) -> Embeddings:
+        """The batch's rows with embeddings that an encoder made of `texts`."""
+        shape = (part.stop - part.start, 1 + self.batch.valid.shape[1], -1)
+        layers = {name: values.view(shape) for name, values in encoded.layers.items()}
+        return with_columns(rows_of(self.batch, part), encoded.embeddings.view(shape), layers)

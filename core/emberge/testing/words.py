@@ -1,0 +1,65 @@
+"""An encoder small enough for laws: the mean of learned word vectors, with dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from emberge.contracts.backbone import Embedded, TokenisedText
+
+__all__ = ["Words"]
+
+WIDTH = 8
+
+
+class Words(nn.Module):
+    """Fills the Encoder contract; a text's letters are its words."""
+
+    dimension = WIDTH
+    tokenizer_fingerprint = "words"
+    prompts: Mapping[str, str] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        self.words = nn.Embedding(64, WIDTH, padding_idx=0)
+        with torch.no_grad():
+            self.words.weight[1:] = torch.randn(63, WIDTH, generator=generator)  # 0 is padding
+        self.dropout = nn.Dropout(0.2)
+
+    @property
+    def module(self) -> nn.Module:
+        """All weights."""
+        return self
+
+    def tokenise(
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+    ) -> list[TokenisedText]:
+        """A number for every letter."""
+        return [TokenisedText([1 + ord(c) % 63 for c in prompt + t][:max_length]) for t in texts]
+
+    def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
+        """Ids with zeros behind."""
+        longest = max(len(t.ids) for t in texts)
+        return {"input_ids": torch.tensor([[*t.ids] + [0] * (longest - len(t.ids)) for t in texts])}
+
+    def forward(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
+        """The mean of the vectors, and what `layer` makes of it."""
+        ids = features["input_ids"]
+        states = self.words(ids)
+        # Dropout of whole embeddings' entries: its pattern must not depend on the padding.
+        count = (ids > 0).sum(1, keepdim=True)
+        pooled = self.dropout(states.sum(1) / count)
+        return Embedded(pooled, {layer: self.layer(pooled, layer) for layer in layers})
+
+    @staticmethod
+    def layer(pooled: Tensor, layer: float) -> Tensor:
+        """What stands for an intermediate layer's embeddings."""
+        return pooled.roll(1, dims=-1) + layer
+
+    def save(self, folder: Path) -> None:
+        """Write the vectors."""
+        torch.save(self.state_dict(), folder / "words.pt")

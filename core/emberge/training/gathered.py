@@ -1,0 +1,83 @@
+"""Rows of several ranks as one batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from emberge.contracts.loss import Embeddings
+
+__all__ = ["gathered"]
+
+
+def gathered(parts: Sequence[Embeddings]) -> Embeddings:
+    """The rows of every part, one after another, as the batch that a loss sees.
+
+    Parts whose rows have fewer positives or negatives get filling, which `valid` masks. Scores and labels
+    that only some parts have are NaN and -1 elsewhere. Texts and labels are numbered alike on every rank,
+    because all of them read one table.
+    """
+    slots = max(part.positive.shape[1] for part in parts)
+    hard = max(part.negative.shape[1] for part in parts)
+    fields: dict[str, Any] = {
+        "anchor": torch.cat([part.anchor for part in parts]),
+        "positive": torch.cat([_wide(part.positive, slots, 0.0) for part in parts]),
+        "negative": torch.cat([_wide(part.negative, hard, 0.0) for part in parts]),
+        "valid": torch.cat([_both(part, part.valid, (slots, hard), False) for part in parts]),
+        "text_id": torch.cat(
+            [
+                torch.cat([p.text_id[:, :1], _both(p, p.text_id[:, 1:], (slots, hard), -1)], dim=1)
+                for p in parts
+            ]
+        ),
+        "positive_score": _scores([part.positive_score for part in parts], parts, slots),
+        "negative_score": _scores([part.negative_score for part in parts], parts, hard),
+        "label": _labels(parts),
+        "layers": {
+            layer: gathered([part.layers[layer] for part in parts]) for layer in parts[0].layers
+        },
+    }
+    guides = [part.guide for part in parts if part.guide is not None]
+    fields["guide"] = gathered(guides) if len(guides) == len(parts) else None
+    return dataclasses.replace(parts[0], **fields)
+
+
+def _wide(values: Tensor, width: int, filling: float) -> Tensor:
+    """Values [b, k, …] with columns added behind up to `width`."""
+    behind = (0, width - values.shape[1])
+    return pad(values, (0, 0) * (values.ndim - 2) + behind, value=filling)
+
+
+def _both(part: Embeddings, values: Tensor, widths: tuple[int, int], filling: float) -> Tensor:
+    """Values [b, p + n] with either side widened."""
+    slots = part.positive.shape[1]
+    sides = zip((values[:, :slots], values[:, slots:]), widths, strict=True)
+    return torch.cat([_wide(side, width, filling) for side, width in sides], dim=1)
+
+
+def _scores(
+    given: Sequence[Tensor | None], parts: Sequence[Embeddings], width: int
+) -> Tensor | None:
+    if all(score is None for score in given):
+        return None
+    nothing = [part.anchor.new_full((len(part.anchor), width), torch.nan) for part in parts]
+    return torch.cat(
+        [
+            empty if score is None else _wide(score, width, torch.nan)
+            for score, empty in zip(given, nothing, strict=True)
+        ]
+    )
+
+
+def _labels(parts: Sequence[Embeddings]) -> Tensor | None:
+    if all(part.label is None for part in parts):
+        return None
+    none = [part.text_id.new_full((len(part.anchor),), -1) for part in parts]
+    return torch.cat(
+        [e if part.label is None else part.label for part, e in zip(parts, none, strict=True)]
+    )
