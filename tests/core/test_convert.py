@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge import Checkpoint, CheckpointError
+from emberge import Checkpoint, CheckpointError, MergeInput, merge_checkpoints
 from emberge.merging.convert import convert_pickles
+from emberge_standard.merging.passthrough import Passthrough
 from safetensors.torch import load_file
+
+from tests.peft_adapters import save_adapter
 
 
 @pytest.fixture
@@ -56,6 +59,48 @@ def test_modules_are_converted_and_tied_tensors_are_written_in_full(tmp_path: Pa
     assert torch.equal(found["a"], table)
     assert torch.equal(found["b"], table)
     assert torch.equal(found["c"], table.T)
+
+
+def test_an_adapter_beside_whole_weights_is_converted(bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert, tmp_path / "both")
+    adapter = save_adapter(tmp_path / "adapter", bert)
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    torch.save(tensors, folder / "adapter_model.bin")
+    (written,) = convert_pickles(folder)
+    assert written.name == "adapter_model.safetensors"
+    found = load_file(written)
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    with pytest.raises(CheckpointError, match="holds no pickled weights"):
+        convert_pickles(folder)
+
+
+def test_a_converted_adapter_is_merged_as_the_one_it_was(bert: Path, tmp_path: Path) -> None:
+    adapter = save_adapter(tmp_path / "adapter", bert)
+    old = shutil.copytree(adapter, tmp_path / "old")
+    (old / "adapter_model.safetensors").unlink()
+    torch.save(load_file(adapter / "adapter_model.safetensors"), old / "adapter_model.bin")
+    convert_pickles(old)
+    made = []
+    for name in ("adapter", "old"):
+        one = [MergeInput("one", bert, adapter=tmp_path / name, fingerprint="same")]
+        merge_checkpoints(one, strategy=[Passthrough()], out=tmp_path / f"{name}-out")
+        made.append((tmp_path / f"{name}-out" / "model.safetensors").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_folders_at_any_depth_are_converted(tmp_path: Path) -> None:
+    inner = tmp_path / "0_Router" / "query_0_Dense"
+    inner.mkdir(parents=True)
+    torch.save({"a": torch.ones(2)}, inner / "pytorch_model.bin")
+    torch.save({"state": 1}, tmp_path / "training_args.bin")
+    assert convert_pickles(tmp_path) == [inner / "model.safetensors"]
+
+
+def test_an_index_that_is_none_is_named(pickled: Path) -> None:
+    (pickled / "pytorch_model.bin.index.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin\.index\.json: is no index"):
+        convert_pickles(pickled)
 
 
 class Evil:

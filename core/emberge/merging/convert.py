@@ -24,11 +24,11 @@ _STEMS = ("pytorch_model", "adapter_model")
 
 
 def convert_pickles(folder: Path) -> list[Path]:
-    """Write safetensors beside every pickle of weights in a model folder and its module folders.
+    """Write safetensors beside every pickle of weights in a model's or adapter's folder and those below it.
 
     Only tensors are read (torch's weights-only loading): code in a pickle is not run. Pickles stay where
     they are. Tensors that share memory, such as tied embeddings, are written in full under each name.
-    Where a folder already has safetensors nothing is done.
+    Where there are safetensors of the same already nothing is done.
 
     Raises:
         CheckpointError: when there is no pickle, or one holds more than tensors.
@@ -45,9 +45,18 @@ def convert_pickles(folder: Path) -> list[Path]:
 
 
 def _pickles(folder: Path) -> Iterator[Path]:
-    for place in (folder, *sorted(p for p in folder.iterdir() if p.is_dir())):
-        if not any(place.glob("*.safetensors")):
-            yield from (p for p in sorted(place.glob("*.bin")) if p.name.startswith(_STEMS))
+    """Pickles of weights of which there are no safetensors yet, in the folder and those below it."""
+    for path in sorted(folder.rglob("*.bin")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.name.startswith(_STEMS) and not hidden and not _is_converted(path):
+            yield path
+
+
+def _is_converted(path: Path) -> bool:
+    stem = _safe_name(f"{_stem(path)}.bin").removesuffix(".safetensors")
+    return any(path.parent.glob(f"{stem}.safetensors")) or any(
+        path.parent.glob(f"{stem}.safetensors{_INDEX}")
+    )
 
 
 def _stem(path: Path) -> str:
@@ -99,8 +108,11 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
 
 def _index(path: Path) -> Path:
     """The index of shards, with their new names."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    names = {name: _safe_name(file) for name, file in content["weight_map"].items()}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        names = {name: _safe_name(file) for name, file in content["weight_map"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"{path}: is no index of shards ({error}); get it again") from None
     stem = path.name.removesuffix(f".bin{_INDEX}").replace("pytorch_model", "model", 1)
     target = path.with_name(f"{stem}.safetensors{_INDEX}")
     target.write_text(json.dumps({**content, "weight_map": names}, indent=2), encoding="utf-8")
