@@ -17,6 +17,7 @@ from emberge.merging.made import MadeSpec
 from emberge.merging.plan import MergePlan, plan_weights, resolver
 from emberge.merging.reader import TensorReader
 from emberge.merging.row_statistics import MergeStatistics
+from emberge.merging.token_rows import owned_rows
 
 __all__ = ["Compute", "empty_block", "merge_jobs"]
 
@@ -85,7 +86,11 @@ def _merge_job(
         for s in (*tensor.sources, tensor.base)
         if s is not None
     )
-    return MergeJob(tensor.out, sources, base, Chain(links, resolver(plan)), block, number, coarse)
+    chain = Chain(links, resolver(plan))
+    owned = owned_rows(
+        [s for _, s in present], tensor.base if base else None, block.weights.tolist()
+    )
+    return MergeJob(tensor.out, sources, base, chain, block, number, coarse, owned)
 
 
 def empty_block(

@@ -18,6 +18,7 @@ from emberge.merging.footprint import element_bytes
 from emberge.merging.headers import TensorSpec
 from emberge.merging.reader import TensorReader, bytes_of, scratch
 from emberge.merging.row_statistics import RowStatistics
+from emberge.merging.token_rows import OwnedRows
 
 __all__ = ["CopyJob", "FileSource", "MemorySource", "MergeJob", "Pass", "Source", "TensorJob"]
 
@@ -144,7 +145,8 @@ class MergeJob(TensorJob):
 
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints;
     its `tensors` are empty and of the dtype to compute in. `chain_id` tells chains of different rules apart,
-    so that a stage measures only the tensors that its rule owns; `coarse` that base and models are stored
+    so that a stage measures only the tensors that its rule owns; `owned` has the rows that some models lack,
+    which are no strategy's; `coarse` says that base and models are stored
     so roughly that small changes are lost. `warnings` fills while the job is done.
     """
 
@@ -155,6 +157,7 @@ class MergeJob(TensorJob):
     block: Block
     chain_id: int = 0
     coarse: bool = False
+    owned: OwnedRows | None = None
     warnings: list[str] = field(default_factory=list)
     passes: Sequence[Pass] = field(init=False)
 
@@ -209,6 +212,8 @@ class MergeJob(TensorJob):
         with self._naming_the_tensor():
             merged = self.chain.merge(self._by_link(stats), block)
         stored = merged.to(dtype=getattr(torch, self.spec.dtype)).cpu().contiguous()
+        if self.owned is not None:
+            self.owned.settle(rows, stored, self.sources, self.base)
         if not _finite(stored):
             raise CheckpointError(
                 f"{self.spec.name}: merging gives values that {self.spec.dtype} cannot hold; "

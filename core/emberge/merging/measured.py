@@ -14,6 +14,7 @@ from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.merging.headers import TensorSpec
 from emberge.merging.options import stage_name
 from emberge.merging.statistics import StatisticsFile, open_statistics
+from emberge.merging.token_rows import lined_up
 
 if TYPE_CHECKING:
     from emberge.merging.inventory import TensorPlan
@@ -148,14 +149,8 @@ def _lacks(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequ
         if source is None:
             continue
         entry = entries[model.name].get(tensor.name)
-        shapes[model.name] = None if entry is None else _aligned(entry, source, tensor.out)
+        shapes[model.name] = None if entry is None else lined_up(entry, source, tensor.out).shape
     return link.lacks(tensor.name, tensor.out.shape, shapes)
-
-
-def _aligned(entry: TensorSpec, source: TensorSpec, out: TensorSpec) -> tuple[int, ...]:
-    """An entry's shape with its rows lined up with the output's, as the model's own are."""
-    rows = len(source.shape) > 1 and entry.shape[:1] == source.shape[:1]
-    return (*out.shape[:1], *entry.shape[1:]) if rows else entry.shape
 
 
 def _own_or_nothing(link: Stage, request: MergeRequest) -> Entries:

@@ -36,6 +36,8 @@ from emberge.merging.slices import MergeSlice, write_layers
 from emberge.merging.statistics import StatisticsFile, statistics_files, statistics_path
 from emberge.merging.stream import stream
 from emberge.merging.template import carry_over
+from emberge.merging.token_files import write_tokens
+from emberge.merging.vocabulary import VocabularyPolicy
 from emberge.merging.writer import TensorWriter, parse_size
 
 __all__ = ["MergeInput", "MergeReport", "MergeRequest", "merge_checkpoints", "merge_state_dicts"]
@@ -80,6 +82,7 @@ def merge_checkpoints(
     progress: Progress | None = None,
     slices: Sequence[MergeSlice] = (),
     vocabulary: NewVocabulary | None = None,
+    tokens: VocabularyPolicy | None = None,
 ) -> MergeReport:
     """Merge model folders into a new one at `out`, complete with tokenizer, configs and modules.
 
@@ -90,7 +93,7 @@ def merge_checkpoints(
     `statistics` says where files are that the strategies' options name and a step made; `provenance`
     goes into the files' headers, beside what the merge says of itself there. With `slices`, which stack
     layers, there are neither `inputs` nor a `base`; the slices have them. A `vocabulary` takes the place
-    of the models' own, with its tokenizer.
+    of the models' own, with its tokenizer; else `tokens` say how those of different tokenizers line up.
 
     Raises:
         CheckpointError: for inputs that do not fit, are damaged or not finite, an occupied `out`, and a
@@ -108,6 +111,7 @@ def merge_checkpoints(
         statistics=statistics or {},
         slices=tuple(slices),
         vocabulary=vocabulary,
+        tokens=tokens or VocabularyPolicy(),
     )
     hold_free(out)
     side = side or out.parent / f".{out.name}.partial"
@@ -124,12 +128,12 @@ def merge_checkpoints(
 
     own_tokenizer = vocabulary.folder if vocabulary is not None else tokenizer
     complete = partial(carry_over, plan.template, dtype=plan.dtype, tokenizer=own_tokenizer)
-    if request.slices or vocabulary is not None:
-        complete = partial(_completed, complete, request, plan.template)
+    complete = partial(_completed, complete, plan, plan.template)
     with working_in(side), TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader, dtype=dtype, seed=seed))
         measured = _measured(request)
-        work = (repr(request.chains), dtype, seed, str(max_shard_size), header, measured)
+        rows = plan.tokens.digest
+        work = (repr(request.chains), dtype, seed, str(max_shard_size), header, measured, rows)
         stream(
             jobs,
             side,
@@ -144,11 +148,12 @@ def merge_checkpoints(
 
 
 def _completed(
-    complete: Callable[[Path], None], request: MergeRequest, template: Checkpoint, out: Path
+    complete: Callable[[Path], None], plan: MergePlan, template: Checkpoint, out: Path
 ) -> None:
     """What stands beside the weights, with the number of layers and tokens that there are now."""
     complete(out)
-    trunk = out / template.trunk.relative_to(template.folder)
+    request, trunk = plan.request, out / template.trunk.relative_to(template.folder)
+    write_tokens(plan.tokens, out, trunk)
     if request.slices:
         write_layers(request, trunk)
     if request.vocabulary is not None:

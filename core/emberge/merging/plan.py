@@ -28,6 +28,8 @@ from emberge.merging.slices import (
     requests_of,
     slice_depths,
 )
+from emberge.merging.token_plan import TokenPlan, line_up_tokens
+from emberge.merging.token_rows import moved_names
 
 __all__ = ["Dtype", "MergeInput", "MergePlan", "MergeRequest", "Missing", "plan_merge"]
 
@@ -57,6 +59,7 @@ class MergePlan:
     unseen: frozenset[str] = frozenset()
     alike: bool = True
     licences: Mapping[str, str | None] = field(default_factory=dict)
+    tokens: TokenPlan = field(default_factory=TokenPlan)
     plans: tuple[MergePlan, ...] = ()
     """Those of the slices, where there are slices."""
 
@@ -182,8 +185,10 @@ def _from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Mer
     template = plan.template or next(seen, None)
     if template is None:
         return plan
-    plan = replace(plan, template=template)
+    tokens = line_up_tokens(plan.request, template, checkpoints, {})
+    plan = replace(plan, template=template, tokens=tokens)
     faults, warnings = compare_folders(plan.request, template, checkpoints)
+    faults, warnings = [*tokens.problems, *faults], [*warnings, *tokens.warnings]
     more = consider(plan, checkpoints)
     return replace(
         plan,
@@ -207,7 +212,10 @@ def _with_tensors(
     )
 
     assert plan.template is not None
+    tokens = line_up_tokens(plan.request, plan.template, checkpoints, names, pattern)
+    names, pattern = moved_names(names, pattern, tokens)
     faults, warnings = compare_folders(plan.request, plan.template, checkpoints)
+    faults, warnings = [*tokens.problems, *faults], [*warnings, *tokens.warnings]
     adapted = compare_adapters(plan.request.inputs)
     faults, warnings = [*faults, *adapted[0]], [*warnings, *adapted[1]]
     names = {n: parts_as_in(names[n], checkpoints[n], plan.template) for n in names}
@@ -220,6 +228,7 @@ def _with_tensors(
     plan = replace(
         plan,
         tensors=tuple(found.tensors),
+        tokens=tokens,
         dropped=tuple(found.dropped),
         renamed=found.renamed,
         layers=layers,

@@ -13,6 +13,7 @@ from emberge.contracts.schedule import PerTensor
 from emberge.merging.new_vocabulary import NewVocabulary
 from emberge.merging.options import ModelOptions
 from emberge.merging.slices import LayerRange, MergeSlice, own_chain
+from emberge.merging.vocabulary import VocabularyPolicy
 
 __all__ = ["Dtype", "MergeInput", "MergeRequest", "Missing"]
 
@@ -55,6 +56,7 @@ class MergeRequest:
     slices: tuple[MergeSlice, ...] = ()
     part: LayerRange | None = None
     vocabulary: NewVocabulary | None = None
+    tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
 
     @property
     def everyone(self) -> tuple[MergeInput, ...]:

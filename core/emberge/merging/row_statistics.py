@@ -14,6 +14,7 @@ from torch import Tensor
 from emberge.merging.headers import TensorSpec
 from emberge.merging.measured import all_stages, own_entries
 from emberge.merging.statistics import Statistics, open_statistics, read_statistics
+from emberge.merging.token_rows import lined_up
 
 if TYPE_CHECKING:
     from emberge.contracts.merge import Stage
@@ -100,18 +101,19 @@ class MergeStatistics:
     """
 
     def __init__(self, request: MergeRequest) -> None:
+        self._models = [model.name for model in request.inputs]
         self._chains = [_Told.of(chain, request) for chain in request.chains]
 
     def of(self, chain: int, tensor: TensorPlan, layer: str, source: Open) -> RowStatistics:
         """What the blocks of a tensor are told; `source` opens an entry."""
         told = self._chains[chain]
         numbers = {k: v for s in told.numbers for k, v in s.of(layer, tensor.name).items()}
-        specs = {m: places.get(tensor.name) for m, places in told.entries.items()}
-        entries = {
-            model: StatisticsEntry.of(spec, source(model, spec), tensor.out.shape)
-            for model, spec in specs.items()
-            if spec is not None
-        }
+        entries = {}
+        for model, own in zip(self._models, tensor.sources, strict=True):
+            spec = told.entries.get(model, {}).get(tensor.name)
+            if spec is not None and own is not None:
+                spec = lined_up(spec, own, tensor.out)
+                entries[model] = StatisticsEntry.of(spec, source(model, spec), tensor.out.shape)
         return RowStatistics(numbers, entries)
 
 

@@ -14,7 +14,6 @@ from emberge.merging.options import faults_of, stage_name
 from emberge.merging.remarks import remarks
 from emberge.merging.shares import sums_of, weighing
 from emberge.merging.template import differences, notes, unlike
-from emberge.merging.vocabulary import difference, same_files, vocabulary
 
 if TYPE_CHECKING:
     from emberge.merging.plan import MergePlan, MergeRequest
@@ -126,14 +125,13 @@ def _base(request: MergeRequest) -> Iterator[Problem]:
 def compare_folders(
     request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
 ) -> tuple[list[Problem], list[str]]:
-    """(faults, warnings) from tokenizers, module chains and configs of the models beside the template."""
+    """(faults, warnings) from module chains and configs of the models beside the template."""
     problems: list[Problem] = []
     warnings = list(remarks(template))
     for model in request.inputs:
         other = checkpoints.get(model.name)
         if other is None or other.folder == template.folder:
             continue
-        problems += _tokenizers(request, template, other, model.name)
         faults, smaller = _settings(request, template, other, model.name)
         problems += faults
         warnings += smaller
@@ -142,9 +140,6 @@ def compare_folders(
         pair = f"'{template.folder.name}' and the base: "
         found = [f"{pair}{u}; {_ALIKE}" for u in unlike(template, base, modules=False)]
         problems += map(Problem, found)
-    if request.tokenizer is not None:
-        chosen = Checkpoint(request.tokenizer)
-        problems += _tokenizers(request, template, chosen, chosen.folder.name)
     return problems, warnings
 
 
@@ -173,23 +168,6 @@ def _settings(
     if not other_thing:
         faults += [f"{pair}{f}; choose one with 'template'" for f in smaller]
     return [Problem(fault) for fault in faults], warnings
-
-
-def _tokenizers(
-    request: MergeRequest, template: Checkpoint, other: Checkpoint, name: str
-) -> Iterator[Problem]:
-    if request.vocabulary is not None or same_files(template.folder, other.folder):
-        return
-    first, second = vocabulary(template.folder), vocabulary(other.folder)
-    if first is None or second is None:
-        return
-    found = difference(first, second, subset=request.tokenizer is not None)
-    if found:
-        yield Problem(
-            f"'{template.folder.name}' and '{name}' have different tokenizers: {found}; "
-            "merge models that share one"
-            + ("" if request.tokenizer else ", or name the one to keep with 'tokenizer'")
-        )
 
 
 def scrutinise_tensors(plan: MergePlan) -> list[Problem]:

@@ -1,15 +1,16 @@
-"""Whether two models read text alike: token for token, from their tokenizer files."""
+"""Tokens and their ids, from tokenizer files; and what to do where those of models differ."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from emberge.merging.checkpoint import read_json
 
-__all__ = ["TOKENIZER_FILES", "difference", "same_files", "vocabulary"]
+__all__ = ["TOKENIZER_FILES", "VocabularyPolicy", "difference", "same_files", "vocabulary"]
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -25,6 +26,28 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyPolicy:
+    """How rows of embeddings and language heads line up where models' tokenizers differ.
+
+    `token_aware` keeps every id where it is: rows whose token is the same in all models are merged, a
+    token that some lack takes its row from those that have it (one model's is copied), and two tokens
+    on one id are refused. `union` goes by the tokens' text and appends those that the first model lacks;
+    it needs one algorithm. `mean` merges rows by their number, whatever they mean.
+    """
+
+    policy: Literal["token_aware", "mean", "union"] = "token_aware"
+    """What decides which rows are the same."""
+    keep: dict[str, str] = field(default_factory=dict)
+    """Token to the model whose row and meaning it takes, where models clash: `{"[MASK]": text}`."""
+    pad_to: int = 64
+    """A multiple that the rows of a union are padded to."""
+
+    def __post_init__(self) -> None:
+        if self.pad_to < 1:
+            raise ValueError(f"pad_to must be at least 1, not {self.pad_to}")
 
 
 def same_files(first: Path, second: Path) -> bool:

@@ -1,0 +1,248 @@
+"""What decides which rows are one token: their ids, or the tokens' text.
+
+By ids (`token_aware`) every id stays where it is: rows whose token is the same in all models are merged, a
+token that some models lack takes its row from those that have it, and two tokens on one id are refused. By
+texts (`union`) rows are found by token, and tokens that the chosen tokenizer lacks are appended.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge.errors import Problem
+from emberge.merging.token_plan import NOWHERE, NewToken, TokenModel, TokenPlan
+from emberge.merging.tokenizers import Tokenizer, quoted
+
+if TYPE_CHECKING:
+    from emberge.merging.request import MergeRequest
+
+__all__ = ["ByIds", "ByTexts"]
+
+
+@dataclass
+class _Lining:
+    """What both share: the models, what is found on the way, and how rows are counted."""
+
+    chosen: Tokenizer
+    models: Sequence[TokenModel]
+    base: TokenModel | None
+    template: TokenModel
+    request: MergeRequest
+
+    def __post_init__(self) -> None:
+        self.policy = self.request.tokens
+        self.new: list[NewToken] = []
+        self.lacking: list[str] = []
+
+    def plan(self, lines: tuple[str, ...]) -> TokenPlan:
+        """The plan, or what is wrong; `lines` tell what differs."""
+        raise NotImplementedError
+
+    def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+        """A model's own row for each row of the result."""
+        raise NotImplementedError
+
+    def lined_up(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
+        """The plan, once it is known which id is which token, and how many rows there are."""
+        everyone = [*self.models, *([self.base] if self.base is not None else [])]
+        maps = {known.name: self.map_of(known, meant, rows) for known in everyone}
+        return TokenPlan(
+            self.chosen,
+            rows,
+            maps,
+            self.map_of(self.template, meant, rows),
+            tuple(self.new),
+            warnings=self._warnings(),
+            lines=(*lines, self._summary(rows, maps)),
+        )
+
+    def refused(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
+        """A plan that says what is wrong."""
+        return TokenPlan(self.chosen, problems=tuple(map(Problem, faults)), lines=lines)
+
+    def tokenizer_of(self, name: str) -> Tokenizer:
+        """A model's tokenizer, which it has."""
+        found = next(m.tokens for m in self.models if m.name == name)
+        assert found is not None
+        return found
+
+    def _warnings(self) -> tuple[str, ...]:
+        if not self.lacking:
+            return ()
+        more = f" and {len(self.lacking) - 3} more" if len(self.lacking) > 3 else ""
+        listed = ", ".join(quoted(t) for t in self.lacking[:3]) + more
+        return (f"no model has a row for the tokens {listed}; nothing is done about them",)
+
+    def _summary(self, rows: int, maps: Mapping[str, array[int]]) -> str:
+        own = [maps[model.name] for model in self.models]
+        having = [sum(place != NOWHERE for place in places) for places in zip(*own, strict=True)]
+        shared = sum(count == len(own) for count in having)
+        some = sum(0 < count < len(own) for count in having)
+        return (
+            f"{rows} rows: {shared} merged, {some} from the models that know them, {rows - shared - some} "
+            f"of no token; {len(self.new)} tokens are put into the tokenizer"
+        )
+
+
+class ByIds(_Lining):
+    """`token_aware`: ids stay, and a row belongs to the models for which its id is the result's token."""
+
+    def plan(self, lines: tuple[str, ...]) -> TokenPlan:
+        self.kept = {self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()}
+        self.clashes: list[str] = []
+        ids = set(self.chosen.texts).union(*(m.tokens.texts for m in self.models if m.tokens))
+        told = {place: self._meaning(place) for place in sorted(ids)}
+        meant = {place: token for place, token in told.items() if token is not None}
+        self._refuse_twins(meant)
+        if not self.clashes:
+            return self.lined_up(meant, self._rows(meant), lines)
+        more = f" (and {len(self.clashes) - 1} more)" if self.clashes[1:] else ""
+        fault = (
+            f"{self.clashes[0]}{more}; merge by token with vocabulary: union, say whose token counts with "
+            "vocabulary: {keep: {token: model}}, or name the one to keep with 'tokenizer'"
+        )
+        return self.refused([fault], lines)
+
+    def _meaning(self, place: int) -> str | None:
+        """The token that an id will be, or None for none; clashes and new tokens are noted."""
+        own = self.chosen.texts.get(place)
+        if place in self.kept:
+            token, keeper = self.kept[place]
+            if token != own:
+                self.new.append(NewToken(token, place, self.tokenizer_of(keeper)))
+            return token
+        told = {
+            m.name: m.tokens.texts[place]
+            for m in self.models
+            if m.tokens is not None and place in m.tokens.texts
+        }
+        if self.request.tokenizer is not None or not told or set(told.values()) == {own}:
+            return self._known_to_any(own, place)
+        if own is None and len(set(told.values())) == 1:
+            return self._added(place, next(iter(told)))
+        self.clashes.append(self._clash(place, own, told))
+        return None
+
+    def _known_to_any(self, token: str | None, place: int) -> str | None:
+        if token is not None and not any(m.has(token, place) for m in self.models):
+            self.lacking.append(token)
+        return token
+
+    def _added(self, place: int, name: str) -> str | None:
+        """The token of an id that the result's tokenizer has not: it is put there."""
+        owner = self.tokenizer_of(name)
+        token = owner.texts[place]
+        if token in self.chosen.tokens:
+            self._note_twin(token, self.chosen.tokens[token], place)
+            return None
+        if not any(m.has(token, place) for m in self.models):
+            self.lacking.append(token)
+            return None
+        self.new.append(NewToken(token, place, owner))
+        return token
+
+    def _clash(self, place: int, own: str | None, told: Mapping[str, str]) -> str:
+        sides = list(told.items())
+        first = (self.chosen.folder.name, own) if own is not None else sides[0]
+        other = next((name, token) for name, token in sides if token != first[1])
+        return (
+            f"'{first[0]}' and '{other[0]}' have different tokenizers: id {place} is {quoted(first[1])} in "
+            f"one and {quoted(other[1])} in the other"
+        )
+
+    def _refuse_twins(self, meant: Mapping[int, str]) -> None:
+        """A token cannot stand on two ids."""
+        places: dict[str, int] = {}
+        for place, token in meant.items():
+            if places.setdefault(token, place) != place:
+                self._note_twin(token, places[token], place)
+
+    def _note_twin(self, token: str, first: int, second: int) -> None:
+        said = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
+        self.clashes.append(f"{said} and {second} in the other")
+
+    def _rows(self, meant: Mapping[int, str]) -> int:
+        known = [p for p, t in meant.items() if any(m.has(t, p) for m in self.models)]
+        needed = max(known, default=-1) + 1
+        rows = self.template.rows if self.template.rows is not None else needed
+        # A vocabulary that was padded stays so.
+        step = 64 if rows % 64 == 0 else 1
+        return rows if needed <= rows else -(-needed // step) * step
+
+    def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+        found = array("q", [NOWHERE]) * rows
+        for row in range(rows if known.rows is None else min(rows, known.rows)):
+            token = meant.get(row)
+            keeper = self.kept[row][1] if row in self.kept else known.name
+            if keeper == known.name and (token is None or known.has(token, row)):
+                found[row] = row
+        return found
+
+
+class ByTexts(_Lining):
+    """`union`: rows go by the tokens' text, and tokens that the chosen tokenizer lacks are appended."""
+
+    def plan(self, lines: tuple[str, ...]) -> TokenPlan:
+        faults = list(self._faults())
+        meant = dict(self.chosen.texts)
+        for model in self.models if not faults else ():
+            self._append(model, meant)
+        if self._leaves_a_gap():
+            faults.append(
+                "vocabulary: a Unigram tokenizer's own tokens cannot stand behind added ones, so those of "
+                "other models cannot be appended; merge models that share a tokenizer, or name the one to "
+                "keep with 'tokenizer'"
+            )
+        if faults:
+            return self.refused(faults, lines)
+        step = self.policy.pad_to
+        return self.lined_up(meant, -(-(max(meant, default=0) + 1) // step) * step, lines)
+
+    def _faults(self) -> Iterator[str]:
+        for model in self.models:
+            if model.tokens is None:
+                continue
+            if model.tokens.algorithm != self.chosen.algorithm:
+                yield (
+                    f"vocabulary: union needs one algorithm, and '{self.chosen.folder.name}' has "
+                    f"{self.chosen.algorithm} and '{model.name}' {model.tokens.algorithm}"
+                )
+            elif model.tokens.settings != self.chosen.settings:
+                yield (
+                    f"vocabulary: '{model.name}' cuts text otherwise than '{self.chosen.folder.name}' "
+                    "(normalizer or pre_tokenizer), so one token is not one text in both"
+                )
+
+    def _append(self, model: TokenModel, meant: dict[int, str]) -> None:
+        """Give the tokens that are still unknown ids behind all others."""
+        if model.tokens is None:
+            return
+        known = set(meant.values())
+        place = max(meant, default=-1) + 1
+        for token, own in sorted(model.tokens.tokens.items(), key=lambda item: item[1]):
+            if token in known:
+                continue
+            if not model.has(token, own):
+                self.lacking.append(token)
+                continue
+            self.new.append(NewToken(token, place, model.tokens))
+            meant[place] = token
+            place += 1
+
+    def _leaves_a_gap(self) -> bool:
+        own = [t.id for t in self.new if t.text not in t.owner.added]
+        first = self.chosen.own
+        return self.chosen.algorithm == "Unigram" and own != list(range(first, first + len(own)))
+
+    def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+        tokens = known.tokens if known.tokens is not None else self.chosen
+        found = array("q", [NOWHERE]) * rows
+        for row, token in meant.items():
+            own = tokens.tokens.get(token, NOWHERE)
+            here = known.rows is None or own < known.rows
+            if here and self.policy.keep.get(token, known.name) == known.name:
+                found[row] = own
+        return found
