@@ -98,6 +98,8 @@ def _plain(value: Any) -> Any:
         return value.plain()
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
     return value.text if isinstance(value, Reference) else value
 
 

@@ -65,11 +65,11 @@ class LayerRange:
     prefix: str = ""
     """What stands before the names of the text trunk in the result."""
 
-    def holds(self, name: str) -> bool:
-        """Whether a tensor of the result belongs to the slice, by its canonical name."""
+    def takes(self, name: str, first: int) -> bool:
+        """Whether the slice has a model's tensor, by its canonical name; `first` is its first layer there."""
         number = _number(name)
         if number is not None:
-            return self.start <= number < self.start + self.count
+            return first <= number < first + self.count
         return self.opens if layer_of(name) == "embeddings" else self.closes
 
 
@@ -90,14 +90,14 @@ def shifted(name: str, by: int) -> str:
 def seen_through(part: LayerRange, names: Names, first: int) -> Names:
     """A model's tensors as the slice has them: under the names of the result, and no others."""
     by = part.start - first
-    specs = {}
-    for name, spec in names.specs.items():
-        new = shifted(name, by) if _number(name) is not None else name
-        if part.holds(new):
-            specs[new] = spec
+    specs = {
+        shifted(name, by) if _number(name) is not None else name: spec
+        for name, spec in names.specs.items()
+        if part.takes(name, first)
+    }
     for name in TIED:  # where the embedding is in another slice, its copies are told here
         stands_in = names.stands_for(name)
-        if name not in specs and part.holds(name) and stands_in is not None:
+        if name not in specs and part.takes(name, first) and stands_in is not None:
             specs[name] = stands_in
     return replace(names, specs=specs)
 
@@ -107,14 +107,14 @@ def pattern_through(part: LayerRange, names: Names, first: int, prefix: str) -> 
     by = part.start - first
     specs = {}
     for name, spec in names.specs.items():
-        layered = _number(name) is not None
-        new = shifted(name, by) if layered else name
-        if part.holds(new):
-            rest = spec.name.removeprefix(names.prefix)
-            inside = prefix + (shifted(rest, by) if layered else rest)
-            specs[new] = spec.renamed(
-                inside if rest != spec.name or not names.prefix else names.out_name(spec)
+        if part.takes(name, first):
+            inside = spec.name.startswith(names.prefix)
+            stored = (
+                prefix + spec.name.removeprefix(names.prefix) if inside else names.out_name(spec)
             )
+            layered = _number(name) is not None
+            new, stored = (shifted(n, by) if layered else n for n in (name, stored))
+            specs[new] = spec.renamed(stored)
     return replace(names, specs=specs, prefix=prefix, outer="")
 
 
