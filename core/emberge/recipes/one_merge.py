@@ -13,6 +13,7 @@ from emberge.contracts.step import Machine
 from emberge.errors import RecipeError
 from emberge.plugins import Plugins
 from emberge.recipes.grammar import load_recipe, parse_recipe
+from emberge.recipes.lock import OutInUseError, holder
 from emberge.recipes.models import is_folder
 from emberge.recipes.preflight import Report, check_recipe
 from emberge.recipes.recipe import Recipe
@@ -114,25 +115,28 @@ def run_one_merge(
 ) -> None:
     """Check the merge, do it, and publish the model as the folder `out` by one rename.
 
-    The work is done in a hidden folder beside `out`, which stays only after a kill, for the same command
-    to go on from. `tell` hears what the check found, and stops the merge by raising.
+    The work is done in a hidden folder beside `out`, which stays only after a kill or when the disk takes
+    no more, for the same command to go on from. `tell` hears what the check found, and stops the merge by raising.
 
     Raises:
         RecipeError: when `out` exists, or the check finds an error.
     """
+    beside = out.parent / f".{out.name}.merging"
     if (out.is_dir() and any(out.iterdir())) or out.is_file():
+        if not _under_way(beside):
+            _forget(beside)  # a kill came after all was done
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
     recipe = merge.recipe(plugins)
     last = _last_step(recipe)
     tell(check_recipe(recipe, plugins))
-    beside = out.parent / f".{out.name}.merging"
     try:
         results = run_recipe(recipe, beside, plugins, machine=machine, quiet=quiet)
         if out.is_dir():
             out.rmdir()
         os.rename(results[last].resolve(), out)
-    except Exception:
-        _forget(beside)
+    except Exception as error:
+        if not _may_go_on(error):
+            _forget(beside)
         raise
     _forget(beside)
 
@@ -151,6 +155,15 @@ def _last_step(recipe: Recipe) -> str:
             f"`emberge run {recipe.path} --out DIR`"
         )
     return found[0] if len(found) == 1 else STEP
+
+
+def _may_go_on(error: Exception) -> bool:
+    """Whether the work is still of use: another process is at it, or the disk would not take more of it."""
+    return isinstance(error, OutInUseError) or isinstance(error.__cause__ or error, OSError)
+
+
+def _under_way(beside: Path) -> bool:
+    return holder(beside / ".lock") is not None or any(beside.glob(".work/*/*"))
 
 
 def _forget(beside: Path) -> None:
