@@ -54,6 +54,7 @@ class MergeAdapters(Step):
     models: tuple[ModelEntry, ...]
     """`base+adapter` each, or steps that made adapters; with a `rank` whole fine-tunes too."""
     strategy: tuple[Stage, ...] = (Linear(),)
+    """A name, or a list of links of which the last merges, as `merge` takes it."""
     base: ModelRef | None = None
     """What the result lies on; by default the base of the first model."""
     rank: int | None = None
@@ -61,6 +62,7 @@ class MergeAdapters(Step):
     energy: float | None = None
     """Share of each change's squared norm to keep, at most `rank` values."""
     dtype: Literal["float32", "float64"] = "float32"
+    """What is computed in; the factors are stored in float32."""
 
     def __post_init__(self) -> None:
         hold_truncation(self.rank, self.energy)
