@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -60,8 +61,9 @@ class Record:
 
     def close(self) -> None:
         """Let go of the files."""
-        self._metrics.close()
-        self._log.close()
+        for file in (self._metrics, self._log):
+            with contextlib.suppress(OSError):  # lines that a full disk did not take
+                file.close()
 
     def run_started(self, recipe: Path | None, quiet: bool) -> None:
         """A run begins."""
@@ -148,12 +150,19 @@ class Record:
         self._save()
 
     def _save(self) -> None:
-        write_json(self.place.status, {"steps": list(self._states.values())})
+        with _where_it_can():
+            write_json(self.place.status, {"steps": list(self._states.values())})
 
     def _write(self, text: str) -> None:
         text = text.replace(str(self.place.path.absolute()), ".").rstrip()
-        self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-        self._log.flush()
+        with _where_it_can():
+            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+            self._log.flush()
+
+
+def _where_it_can() -> contextlib.AbstractContextManager[None]:
+    """What is noted of a run neither ends it nor hides why it ends: the work says that the disk is full."""
+    return contextlib.suppress(OSError)
 
 
 def _drop_half_line(path: Path) -> None:

@@ -60,7 +60,7 @@ def run_recipe(
     """
     place = OutFolder(Path(out))
     place.prepare()
-    with hold(place.lock):
+    with _disk_full_is_named(place), hold(place.lock):
         _keep_recipe(recipe, place)
         run = _Run(recipe, place, plugins, machine or find_machine(), rehearsal)
         return run.everything(quiet)
@@ -147,11 +147,11 @@ class _Run:
         return Result(folder, artifact, fingerprint, step.step.adapts())
 
     def _work(self, step: RecipeStep, fingerprint: str) -> Artifact:
-        workspace = StepWorkspace(step, fingerprint, self.around)
         began = time.monotonic()
-        try:
-            self.record.step_started(step, fingerprint)
-            with _disk_full_is_named(self.place):
+        with _disk_full_is_named(self.place):
+            workspace = StepWorkspace(step, fingerprint, self.around)
+            try:
+                self.record.step_started(step, fingerprint)
                 artifact = _held_to_contract(step, step.step.run(workspace))
                 warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
                 artifact = dataclasses.replace(artifact, warnings=warnings)
@@ -162,8 +162,8 @@ class _Run:
                 record = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
                 folder = self.place.publish(step.id, fingerprint, record)
                 self.hashes.learn({folder / name: one.hash for name, one in files.items()})
-        finally:
-            workspace.close()
+            finally:
+                workspace.close()
         self.record.step_finished(step.id, folder, artifact, seconds)
         return artifact
 
