@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     )
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
     from emberge.merging.truncation import Truncation
+    from emberge.merging.vocabulary import VocabularyPolicy
     from emberge.plugins import Plugins, load_plugins
     from emberge.recipes.fingerprint import HashCache, model_fingerprint
     from emberge.recipes.grammar import load_recipe, parse_recipe
@@ -163,6 +164,7 @@ _LAZY = {
     "TensorJob": "emberge.merging.stream",
     "stream": "emberge.merging.stream",
     "Truncation": "emberge.merging.truncation",
+    "VocabularyPolicy": "emberge.merging.vocabulary",
     "Plugins": "emberge.plugins",
     "load_plugins": "emberge.plugins",
     "TextEmbedder": "emberge.training.encode",
@@ -291,6 +293,7 @@ __all__ = [
     "TranslatedRecipe",
     "Truncation",
     "Units",
+    "VocabularyPolicy",
     "WeightRole",
     "Workspace",
     "__version__",

@@ -26,6 +26,7 @@ from emberge import (
     Rule,
     Stage,
     Step,
+    VocabularyPolicy,
     Workspace,
     plan_merge,
     read_artifact,
@@ -34,9 +35,10 @@ from emberge import (
 from emberge_standard.steps.contents import with_contents
 from emberge_standard.steps.merged_artifact import merged_artifact
 from emberge_standard.steps.slices import SliceEntry, merge_slices, slice_models
+from emberge_standard.steps.tokens import hold_vocabulary, made_vocabulary, token_policy
 
 if TYPE_CHECKING:
-    pass
+    from emberge import MergePlan
 
 __all__ = ["Merge", "ModelEntry", "called_apart", "merge_input"]
 
@@ -82,8 +84,12 @@ class Merge(Step):
     out_dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
     template: ModelRef | None = None
     tokenizer: ModelRef | None = None
-    vocabulary: FileRef | None = None
-    """A step's vocabulary and embeddings, in place of the models' own and their tokenizers."""
+    vocabulary: VocabularyPolicy | FileRef | None = None
+    """How rows line up where tokenizers differ, or a step's vocabulary in place of all of them.
+
+    `token_aware` (the default) goes by id and token, `union` by token, `mean` by row. A step's vocabulary
+    brings embeddings and a tokenizer.
+    """
     missing: Literal["strict", "copy_base", "average_present"] = "strict"
     max_shard_size: str = "5GB"
     """Largest file of weights; more are split over several."""
@@ -93,7 +99,8 @@ class Merge(Step):
             raise ValueError("it takes either 'models' or 'slices', which stack layers of models")
         if self.slices and (self.base is not None or self.weights == "size"):
             raise ValueError("with 'slices' each slice has its own base and weights")
-        if self.vocabulary is not None and (self.template or self.tokenizer) is not None:
+        hold_vocabulary(self.vocabulary)
+        if isinstance(self.vocabulary, FileRef) and (self.template or self.tokenizer) is not None:
             raise ValueError(
                 "a 'vocabulary' has its tokenizer; leave out 'tokenizer' and 'template'"
             )
@@ -117,14 +124,23 @@ class Merge(Step):
         request = self._request(inputs, base, template, tokenizer)
         slices = merge_slices(self.slices, lambda r: _seen(r, context))
         request = dataclasses.replace(request, inputs=called_apart(inputs), slices=slices)
+        listed = [(entry.name, entry.model) for entry in self.models]
+        tokens = token_policy(self.vocabulary, listed, request.inputs)
+        request = dataclasses.replace(request, tokens=tokens)
         request = with_contents(request, [entry.model for entry in self.models], self.base)
-        plan = plan_merge(request)
+        yield from self._tell(plan_merge(request), context)
+
+    def _tell(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:
+        """What a plan shows, and what is wrong with it."""
+        option = "slices" if self.slices else "models"
         for problem in plan.problems:
-            yield context.problem(str(problem), "slices" if self.slices else "models")
+            yield context.problem(str(problem), option)
+        if plan.tokens.lines:
+            context.note("tokenizers", plan.tokens.lines)
         if plan.template is not None and not plan.problems:
             context.note("merge plan", plan.lines())
             for warning in plan.warnings:
-                yield context.warning(warning, "slices" if self.slices else "models")
+                yield context.warning(warning, option)
 
     def _check_size(
         self, context: Preflight, entry: ModelEntry, folder: Path | None
@@ -181,6 +197,7 @@ class Merge(Step):
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
             slices=merge_slices(self.slices, lambda r: _found(workspace.model(r))),
             vocabulary=self._vocabulary(workspace),
+            tokens=token_policy(self.vocabulary, [(e.name, e.model) for e, _ in found], inputs),
         )
         # What `check` could foretell was told before the run, and is only kept.
         known = report.foretold if not any(r.step for r in self._references()) else ()
@@ -211,7 +228,7 @@ class Merge(Step):
             template=template,
             tokenizer=tokenizer,
             missing=self.missing,
-            vocabulary=NewVocabulary() if self.vocabulary is not None else None,
+            vocabulary=made_vocabulary(self.vocabulary),
         )
 
     def _weight(self, entry: ModelEntry, model: Model) -> PerTensor:
@@ -228,7 +245,7 @@ class Merge(Step):
         return {ref.text: workspace.data(ref) for link in links for ref in link.files()}
 
     def _vocabulary(self, workspace: Workspace) -> NewVocabulary | None:
-        if self.vocabulary is None:
+        if not isinstance(self.vocabulary, FileRef):
             return None
         return NewVocabulary(workspace.data(self.vocabulary))
 
