@@ -1,4 +1,4 @@
-"""A disk that is full, or fills up: said before the work where it can be known; else the work waits for room."""
+"""A disk that is full, or fills up: said before the work where it can be known, else the work waits."""
 
 from __future__ import annotations
 
