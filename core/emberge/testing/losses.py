@@ -66,11 +66,11 @@ def _trials(loss: Loss) -> Iterator[_Trial]:
             if not in_batch and not negatives and "contrast" in loss.needs:
                 continue
             batch = example_embeddings(positives=positives, negatives=negatives, in_batch=in_batch)
-            yield _Trial(loss, told(loss, batch))
             least: dict[str, Any] = {
                 name: getattr(batch, name) if name in loss.needs else None for name in READ
             }
             yield _Trial(loss, told(loss, dataclasses.replace(batch, **least)))
+            yield _Trial(loss, told(loss, batch))
 
 
 def _alike(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
@@ -109,10 +109,10 @@ class _Trial:
         return value.detach(), torch.stack(filled)
 
     def pure(self) -> None:
-        before = columns(self.batch).clone()
+        before, learned = columns(self.batch).clone(), dict(self.loss.parameters())
         state = torch.get_rng_state()
         try:
-            first, second = self.value(self.batch), self.value(self.batch)
+            first, second = (self.value(self.batch, learned) for _ in range(2))
         except (AttributeError, TypeError, ValueError) as error:
             given = [name for name in READ if getattr(self.batch, name) is not None]
             raise AssertionError(
@@ -190,7 +190,9 @@ class _Trial:
             assert torch.equal(value, again[name]), f"parameters: '{name}' starts anew at each call"
             leaves = {n: v.detach().clone().requires_grad_() for n, v in learned.items()}
             loss = self.value(self.batch, leaves)
-            (grad,) = torch.autograd.grad(loss, [leaves[name]], allow_unused=True)
+            grad = None
+            if loss.requires_grad:
+                (grad,) = torch.autograd.grad(loss, [leaves[name]], allow_unused=True)
             assert grad is not None, f"parameters: no gradient reaches '{name}'"
             assert torch.isfinite(grad).all(), f"parameters: the gradient of '{name}' is not finite"
             assert grad.any(), f"parameters: '{name}' does not matter"
