@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from emberge.merging.adapter_output import AdapterReport, merge_to_adapter
     from emberge.merging.adapter_products import Combination
     from emberge.merging.alignment import canonical_names, is_vocabulary, layer_of
+    from emberge.merging.buffers import fresh, pages
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
     from emberge.merging.memory import merge_state_dicts
     from emberge.merging.merge import MergeReport, merge_checkpoints
@@ -141,6 +142,8 @@ _LAZY = {
     "canonical_names": "emberge.merging.alignment",
     "is_vocabulary": "emberge.merging.alignment",
     "layer_of": "emberge.merging.alignment",
+    "fresh": "emberge.merging.buffers",
+    "pages": "emberge.merging.buffers",
     "Checkpoint": "emberge.merging.checkpoint",
     "TensorSpec": "emberge.merging.checkpoint",
     "merge_state_dicts": "emberge.merging.memory",
@@ -309,6 +312,7 @@ __all__ = [
     "find_machine",
     "first_examples",
     "fit",
+    "fresh",
     "hookimpl",
     "human_size",
     "is_vocabulary",
@@ -327,6 +331,7 @@ __all__ = [
     "merge_to_adapter",
     "model_fingerprint",
     "outlook",
+    "pages",
     "parse_recipe",
     "plain_stage",
     "plan_merge",

@@ -41,8 +41,11 @@ ROOMS: dict[str, set[str]] = {
     "cli": {"errors", "arguments", "verbs"},
     "__main__": {"cli"},
 }
-# `Block.uniform` reaches for its arithmetic when it is called, because a contract imports no torch.
-EXCEPTIONS = {("emberge.contracts.block", "emberge.merging.noise")}
+# A block reaches for its arithmetic when it is asked to count, because a contract imports no torch.
+EXCEPTIONS = {
+    ("emberge.contracts.block", "emberge.merging.buffers"),
+    ("emberge.contracts.block", "emberge.merging.noise"),
+}
 
 
 def room(module: str) -> str:

@@ -95,12 +95,20 @@ class Block:
     @property
     def deltas(self) -> Tensor:
         """Each model minus the base, [models, *rows]; no link writes into them."""
-        return self.tensors - self._base() if self.changed is None else self.changed
+        import torch
+
+        from emberge.merging.buffers import fresh
+
+        if self.changed is not None:
+            return self.changed
+        return torch.sub(self.tensors, self._base(), out=fresh(self.tensors))
 
     @property
     def own_deltas(self) -> Tensor:
         """As `deltas`, in memory that the caller may write into."""
-        return self.deltas if self.changed is None else self.changed.clone()
+        from emberge.merging.buffers import fresh
+
+        return self.deltas if self.changed is None else fresh(self.changed).copy_(self.changed)
 
     @property
     def original(self) -> Tensor:
@@ -180,13 +188,17 @@ class Block:
         self, coefficients: Tensor | Sequence[float], vectors: Tensor | None = None
     ) -> Tensor:
         """Sum coefficient × model in model order, one fused step a model, so blocks do not matter."""
+        import torch
+
+        from emberge.merging.buffers import fresh
+
         vectors = self.tensors if vectors is None else vectors
         values = [float(c) for c in coefficients]
         if len(values) != vectors.shape[0]:
             raise ValueError(
                 f"{self.name}: {len(values)} coefficients for {vectors.shape[0]} models"
             )
-        out = vectors[0] * values[0]
+        out = torch.mul(vectors[0], values[0], out=fresh(vectors[0]))
         for value, vector in zip(values[1:], vectors[1:], strict=True):
             out.add_(vector, alpha=value)
         return out
@@ -200,9 +212,7 @@ class Block:
         from emberge.merging.noise import uniform
 
         keys = self.fingerprints or self.models
-        return uniform(
-            self.like, self.start, [(self.seed, self.name, key, salt) for key in keys]
-        )
+        return uniform(self.like, self.start, [(self.seed, self.name, key, salt) for key in keys])
 
     def merge_groups(self, merged: Mapping[str, Tensor], weights: Mapping[str, float]) -> Block:
         """The block whose models are the group labels, given each group's merged rows."""

@@ -30,10 +30,10 @@ class DropByRank(MergeTransform):
     weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        import torch
+        from emberge import fresh
 
         deltas = block.deltas
-        kept = torch.empty_like(deltas)
+        kept = fresh(deltas)
         pairs = zip(block.options.density.tolist(), block.options.epsilon.tolist(), strict=True)
         for delta, into, pair in zip(deltas, kept, pairs, strict=True):
             into.copy_(keep_probability(delta, *pair))

@@ -33,10 +33,15 @@ class Rescale(MergeTransform):
         return 1 if self.rescale_mode == "l1" else 0
 
     def measure(self, block: Block, stats: Stats) -> Measures:
+        import torch
+        from emberge import fresh
+
         from emberge_standard.merging.shapes import by_model
 
         def magnitudes(deltas: Tensor) -> Tensor:
-            return by_model(deltas.abs()).sum(1).double()
+            rows = by_model(deltas)
+            alone = fresh(rows[0])
+            return torch.stack([torch.abs(row, out=alone).sum() for row in rows]).double()
 
         return {"before": magnitudes(block.original), "after": magnitudes(block.deltas)}
 
@@ -46,11 +51,15 @@ class Rescale(MergeTransform):
         return {"factor": (before / after.clamp(min=_TINY)).masked_fill(lost, 1.0)}
 
     def apply(self, block: Block, stats: Stats) -> Block:
+        import torch
+        from emberge import fresh
+
         from emberge_standard.merging.shapes import spread
 
         if self.rescale_mode == "l1":
-            deltas = block.deltas
-            return block.with_deltas(deltas * spread(stats[0]["factor"], deltas))
+            factor = spread(stats[0]["factor"], block.like)
+            return block.with_deltas(torch.mul(block.deltas, factor, out=fresh(block.like)))
         if self.rescale_mode == "inverse_density" and block.kept is not None:
-            return block.with_deltas(block.deltas / block.kept.clamp(min=_TINY))
+            density = block.kept.clamp(min=_TINY)
+            return block.with_deltas(torch.div(block.deltas, density, out=fresh(block.like)))
         return block

@@ -31,10 +31,11 @@ class SelectVariance(Ranking):
 
     def ranked(self, block: Block) -> Tensor:
         import torch
+        from emberge import fresh
 
         deltas, count = block.deltas, len(block.models)
         mean = block.combine([1 / count] * count, deltas)
-        variance, off = torch.zeros_like(mean), torch.empty_like(mean)
+        variance, off = fresh(mean).zero_(), fresh(mean)
         for delta in deltas:
             variance.add_(torch.sub(delta, mean, out=off).square_(), alpha=1 / count)
         return variance[None]

@@ -45,6 +45,7 @@ class SignConsensus(MergeStrategy):
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         import torch
+        from emberge import fresh
 
         assert block.base is not None
         weights = block.weights.tolist()
@@ -54,8 +55,7 @@ class SignConsensus(MergeStrategy):
         elected = block.combine(votes, deltas).ge_(0).sub_(0.5)
         if self.consensus_mean == "count":
             weights = [float((weight > 0) - (weight < 0)) for weight in weights]
-        total, divisor = elected.new_zeros(elected.shape), elected.new_zeros(elected.shape)
-        agrees = torch.empty_like(elected)
+        total, divisor, agrees = fresh(elected).zero_(), fresh(elected).zero_(), fresh(elected)
         for weight, delta in zip(weights, deltas, strict=True):
             torch.mul(delta, elected, out=agrees)
             # Ones and zeros of the numbers' own type multiply several times faster than truths.
@@ -65,7 +65,7 @@ class SignConsensus(MergeStrategy):
                 divisor.add_(agrees, alpha=weight)
         if self.normalize:
             total.div_(_without_zeros(divisor, weights))
-        return torch.add(block.base, total, alpha=block.options.scale)
+        return torch.add(block.base, total, alpha=block.options.scale, out=total)
 
 
 def _without_zeros(divisor: Tensor, weights: list[float]) -> Tensor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from emberge import pages
 
 __all__ = ["Tally", "off_heap"]
 
@@ -62,6 +62,6 @@ def off_heap(values: np.ndarray) -> np.ndarray:
     """
     if not values.nbytes:
         return values
-    copy = np.frombuffer(mmap.mmap(-1, values.nbytes), values.dtype).reshape(values.shape)
+    copy = np.frombuffer(pages(values.nbytes), values.dtype).reshape(values.shape)
     copy[...] = values
     return copy
