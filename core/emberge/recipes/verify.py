@@ -81,9 +81,17 @@ def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Veri
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")
     record = read_record(folder)
+    inside = sorted(p.parent.name for p in folder.glob(f"*/{ARTIFACT}") if p.parent.is_symlink())
+    if record is None and inside:
+        raise CheckpointError(
+            f"{folder}: holds results, and is none; name one of them: {folder / inside[0]}"
+        )
     headers = _headers(folder)
-    if record is None and not any(said for said in headers.values()):
-        raise CheckpointError(_nothing(folder))
+    if record is None and not any(headers.values()):
+        raise CheckpointError(
+            f"{folder}: has neither an {ARTIFACT} nor weights whose headers say how they were made; it was "
+            "not made by emberge, or another tool has saved it again"
+        )
     findings = [*_files(folder, record), *_weights(folder, headers), *_says(record, headers)]
     return Verification(folder, _title(record), (*findings, *(inputs or ())))
 
@@ -104,16 +112,6 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise CheckpointError(f"{path}: is no record of a result; {_AGAIN}")
     return found
-
-
-def _nothing(folder: Path) -> str:
-    inside = sorted(p.parent.name for p in folder.glob(f"*/{ARTIFACT}") if p.parent.is_symlink())
-    if inside:
-        return f"{folder}: holds results, and is none; name one of them: {folder / inside[0]}"
-    return (
-        f"{folder}: has neither an {ARTIFACT} nor weights whose headers say how they were made; it was not "
-        "made by emberge, or another tool has saved it again"
-    )
 
 
 def _title(record: Mapping[str, Any] | None) -> str:
@@ -153,7 +151,8 @@ def _compared(name: str, known: FileContent, found: FileContent) -> Finding:
         count = f", {len(known.tensors)} tensors" if known.tensors else ""
         return Finding(name, "holds", human_size(found.size) + count)
     if known.size != found.size:
-        what = f"has {found.size:,} bytes and was published with {known.size:,}"
+        less, words = known.size - found.size, "fewer" if found.size < known.size else "more"
+        what = f"has {abs(less):,} bytes {words} than it was published with"
     else:
         what = "is not as it was published"
     return Finding(name, "differs", f"{what}{_tensors(known, found)}; {_AGAIN}")
