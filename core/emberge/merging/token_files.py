@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import CheckpointError
 from emberge.merging.checkpoint import read_json
 from emberge.merging.token_plan import NewToken, TokenPlan
+from emberge.merging.tokenizers import given_ids
 
 __all__ = ["write_tokens"]
 
@@ -63,6 +63,7 @@ def _whole(folder: Path, new: Sequence[NewToken]) -> None:
         if entry is None or token.text in _vocabulary(token):
             _insert(model, token)
     content["added_tokens"] = sorted(added, key=lambda entry: int(entry["id"]))
+    _hold_ids(model, content["added_tokens"])
     if model.get("type") == "BPE":
         _learn_merges(model, new)
     _dump(path, content)
@@ -82,17 +83,17 @@ def _insert(model: dict[str, Any], token: NewToken) -> None:
         for text in [text for text, place in vocabulary.items() if place == token.id]:
             del vocabulary[text]
         vocabulary[token.text] = token.id
-        return
-    entry = [token.text, float(_vocabulary(token).get(token.text, 0.0))]
-    if token.id < len(vocabulary):
-        vocabulary[token.id] = entry
-    elif token.id == len(vocabulary):
-        vocabulary.append(entry)
     else:
-        raise CheckpointError(
-            f"the token {token.text!r} of {token.owner.folder.name} cannot be id {token.id} of a Unigram "
-            f"tokenizer with {len(vocabulary)} tokens; name the tokenizer to keep with 'tokenizer'"
-        )
+        # A Unigram's tokens are numbered by their places: the plan has seen to it that this one fits.
+        vocabulary[token.id : token.id + 1] = [[token.text, float(_vocabulary(token)[token.text])]]
+
+
+def _hold_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None:
+    """Keep added tokens on their ids: where reading would give them others, they become own ones too."""
+    wanted = {str(entry["content"]): int(entry["id"]) for entry in added}
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict) and given_ids(vocabulary, wanted) != wanted:
+        vocabulary.update(wanted)
 
 
 def _learn_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
@@ -135,14 +136,9 @@ def _same_elsewhere(folder: Path, model: dict[str, Any]) -> None:
 
 
 def _lines(path: Path, new: Sequence[NewToken]) -> None:
-    """A vocabulary of lines, whose numbers are the ids."""
+    """A vocabulary of lines, whose numbers are the ids; the plan has seen to it that new ones fit."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for token in sorted(new, key=lambda t: t.id):
-        if token.id > len(lines):
-            raise CheckpointError(
-                f"{path.name}: the token {token.text!r} of {token.owner.folder.name} is id {token.id} and "
-                f"there are {len(lines)} lines; name the tokenizer to keep with 'tokenizer'"
-            )
         lines[token.id : token.id + 1] = [token.text]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 

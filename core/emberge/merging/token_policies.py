@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from emberge.errors import Problem
 from emberge.merging.token_plan import NOWHERE, NewToken, TokenModel, TokenPlan
-from emberge.merging.tokenizers import Tokenizer, quoted
+from emberge.merging.tokenizers import Tokenizer, given_ids, quoted
 
 if TYPE_CHECKING:
     from emberge.merging.request import MergeRequest
@@ -69,6 +69,24 @@ class _Lining:
         assert found is not None
         return found
 
+    def misplaced(self) -> Iterator[str]:
+        """What is wrong with new tokens where a tokenizer numbers its tokens by their places."""
+        if self.chosen.whole and self.chosen.algorithm != "Unigram":
+            return
+        first, here = self.chosen.own, self.chosen.whole
+        own = {t: i for t, i in self.chosen.tokens.items() if i < first}
+        own |= {t.text: t.id for t in self.new if not here or t.text not in t.owner.added}
+        added = {t: i for t, i in self.chosen.tokens.items() if i >= first}
+        added |= {t.text: t.id for t in self.new if t.text not in own}
+        ordered = dict(sorted(added.items(), key=lambda item: item[1]))
+        gapless = sorted(set(own.values())) == list(range(max(own.values(), default=-1) + 1))
+        if not gapless or given_ids(own, ordered) != ordered:
+            yield (
+                f"vocabulary: '{self.chosen.folder.name}' numbers its tokens by their places, and those of "
+                "other models do not fit behind them; merge models that share a tokenizer, or name the one "
+                "to keep with 'tokenizer'"
+            )
+
     def _warnings(self) -> tuple[str, ...]:
         if not self.lacking:
             return ()
@@ -97,6 +115,8 @@ class ByIds(_Lining):
         told = {place: self._meaning(place) for place in sorted(ids)}
         meant = {place: token for place, token in told.items() if token is not None}
         self._refuse_twins(meant)
+        if not self.clashes and (faults := list(self.misplaced())):
+            return self.refused(faults, lines)
         if not self.clashes:
             return self.lined_up(meant, self._rows(meant), lines)
         more = f" (and {len(self.clashes) - 1} more)" if self.clashes[1:] else ""
@@ -190,13 +210,7 @@ class ByTexts(_Lining):
         meant = dict(self.chosen.texts)
         for model in self.models if not faults else ():
             self._append(model, meant)
-        if self._leaves_a_gap():
-            faults.append(
-                "vocabulary: a Unigram tokenizer's own tokens cannot stand behind added ones, so those of "
-                "other models cannot be appended; merge models that share a tokenizer, or name the one to "
-                "keep with 'tokenizer'"
-            )
-        if faults:
+        if faults or (faults := list(self.misplaced())):
             return self.refused(faults, lines)
         step = self.policy.pad_to
         return self.lined_up(meant, -(-(max(meant, default=0) + 1) // step) * step, lines)
@@ -231,11 +245,6 @@ class ByTexts(_Lining):
             self.new.append(NewToken(token, place, model.tokens))
             meant[place] = token
             place += 1
-
-    def _leaves_a_gap(self) -> bool:
-        own = [t.id for t in self.new if t.text not in t.owner.added]
-        first = self.chosen.own
-        return self.chosen.algorithm == "Unigram" and own != list(range(first, first + len(own)))
 
     def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
         tokens = known.tokens if known.tokens is not None else self.chosen

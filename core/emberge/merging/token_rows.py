@@ -65,8 +65,10 @@ def _gather(
     import numpy as np
 
     width = into.shape[1]
-    steps = np.diff(places)
-    new = (steps != 1) & ~((places[:-1] == NOWHERE) & (steps == 0))
+    nowhere = places == NOWHERE
+    # A run goes on with the next row, or with one more that is nowhere.
+    apart = (np.diff(places) != 1) | nowhere[:-1]
+    new = apart & ~(nowhere[:-1] & nowhere[1:])
     starts = [0, *(np.flatnonzero(new) + 1).tolist(), len(places)] if len(places) else [0]
     for start, end in itertools.pairwise(starts):
         part = into[start:end]

@@ -12,7 +12,14 @@ from typing import Any
 from emberge.merging.checkpoint import Checkpoint, read_json
 from emberge.merging.vocabulary import TOKENIZER_FILES, vocabulary
 
-__all__ = ["Tokenizer", "quoted", "read_tokenizer", "tokenizer_differences", "tokenizer_folder"]
+__all__ = [
+    "Tokenizer",
+    "given_ids",
+    "quoted",
+    "read_tokenizer",
+    "tokenizer_differences",
+    "tokenizer_folder",
+]
 
 _CUT = ("normalizer", "pre_tokenizer")
 
@@ -34,6 +41,8 @@ class Tokenizer:
     template: str = ""
     own: int = 0
     """How many tokens are the model's own, added ones left out unless they are these too."""
+    whole: bool = True
+    """Whether all of it stands in tokenizer.json."""
 
     @functools.cached_property
     def texts(self) -> dict[int, str]:
@@ -78,6 +87,7 @@ def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
         {part: whole.get(part) for part in _CUT} if whole else {},
         _chat_template(folder),
         len(model.get("vocab") or tokens),
+        bool(whole),
     )
 
 
@@ -112,6 +122,20 @@ def _tokens_differ(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
 
 def _count(items: Sequence[Any], noun: str) -> str:
     return f"1 {noun} is" if len(items) == 1 else f"{len(items)} {noun}s are"
+
+
+def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
+    """The ids that added tokens get when a tokenizer with these tokens of its own is read.
+
+    What a file says of their ids does not count: one that is among the own tokens has that id, another
+    follows the largest so far.
+    """
+    found: dict[str, int] = {}
+    last = -1
+    for token in added:
+        found[token] = tokens.get(token, max(len(tokens), last + 1))
+        last = max(last, found[token])
+    return found
 
 
 def quoted(token: str | None) -> str:
