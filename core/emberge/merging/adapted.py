@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,11 +22,15 @@ __all__ = ["AdaptedSpec", "Change", "LowRank", "Magnitude", "NewRows", "Shift"]
 TILE = 32
 
 
+Tiles = Callable[[range, "Tensor"], object]
+"""Changes a tile, float64 [rows, elements a row] of what the changes before have left, in place."""
+
+
 class Change(Protocol):
     """One thing that an adapter does to a tensor."""
 
-    def apply(self, reader: TensorReader, spec: AdaptedSpec, rows: range, tile: Tensor) -> None:
-        """Change `tile`, float64 [rows, elements a row] of what the changes before have left, in place."""
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        """What changes tiles of these rows, with everything in memory that they need."""
         ...
 
 
@@ -41,17 +45,9 @@ class AdaptedSpec(MadeSpec):
     changes: tuple[Change, ...]
 
     def make(self, reader: TensorReader, rows: range, into: Tensor) -> None:
-        import torch
-
-        count, width = rows_of(self.shape)
-        for place in range(rows.start - rows.start % TILE, rows.stop, TILE):
-            whole = range(place, min(place + TILE, count))
-            tile = torch.empty(len(whole), width, dtype=torch.float64)
-            reader.read(self.origin, whole.start * width, tile.view(-1))
-            for change in self.changes:
-                change.apply(reader, self, whole, tile)
-            wanted = range(max(place, rows.start), min(whole.stop, rows.stop))
-            part = tile[wanted.start - place : wanted.stop - place]
+        for whole, tile in _tiles(reader, self, rows, self.changes):
+            wanted = range(max(whole.start, rows.start), min(whole.stop, rows.stop))
+            part = tile[wanted.start - whole.start : wanted.stop - whole.start]
             into[wanted.start - rows.start : wanted.stop - rows.start] = part
 
 
@@ -73,22 +69,29 @@ class LowRank:
         """The inner dimension."""
         return self.a.shape[0]
 
-    def apply(self, reader: TensorReader, spec: AdaptedSpec, rows: range, tile: Tensor) -> None:
-        left, right = self._factors(reader, rows, tile)
-        tile.addmm_(left, right, alpha=self.scale)
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        right = _read(reader, self.b if self.transposed else self.a)
+        right = right.view(-1, self.rank).T if self.transposed else right.view(self.rank, -1)
+        left = self._left(reader, rows)
 
-    def _factors(self, reader: TensorReader, rows: range, like: Tensor) -> tuple[Tensor, Tensor]:
-        rank = self.rank
+        def change(some: range, tile: Tensor) -> None:
+            own = left[some.start - rows.start : some.stop - rows.start].contiguous()
+            tile.addmm_(own, right, alpha=self.scale)
+
+        return change
+
+    def _left(self, reader: TensorReader, rows: range) -> Tensor:
+        """The rows' part of the other factor, [rows, r]."""
+        import torch
+
         if not self.transposed:
-            left, right = like.new_empty(len(rows), rank), like.new_empty(rank, like.shape[1])
-            reader.read(self.b, rows.start * rank, left.view(-1))
-            reader.read(self.a, 0, right.view(-1))
-            return left, right
-        columns, right = like.new_empty(rank, len(rows)), like.new_empty(like.shape[1], rank)
+            left = torch.empty(len(rows), self.rank, dtype=torch.float64)
+            reader.read(self.b, rows.start * self.rank, left.view(-1))
+            return left
+        columns = torch.empty(self.rank, len(rows), dtype=torch.float64)
         for number, row in enumerate(columns):
             reader.read(self.a, number * self.a.shape[1] + rows.start, row)
-        reader.read(self.b, 0, right.view(-1))
-        return columns.T, right.T
+        return columns.T
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +105,30 @@ class Magnitude:
     m: TensorSpec
     transposed: bool = False
 
-    def apply(self, reader: TensorReader, spec: AdaptedSpec, rows: range, tile: Tensor) -> None:
-        if self.transposed:
-            norms = reader.remember((spec.name, self), lambda: self._columns(reader, spec))
-            learned = norms.new_empty(1, tile.shape[1])
-            reader.read(self.m, 0, learned.view(-1))
-        else:
-            norms = tile.norm(dim=1, keepdim=True)
-            learned = norms.new_empty(len(rows), 1)
-            reader.read(self.m, rows.start, learned.view(-1))
-        tile.mul_((learned / norms).where(norms > 0, 0.0))
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        learned = _read(reader, self.m)
+        if not self.transposed:
+
+            def by_row(some: range, tile: Tensor) -> None:
+                norms = tile.norm(dim=1, keepdim=True)
+                wanted = learned[some.start : some.stop, None]
+                tile.mul_((wanted / norms).where(norms > 0, 0.0))
+
+            return by_row
+        norms = reader.remember((spec.name, self), lambda: self._columns(reader, spec))
+        factors = (learned / norms).where(norms > 0, 0.0)
+
+        return lambda _, tile: tile.mul_(factors)
 
     def _columns(self, reader: TensorReader, spec: AdaptedSpec) -> Tensor:
-        """[1, elements a row]: the norm of each column before this change."""
+        """The norm of each column before this change."""
         import torch
 
-        before = spec.changes[: spec.changes.index(self)]
         count, width = rows_of(spec.shape)
-        squares = torch.zeros(1, width, dtype=torch.float64)
-        for rows in _tiles(count):
-            tile = squares.new_empty(len(rows), width)
-            reader.read(spec.origin, rows.start * width, tile.view(-1))
-            for change in before:
-                change.apply(reader, spec, rows, tile)
-            squares += tile.square_().sum(dim=0, keepdim=True)
+        before = spec.changes[: spec.changes.index(self)]
+        squares = torch.zeros(width, dtype=torch.float64)
+        for _, tile in _tiles(reader, spec, range(count), before):
+            squares += tile.square_().sum(dim=0)
         return squares.sqrt_()
 
 
@@ -136,10 +139,13 @@ class NewRows:
     indices: tuple[int, ...]
     values: TensorSpec
 
-    def apply(self, reader: TensorReader, spec: AdaptedSpec, rows: range, tile: Tensor) -> None:
-        for place, index in enumerate(self.indices):
-            if index in rows:
-                reader.read(self.values, place * tile.shape[1], tile[index - rows.start])
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        def change(some: range, tile: Tensor) -> None:
+            for place, index in enumerate(self.indices):
+                if index in some:
+                    reader.read(self.values, place * tile.shape[1], tile[index - some.start])
+
+        return change
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +155,33 @@ class Shift:
     b: TensorSpec
     scale: float
 
-    def apply(self, reader: TensorReader, spec: AdaptedSpec, rows: range, tile: Tensor) -> None:
-        added = tile.new_empty(tile.numel())
-        reader.read(self.b, 0, added)
-        tile.add_(added.view_as(tile), alpha=self.scale)
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        added = _read(reader, self.b).view(1, -1)
+        return lambda _, tile: tile.add_(added, alpha=self.scale)
 
 
-def _tiles(count: int) -> Iterator[range]:
-    for start in range(0, count, TILE):
-        yield range(start, min(start + TILE, count))
+def _tiles(
+    reader: TensorReader, spec: AdaptedSpec, rows: range, changes: Sequence[Change]
+) -> Iterator[tuple[range, Tensor]]:
+    """The tiles around some rows, changed, each with the rows that it holds."""
+    import torch
+
+    count, width = rows_of(spec.shape)
+    first, last = rows.start - rows.start % TILE, min(-(-rows.stop // TILE) * TILE, count)
+    begun = [change.begin(reader, spec, range(first, last)) for change in changes]
+    for start in range(first, last, TILE):
+        whole = range(start, min(start + TILE, count))
+        tile = torch.empty(len(whole), width, dtype=torch.float64)
+        reader.read(spec.origin, start * width, tile.view(-1))
+        for change in begun:
+            change(whole, tile)
+        yield whole, tile
+
+
+def _read(reader: TensorReader, spec: TensorSpec) -> Tensor:
+    """A whole small tensor, flat, in float64."""
+    import torch
+
+    found = torch.empty(spec.elements, dtype=torch.float64)
+    reader.read(spec, 0, found)
+    return found
