@@ -204,7 +204,7 @@ class Merge(Step):
         for warning in report.warnings:
             if warning not in known:
                 workspace.warn(warning)
-        return merged_artifact(self, found, inputs, report)
+        return merged_artifact(self, found, inputs, report, known)
 
     def _references(self) -> Iterator[ModelRef]:
         """Every model that the merge has something from."""

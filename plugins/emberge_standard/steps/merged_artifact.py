@@ -23,10 +23,14 @@ def merged_artifact(
     found: Sequence[tuple[ModelEntry, Model]],
     inputs: Sequence[MergeInput],
     report: MergeReport,
+    known: Sequence[str] = (),
 ) -> Artifact:
-    """The artifact of a merge that was done of the models `found`, which it knows as `inputs`."""
+    """The artifact of a merge that was done of the models `found`, which it knows as `inputs`.
+
+    `known` are warnings that were told before the run.
+    """
     sizes = [m.artifact.size if m.artifact is not None else None for _, m in found]
-    known = [size for size in sizes if size is not None]
+    sized = [size for size in sizes if size is not None]
     shared = Counter(entry.model.text for entry, _ in found)
     # How the recipe calls a model, unless one reference led to several (`$run.checkpoints`).
     parents = [e.model.text if shared[e.model.text] == 1 else m.name for e, m in found]
@@ -46,9 +50,10 @@ def merged_artifact(
     parents += [reference.text for reference in slice_models(merge.slices)]
     return Artifact(
         kind="model",
-        size=sum(known) if known and len(known) == len(sizes) else None,
+        size=sum(sized) if sized and len(sized) == len(sizes) else None,
         parents=tuple(dict.fromkeys(parents)),
         details=details,
+        warnings=tuple(known),
     )
 
 
