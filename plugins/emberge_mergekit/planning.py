@@ -42,14 +42,19 @@ class Planned:
     line: int
 
 
-def plan_part(part: Part, method: Method, faults: Faults, *, sliced: bool) -> Planned | None:
-    """The merge or slice in our words; None when something is wrong with it, which is noted."""
+def plan_part(
+    part: Part, method: Method, faults: Faults, *, sliced: bool, sound: bool = True
+) -> Planned | None:
+    """The merge or slice in our words; None when something is wrong with it, which is noted.
+
+    Of a config that was not `sound` when it was read, parts may be lacking, and their lack is no fault.
+    """
     known = len(faults.problems)
     part = _typed(part, method, faults)
     inputs = _with_base(part, sliced=sliced)
     base = _base_of(part, inputs, method, faults)
-    _hold_to_counts(part, inputs, base, method, faults)
-    if len(faults.problems) > known:
+    _hold_to_counts(part, inputs, base, method, faults if sound else Faults(None))
+    if len(faults.problems) > known or not sound:
         return None
     models = tuple(one for one in inputs if one is not base)
     planned = _Planner(part, method, models, base, sliced).plan(faults)
@@ -210,7 +215,7 @@ class _Planner:
             yield "task_arithmetic drops nothing, so density means nothing to it; it is left out"
         unused = self.base.parameters.settings if self.base is not None else {}
         if unused:
-            yield f"the base's own {', '.join(unused)} mean nothing, and are left out"
+            yield f"what is set for the base ({', '.join(unused)}) means nothing and is left out"
 
 
 def _flattened(name: str, scopes: Sequence[Parameters], default: Scalar | None) -> Setting:

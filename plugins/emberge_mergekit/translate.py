@@ -36,9 +36,12 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
         return None
     faults = Faults(path)
     found = documents(text, faults)
-    if not any(_is_mergekit(document) for document in found):
+    if not found and not re.search(r"^merge_method\s*:", text, re.MULTILINE):
         return None
-    faults.raise_all()
+    if found and not any(_is_mergekit(document) for document in found):
+        return None
+    if not found:
+        faults.raise_all()
     return _Translation(found, faults).recipe()
 
 
@@ -62,7 +65,11 @@ class _Merge:
 class _Translation:
     def __init__(self, found: Sequence[Found], faults: Faults) -> None:
         self.faults = faults
-        configs = [read_config(_mapping(document, faults), faults) for document in found]
+        configs, self.sound = [], []
+        for document in found:
+            known = len(faults.problems)
+            configs.append(read_config(_mapping(document, faults), faults))
+            self.sound.append(len(faults.problems) == known)
         self.ids = _ids(configs, faults)
         steps = {c.name: self.ids[i] for i, c in enumerate(configs) if c.name is not None}
         self.places = Whereabouts(faults, steps)
@@ -88,7 +95,8 @@ class _Translation:
         if method is None:
             return None
         parts = [
-            plan_part(part, method, self.faults, sliced=config.sliced) for part in config.parts
+            plan_part(part, method, self.faults, sliced=config.sliced, sound=self.sound[index])
+            for part in config.parts
         ]
         planned = tuple(part for part in parts if part is not None)
         if len(planned) < len(parts) or not planned:
@@ -124,7 +132,8 @@ class _Translation:
             (part,) = merge.parts
             self._models(sheet, 3, part)
             if part.base is not None:
-                sheet.add(3, f"base: {self._reference(part.base.model)}", part.base.model.line)
+                line = config.lines.get("base_model", part.base.line)
+                sheet.add(3, f"base: {self._reference(part.base.model)}", line)
         if needs_vocabulary(config):
             sheet.add(3, f"vocabulary: ${merge.id}{_VOCABULARY}", config.line)
         _notes(sheet, 3, [note for part in merge.parts for note in part.notes])

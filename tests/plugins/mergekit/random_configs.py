@@ -11,12 +11,30 @@ import yaml
 __all__ = ["random_config"]
 
 # Parts of tensor names; each matches something in every model.
-_FILTERS = ("self_attn", "mlp", "q_proj", "input_layernorm", "embed_tokens", "lm_head", "model.", "norm")
+_FILTERS = (
+    "self_attn",
+    "mlp",
+    "q_proj",
+    "input_layernorm",
+    "embed_tokens",
+    "lm_head",
+    "model.",
+    "norm",
+)
 
 _WEIGHTED = ("linear", "task_arithmetic", "ties", "breadcrumbs", "breadcrumbs_ties", "multislerp")
 _DELTAS = ("task_arithmetic", "ties", "dare_linear", "dare_ties", "della", "della_linear")
 _PAIRS = ("slerp", "nearswap", "arcee_fusion", "nuslerp")
-_OTHERS = ("karcher", "model_stock", "sce", "ram", "ramplus_tl", "passthrough", "linear", "multislerp")
+_OTHERS = (
+    "karcher",
+    "model_stock",
+    "sce",
+    "ram",
+    "ramplus_tl",
+    "passthrough",
+    "linear",
+    "multislerp",
+)
 METHODS = tuple(dict.fromkeys((*_WEIGHTED, *_DELTAS, *_PAIRS, *_OTHERS)))
 
 # What may be set for the whole merge, and how far the numbers go.

@@ -1,0 +1,336 @@
+"""Configs like those of mergekit's documentation: run by both, with the same result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import torch
+from emberge.cli import main
+
+from tests.plugins.mergekit.peer import (
+    LAYERS,
+    hold_equal,
+    hold_to_mergekit,
+    llama,
+    ours,
+    quietly,
+    state_of,
+    theirs,
+)
+
+CONFIGS = {
+    "weighted mean": """
+        models:
+          - model: A
+            parameters: {weight: 1.0}
+          - model: B
+            parameters: {weight: 0.3}
+          - model: C
+            parameters: {weight: 0.5}
+        merge_method: linear
+    """,
+    "weights that are not normalised": """
+        models:
+          - {model: A, parameters: {weight: 0.6}}
+          - {model: B, parameters: {weight: 0.6}}
+        merge_method: linear
+        parameters: {normalize: false}
+    """,
+    "the base is a model like others where a method has none": """
+        base_model: BASE
+        models:
+          - {model: BASE, parameters: {weight: 0.2}}
+          - {model: A, parameters: {weight: 0.8}}
+        merge_method: linear
+    """,
+    "slerp by kind of layer and depth": """
+        slices:
+          - sources:
+              - {model: A, layer_range: [0, 4]}
+              - {model: B, layer_range: [0, 4]}
+        merge_method: slerp
+        base_model: A
+        parameters:
+          t:
+            - filter: self_attn
+              value: [0, 0.5, 0.3, 0.7, 1]
+            - filter: mlp
+              value: [1, 0.5, 0.7, 0.3, 0]
+            - value: 0.5
+    """,
+    "slerp from the second model": """
+        models: [{model: A}, {model: B}]
+        base_model: B
+        merge_method: slerp
+        parameters: {t: 0.2}
+    """,
+    "ties with gradients": """
+        models:
+          - model: A
+            parameters:
+              density: [1, 0.7, 0.1]
+              weight: 1.0
+          - model: B
+            parameters:
+              density: 0.5
+              weight: [0, 0.3, 0.7, 1]
+          - model: C
+            parameters:
+              density: 0.33
+              weight:
+                - filter: mlp
+                  value: 0.5
+                - value: 0
+        merge_method: ties
+        base_model: BASE
+        parameters: {normalize: true, int8_mask: true}
+    """,
+    "the base among the models, without parameters": """
+        models:
+          - model: BASE
+          - model: A
+            parameters: {density: 0.53, weight: 0.4}
+          - model: B
+            parameters: {density: 0.53, weight: 0.3}
+        merge_method: ties
+        base_model: BASE
+        parameters: {lambda: 1e-1}
+    """,
+    "trimmed changes rescaled": """
+        models: [{model: A}, {model: B}]
+        merge_method: ties
+        base_model: BASE
+        parameters: {weight: 0.5, density: 0.4, rescale: true}
+    """,
+    "a stack of two models": """
+        slices:
+          - sources: [{model: A, layer_range: [0, 3]}]
+          - sources: [{model: B, layer_range: [1, 4]}]
+        merge_method: passthrough
+    """,
+    "layers repeated, and weakened by filter": """
+        slices:
+          - sources: [{model: A, layer_range: [0, 3]}]
+          - sources:
+              - model: A
+                layer_range: [1, 4]
+                parameters:
+                  scale:
+                    - {filter: o_proj, value: 0.0}
+                    - {filter: down_proj, value: 0.0}
+                    - {value: 1.0}
+        merge_method: passthrough
+    """,
+    "parameters of a slice come before those of the config": """
+        slices:
+          - sources: [{model: A, layer_range: [0, 2]}, {model: B, layer_range: [2, 4]}]
+            parameters: {weight: 0.5, normalize: false}
+          - sources:
+              - {model: A, layer_range: [2, 4], parameters: {weight: [0.9, 0.1]}}
+              - {model: B, layer_range: [1, 3]}
+        merge_method: linear
+        parameters: {weight: 0.25}
+    """,
+    "a filter means the model's own layer": """
+        slices:
+          - sources:
+              - model: A
+                layer_range: [0, 2]
+                parameters: {weight: [{filter: layers.0, value: 0.9}, {value: 0.1}]}
+              - model: B
+                layer_range: [2, 4]
+                parameters: {weight: [{filter: layers.2, value: 0.2}, {value: 0.7}]}
+        merge_method: linear
+    """,
+    "a base of its own for a slice": """
+        slices:
+          - sources: [{model: BASE, layer_range: [0, 2]}, {model: A, layer_range: [0, 2]}]
+          - sources: [{model: C, layer_range: [1, 3]}, {model: B, layer_range: [2, 4]}]
+            base_model: C
+        base_model: BASE
+        merge_method: task_arithmetic
+        parameters: {weight: 0.7}
+    """,
+    "one module by its name": """
+        modules:
+          default:
+            models: [{model: A}, {model: B}]
+            parameters: {weight: [{filter: mlp, value: 0.2}]}
+        merge_method: linear
+        parameters: {weight: 0.9}
+    """,
+    "whether to normalise by filter": """
+        models: [{model: A}, {model: B}]
+        merge_method: linear
+        parameters:
+          weight: 0.4
+          normalize: [{filter: mlp, value: false}, {value: true}]
+    """,
+    "model stock": """
+        models: [{model: A}, {model: B}, {model: C}]
+        base_model: BASE
+        merge_method: model_stock
+        parameters: {filter_wise: true}
+    """,
+    "a filter is held against whole names": """
+        models: [{model: A}, {model: B}]
+        base_model: A
+        merge_method: slerp
+        parameters:
+          t: [{filter: model.norm, value: 0.9}, {filter: model.layers.1, value: 0.1}, {value: 0.5}]
+    """,
+    "a value beyond what ours take": """
+        models: [{model: A}, {model: B}]
+        base_model: A
+        merge_method: slerp
+        parameters: {t: 1.5}
+    """,
+    "nothing drawn where the density is 1": """
+        models: [{model: A}, {model: B}]
+        base_model: BASE
+        merge_method: dare_ties
+        parameters: {weight: 0.5, density: 1.0, rescale: false}
+    """,
+    "numbers as YAML 1.1 reads them": """
+        models: [{model: A, parameters: {weight: 5e-1}}, {model: B, parameters: {weight: "0.25"}}]
+        merge_method: linear
+        parameters: {normalize: yes}
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("llamas")
+    found = {"BASE": llama(root / "base")}
+    tuned = llama(root / "tuned", seed=9, like=found["BASE"])
+    for seed, name in enumerate("ABC"):
+        found[name] = llama(root / name.lower(), seed=seed, like=tuned)
+    return found
+
+
+def filled(text: str, models: dict[str, Path], dtype: str = "float32") -> str:
+    """A config with the models' folders in it."""
+    words = dedent(text)
+    for name, folder in models.items():
+        words = words.replace(f"model: {name}", f"model: {folder}")
+    return f"{words}dtype: {dtype}\n" if dtype else words
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_config_gives_what_mergekit_gives(
+    case: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    hold_to_mergekit(filled(CONFIGS[case], models), tmp_path)
+
+
+def test_the_config_of_a_stack_has_its_number_of_layers_and_loads(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    from transformers import LlamaForCausalLM
+
+    text = filled(CONFIGS["a stack of two models"], models)
+    made, other = ours(text, tmp_path), theirs(text, tmp_path / "theirs")
+    assert json.loads((made / "config.json").read_text())["num_hidden_layers"] == 6
+    with quietly(), torch.no_grad():
+        ids = torch.tensor([[2, 9, 12, 3]])
+        logits = [LlamaForCausalLM.from_pretrained(f)(ids).logits for f in (made, other)]
+    torch.testing.assert_close(*logits)
+
+
+@pytest.mark.parametrize("key", ["dtype", "out_dtype"])
+def test_what_is_stored_has_the_dtype_asked_for(
+    key: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """mergekit rounds at each step of bfloat16; here it is rounded once, at the end."""
+    text = filled(CONFIGS["weighted mean"], models, dtype="") + f"{key}: bfloat16\n"
+    made, other = state_of(ours(text, tmp_path)), state_of(theirs(text, tmp_path / "theirs"))
+    hold_equal(made, other, within=1e-6 if key == "out_dtype" else 0.01)
+    exact = state_of(ours(filled(CONFIGS["weighted mean"], models), tmp_path / "exact"))
+    assert all(torch.equal(made[name], exact[name].bfloat16()) for name in made)
+
+
+def test_double_precision_is_computed_in(models: dict[str, Path], tmp_path: Path) -> None:
+    text = filled(CONFIGS["weighted mean"], models, dtype="float64")
+    hold_to_mergekit(text, tmp_path, within=1e-14)
+
+
+def test_a_drawn_merge_has_the_moments_of_mergekits(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Other elements are dropped, but as many, and what is left is rescaled alike."""
+    text = filled(
+        """
+        models: [{model: A, parameters: {weight: 1.0}}]
+        base_model: BASE
+        merge_method: dare_linear
+        parameters: {density: 0.4}
+        """,
+        models,
+    )
+    base = state_of(models["BASE"])
+    share, size = [], []
+    for state in (state_of(ours(text, tmp_path)), state_of(theirs(text, tmp_path / "theirs"))):
+        deltas = torch.cat([(state[name] - base[name]).flatten() for name in base])
+        share.append(float((deltas.abs() > 1e-7).float().mean()))
+        size.append(float(deltas.abs().sum()))
+    assert share == pytest.approx([0.4, 0.4], abs=0.01)
+    assert size[0] == pytest.approx(size[1], rel=1e-4)
+
+
+def test_configs_that_name_one_another_are_merged_in_their_order(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Written in the wrong order; the last merge has no name, and one has a name that no step can have."""
+    first = filled("models: [{model: A}, {model: B}]\nmerge_method: linear\n", models)
+    first += "parameters: {weight: 0.5}\n"
+    last = filled("models: [{model: ONE}, {model: C}]\nmerge_method: slerp\n", models)
+    last += "base_model: ONE\nparameters: {t: 0.3}\n"
+    text = last.replace("ONE", "my merge/1") + "---\nname: my merge/1\n" + first
+    found = ours(text, tmp_path / "ours")
+    theirs(first, tmp_path / "one")
+    other = theirs(last.replace("ONE", str(tmp_path / "one")), tmp_path / "last")
+    hold_equal(state_of(found), state_of(other))
+    config = tmp_path / "ours" / "config.yml"
+    assert main(["merge", str(config), "--out", str(tmp_path / "merged"), "--quiet"]) == 0
+    hold_equal(state_of(tmp_path / "merged"), state_of(other))
+
+
+def test_several_results_are_no_one_model(
+    models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = [
+        filled(f"name: {name}\nmodels: [{{model: {name}}}]\nmerge_method: passthrough\n", models)
+        for name in "AB"
+    ]
+    config = tmp_path / "config.yml"
+    config.write_text("---\n".join(documents))
+    assert main(["merge", str(config), "--out", str(tmp_path / "merged")]) == 2
+    assert "makes several models, A, B; get them all by `emberge run" in capsys.readouterr().err
+
+
+def test_merge_takes_a_config_and_leaves_the_model_alone(
+    models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yml"
+    text = filled(CONFIGS["weighted mean"], models)
+    config.write_text(text)
+    assert main(["merge", str(config), "--out", str(tmp_path / "merged"), "--quiet"]) == 0
+    hold_equal(state_of(tmp_path / "merged"), state_of(theirs(text, tmp_path / "theirs")))
+    assert not list(tmp_path.glob(".merged*"))
+    assert main(["merge", str(config), "--strategy", "ties", "--out", str(tmp_path / "x")]) == 2
+    assert "leave out --strategy" in capsys.readouterr().err
+
+
+def test_folders_are_found_beside_the_config(models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    for name in "AB":
+        (tmp_path / "ours" / name.lower()).symlink_to(models[name])
+    text = "models: [{model: a}, {model: ./b}]\nmerge_method: linear\nparameters: {weight: 1}\n"
+    made = ours(text, tmp_path / "ours")
+    mean = {n: (t + state_of(models["B"])[n]) / 2 for n, t in state_of(models["A"]).items()}
+    hold_equal(state_of(made), mean)
+    assert json.loads((made / "config.json").read_text())["num_hidden_layers"] == LAYERS

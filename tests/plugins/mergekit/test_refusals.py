@@ -1,0 +1,265 @@
+"""What is wrong with a config is said at the user's own line, and options we lack are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from emberge import RecipeError
+from emberge.cli import main
+from emberge_mergekit.translate import translate
+
+FILE = Path("config.yml")
+PLAIN = """\
+models:
+  - model: me/a
+    parameters: {weight: 0.5}
+  - model: me/b
+    parameters: {weight: 0.5}
+merge_method: linear
+"""
+
+
+def faults(text: str) -> list[str]:
+    """What is wrong with a config, each as `line: message`."""
+    with pytest.raises(RecipeError) as caught:
+        translate(dedent(text), FILE)
+    return [str(problem).removeprefix(f"{FILE}:") for problem in caught.value.problems]
+
+
+def changed(old: str, new: str) -> str:
+    assert old in PLAIN
+    return PLAIN.replace(old, new, 1)
+
+
+UNSUPPORTED = {
+    "override_architecture": (
+        changed("me/a", "{model: {path: me/a}, override_architecture: LlamaForCausalLM}"),
+        "2: 'override_architecture' is not supported; tensors are matched by their names here",
+    ),
+    "residual_weight": (
+        """\
+        slices:
+          - sources: [{model: me/a, layer_range: [0, 4]}]
+            residual_weight: 0.5
+        merge_method: passthrough
+        """,
+        "3: 'residual_weight' is not supported, and mergekit does not use it either",
+    ),
+    "modules": (
+        """\
+        modules:
+          text_decoder:
+            models: [{model: me/a}]
+          vision_tower:
+            models: [{model: me/a}]
+        merge_method: passthrough
+        """,
+        "2: modules: 'text_decoder' is not supported, as only text models are merged",
+    ),
+    "truth values over depth": (
+        PLAIN + "parameters: {normalize: [true, false]}\n",
+        "7: 'normalize' over depth is not supported; give it by filter",
+    ),
+    "dtype": (PLAIN + "dtype: int64\n", "7: 'dtype' cannot be 'int64'; there are float32"),
+}
+
+
+@pytest.mark.parametrize("option", UNSUPPORTED)
+def test_an_option_that_we_lack_is_refused_by_its_name(option: str) -> None:
+    text, said = UNSUPPORTED[option]
+    assert faults(text)[0].startswith(said)
+
+
+WRONG = {
+    "a misspelt parameter": (
+        changed("{weight: 0.5}", "{wieght: 0.5}"),
+        "3: merge method 'linear' has no parameter 'wieght'; did you mean 'weight'?",
+    ),
+    "another method's parameter": (
+        PLAIN + "parameters: {t: 0.5}\n",
+        "7: merge method 'linear' has no parameter 't'; it has weight, normalize",
+    ),
+    "a parameter where it is not read": (
+        changed("{weight: 0.5}", "{weight: 0.5, normalize: true}"),
+        "3: 'normalize' is one for the whole merge and is not read beside a model",
+    ),
+    "an unknown key": (
+        PLAIN + "merge_metod: ties\n",
+        "7: the config has no 'merge_metod'; did you mean 'merge_method'?",
+    ),
+    "an unknown key of a model": (
+        changed("    parameters", "    parameter"),
+        "3: an entry of 'models' has no 'parameter'; did you mean 'parameters'?",
+    ),
+    "an unknown key of a filter": (
+        changed("{weight: 0.5}", "{weight: [{filer: mlp, value: 1}, {value: 0}]}"),
+        "3: an entry of 'weight' has no 'filer'; did you mean 'filter'?",
+    ),
+    "an unknown key of the tokenizer": (
+        PLAIN + "tokenizer: {sorce: union}\n",
+        "7: 'tokenizer' has no 'sorce'; did you mean 'source'?",
+    ),
+    "an unknown key of a token": (
+        PLAIN + "tokenizer:\n  tokens:\n    x: {sorce: me/a}\n",
+        "9: 'x' has no 'sorce'; did you mean 'source'?",
+    ),
+    "an unknown key of a token's source": (
+        PLAIN + "tokenizer: {tokens: {x: {source: {kind: zero, modl: a}}}}\n",
+        "7: 'source' has no 'modl'",
+    ),
+    "an unknown method": (
+        changed("linear", "liner"),
+        "6: there is no merge method 'liner'; did you mean 'linear'?",
+    ),
+    "no method": (changed("merge_method: linear\n", ""), "1: a config needs 'merge_method'"),
+    "no weight": (
+        changed("    parameters: {weight: 0.5}\n", ""),
+        "2: 'me/a' has no weight; give it one under 'parameters'",
+    ),
+    "a base that is weighed": (
+        PLAIN + "base_model: me/c\n",
+        "7: 'me/c' has no weight ('linear' weighs the base like any other model)",
+    ),
+    "no base": (changed("linear", "ties"), "1: merge method 'ties' needs a base"),
+    "too many models": (
+        changed("linear", "slerp") + "base_model: me/c\n",
+        "1: merge method 'slerp' takes 2 models, the base included, and there are 3",
+    ),
+    "too few models": (
+        "models: [{model: me/a}]\nbase_model: me/c\nmerge_method: model_stock\n",
+        "1: merge method 'model_stock' takes at least 3 models, the base included",
+    ),
+    "a model twice": (changed("me/b", "me/a"), "4: 'me/a' is listed twice"),
+    "models and slices": (
+        PLAIN + "slices: []\nmodules: {default: {models: [{model: a}]}}\n",
+        "1: a config has one of 'models', 'slices' and 'modules', not 'models' and 'modules'",
+    ),
+    "slices of different lengths": (
+        """\
+        slices:
+          - sources:
+              - {model: me/a, layer_range: [0, 4]}
+              - {model: me/b, layer_range: [0, 3]}
+        merge_method: linear
+        parameters: {weight: 1}
+        """,
+        "2: all sources of a slice must have the same number of layers",
+    ),
+    "a layer range that is none": (
+        """\
+        slices: [{sources: [{model: me/a, layer_range: [4, 4]}]}]
+        merge_method: passthrough
+        """,
+        "1: 'layer_range' is [first, end], the end being left out",
+    ),
+    "a base that is no source of a slice": (
+        """\
+        slices: [{sources: [{model: me/a, layer_range: [0, 4]}]}]
+        merge_method: ties
+        base_model: me/c
+        parameters: {weight: 1}
+        """,
+        "1: the base 'me/c' must be a source of each slice",
+    ),
+    "an entry that is never reached": (
+        changed("{weight: 0.5}", "{weight: [{value: 1}, {filter: mlp, value: 0}]}"),
+        "3: the first filter that fits wins, so a value for all tensors stands last",
+    ),
+    "a word for a number": (
+        changed("0.5", "half"),
+        "3: 'weight' takes a number, not 'half'",
+    ),
+    "an empty list": (
+        changed("0.5", "[]"),
+        "3: 'weight' takes a value or a list over depth, not an empty list",
+    ),
+    "a key twice": (PLAIN + "models: []\n", "1: the config: 'models' is written twice"),
+    "tokenizer and tokenizer_source": (
+        PLAIN + "tokenizer_source: base\ntokenizer: {source: base}\n",
+        "8: 'tokenizer' and 'tokenizer_source' say the same; keep one",
+    ),
+    "a token of a model that is not merged": (
+        PLAIN + "tokenizer: {tokens: {x: {source: me/other}}}\n",
+        "7: 'me/other' is none of the models merged",
+    ),
+    "a token without a source": (
+        PLAIN + "tokenizer: {tokens: {x: {force: true}}}\n",
+        "7: 'x' needs a 'source': a model, or {kind: zero}",
+    ),
+    "a token by name and number": (
+        PLAIN
+        + "tokenizer: {tokens: {x: {source: {kind: model_token, model: me/a, token: y, token_id: 1}}}}\n",
+        "7: a model_token has a 'model', and either 'token' or 'token_id'",
+    ),
+    "an unknown chat template": (
+        PLAIN + "chat_template: chatlm\n",
+        "7: there is no chat template 'chatlm'; did you mean 'chatml'?",
+    ),
+    "a padding that is no number": (
+        PLAIN + "tokenizer: {pad_to_multiple_of: 0}\n",
+        "7: 'pad_to_multiple_of' is a whole number from 1",
+    ),
+    "a revision of a folder's name with two signs": (
+        changed("me/a", "me/a@x@y"),
+        "2: 'me/a@x@y' is no model: write path@revision+adapter@revision",
+    ),
+    "no YAML": (PLAIN + "dtype: [\n", "8: this is not YAML"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_at_its_line(case: str) -> None:
+    text, said = WRONG[case]
+    found = faults(text)
+    assert found[0].startswith(said), found
+
+
+def test_every_fault_is_told_at_once() -> None:
+    text = changed("{weight: 0.5}", "{wieght: 0.5}") + "dtpye: float32\nparameters: {normlize: 1}\n"
+    assert [fault.partition(":")[0] for fault in faults(text)] == ["3", "7", "8"]
+
+
+def test_configs_must_not_name_themselves_or_one_another_in_a_ring() -> None:
+    def config(name: str, model: str) -> str:
+        models = f"models: [{{model: {model}, parameters: {{weight: 1}}}}]"
+        return f"name: {name}\n{models}\nmerge_method: linear\n"
+
+    assert faults(config("x", "x")) == ["2: config 'x' names itself as a model"]
+    assert faults("---\n".join([config("x", "y"), config("y", "x")])) == [
+        "2: configs 'x' and 'y' need one another",
+        "6: configs 'y' and 'x' need one another",
+    ]
+
+
+def test_names_of_configs_are_not_shared() -> None:
+    assert faults("---\n".join([PLAIN, PLAIN]))[0].startswith("8: two configs are without a name")
+    named = "name: x\n" + PLAIN
+    assert faults("---\n".join([named, named]))[0].startswith("9: two configs are called 'x'")
+
+
+def test_a_missing_folder_is_named_at_the_line_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yml"
+    config.write_text(changed("me/b", "./b"))
+    assert main(["check", str(config), "--offline"]) == 2
+    said = capsys.readouterr().err
+    assert f"{config}:4: './b': there is no such folder" in said
+
+
+def test_a_folder_at_two_places_is_ambiguous(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("here", "there"):
+        (tmp_path / place / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(RecipeError, match="'a' is a folder beside the config and another one"):
+        translate(changed("me/a", "a"), tmp_path / "there" / "config.yml")
+
+
+def test_a_folder_has_no_revision(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(RecipeError, match=r"'\./a' is not on the hub and has no revision 'v2'"):
+        translate(changed("me/a", "./a@v2"), tmp_path / "config.yml")

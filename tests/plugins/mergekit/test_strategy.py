@@ -1,0 +1,111 @@
+"""mergekit's own methods as a strategy: the same numbers, whatever the blocks, workers and draws before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import PerModel, RecipeError, merge_state_dicts, parse_recipe
+from emberge_mergekit.library import merge_one
+from emberge_mergekit.methods import METHODS
+from emberge_mergekit.strategy import Mergekit
+from torch import Tensor
+
+from tests.plugins.mergekit.peer import plugins, quietly
+
+WEIGHTS = [0.5, 0.3, 0.2]
+
+
+def tensors(count: int, seed: int = 0) -> tuple[Tensor, list[Tensor]]:
+    """A base and models near it."""
+    generator = torch.Generator().manual_seed(seed)
+    base = torch.randn(24, 16, generator=generator)
+    tuned = base + 0.2 * torch.randn(24, 16, generator=generator)
+    return base, [tuned + 0.05 * torch.randn(24, 16, generator=generator) for _ in range(count)]
+
+
+def merged(
+    strategy: Mergekit, models: list[Tensor], base: Tensor | None, **settings: Any
+) -> Tensor:
+    weights = WEIGHTS[: len(models)] if strategy.weight_role == "scale" else None
+    states = [{"w": model} for model in models]
+    return merge_state_dicts(
+        states, [strategy], {"w": base} if base is not None else None, weights, **settings
+    )["w"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_mergekits(method: str) -> None:
+    declared = METHODS[method]
+    needed = {name: 0.3 for name, p in declared.parameters.items() if p.required and name == "t"}
+    strategy = Mergekit(method=method, parameters={n: PerModel(v) for n, v in needed.items()})
+    count = min(3, strategy.arity.stop - 1)
+    base, models = tensors(count)
+    if strategy.base_policy == "forbidden":
+        base = None  # type: ignore[assignment]
+    with quietly():
+        from mergekit.merge_methods.api import merge_tensors
+
+        inputs = [*([] if base is None else [base]), *models]
+        given: dict[str, Any] = dict(needed)
+        if "weight" in declared.parameters:
+            given["weight"] = WEIGHTS[:count]
+        found = merge_tensors(
+            inputs, method, parameters=given, base_index=None if base is None else 0
+        )
+    torch.testing.assert_close(merged(strategy, models, base), found, rtol=0, atol=0)
+
+
+def test_models_may_have_parameters_of_their_own() -> None:
+    base, models = tensors(2)
+    strategy = Mergekit(method="ties", parameters={"density": PerModel(0.5)})
+    states = [{"w": model} for model in models]
+    own = [{}, {"mergekit": {"density": PerModel(0.2)}}]
+    found = merge_state_dicts(states, [strategy], {"w": base}, [0.5, 0.5], options=own)["w"]
+    expected = merge_one(
+        "ties", models, base, {"weight": [0.5, 0.5], "density": [0.5, 0.2]}, name="w", seed=0
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_draws_are_those_of_the_seed_and_nothing_else() -> None:
+    base, models = tensors(2)
+    strategy = Mergekit(method="dare_linear", parameters={"density": PerModel(0.4)})
+    first = merged(strategy, models, base)
+    state = torch.random.get_rng_state()
+    torch.rand(5)
+    again = merged(strategy, models, base)
+    assert torch.equal(first, again)
+    torch.random.set_rng_state(state)
+    merged(strategy, models, base)
+    assert torch.equal(torch.random.get_rng_state(), state)  # nothing of it is left behind
+    assert not torch.equal(first, merged(strategy, models, base, seed=1))
+
+
+WRONG = {
+    "{method: tise}": "mergekit has no method 'tise'; did you mean 'ties'?",
+    "{method: ties, parameters: {densty: 1}}": "'ties' has no parameter 'densty'; did you mean 'density'?",
+    "{method: ties, parameters: {weight: 1}}": "'weight' stands beside each model",
+    "{method: ties, parameters: {normalize: yes}}": "'normalize' takes true or false, not 'yes'",
+    "{method: slerp}": "'slerp' needs 't'",
+}
+
+
+@pytest.mark.parametrize("options", WRONG)
+def test_a_wrong_option_is_said_at_its_line(options: str) -> None:
+    text = f"steps:\n  m:\n    merge:\n      models: [me/a, me/b]\n      strategy: {{mergekit: {options}}}\n"
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(text, plugins(), path=Path("r.yaml"))
+    assert str(caught.value).startswith("r.yaml:5: merge strategy 'mergekit': ")
+    assert WRONG[options] in str(caught.value)
+
+
+def test_what_mergekit_refuses_is_told_of_the_tensor() -> None:
+    strategy = Mergekit(
+        method="della", parameters={"density": PerModel(0.1), "epsilon": PerModel(0.3)}
+    )
+    base, models = tensors(2)
+    with pytest.raises(Exception, match="w: mergekit's della says: Epsilon must be chosen"):
+        merged(strategy, models, base)

@@ -1,0 +1,246 @@
+"""Tokenizer settings: the tokens, the embeddings and the model that mergekit makes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+from emberge import RecipeError, parse_recipe
+from emberge.cli import main
+from torch import Tensor
+
+from tests.plugins.mergekit.peer import (
+    checked,
+    hold_equal,
+    llama,
+    ours,
+    plugins,
+    quietly,
+    state_of,
+    theirs,
+)
+
+VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
+UNION = """
+models:
+  - {model: A, parameters: {weight: 0.4}}
+  - {model: B, parameters: {weight: 0.6}}
+merge_method: linear
+base_model: A
+dtype: float32
+tokenizer_source: union
+"""
+RULES = """
+models:
+  - {model: A, parameters: {weight: 0.4}}
+  - {model: B, parameters: {weight: 0.6}}
+merge_method: task_arithmetic
+base_model: BASE
+dtype: float32
+chat_template: chatml
+tokenizer:
+  source: union
+  pad_to_multiple_of: 16
+  tokens:
+    <|b|>: {source: {kind: zero}}
+    <|a|>:
+      source: {kind: model_token, model: B, token: <|c|>}
+      force: true
+    <|new|>: {source: {kind: model_token, model: A, token_id: 7}}
+    <|both|>: {source: B, force: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A base, and two models that each added tokens to it, one of them the same."""
+    root = tmp_path_factory.mktemp("vocabularies")
+    base = llama(root / "base", num_hidden_layers=2)
+    return {
+        "BASE": base,
+        "A": llama(root / "a", seed=1, like=base, added=("<|a|>", "<|both|>"), num_hidden_layers=2),
+        "B": llama(
+            root / "b", seed=2, like=base, added=("<|both|>", "<|b|>", "<|c|>"), num_hidden_layers=2
+        ),
+    }
+
+
+def filled(text: str, models: dict[str, Path]) -> str:
+    """A config with the models' folders in it."""
+    for key, (name, folder) in itertools.product(("model", "source"), models.items()):
+        text = re.sub(rf"{key}: {name}(?=[,}}\s])", f"{key}: {folder}", text)
+    return dedent(text)
+
+
+def tokenizer_of(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def rows_by_token(folder: Path, name: str) -> dict[str, Tensor]:
+    """A tensor's rows by their tokens: mergekit's order of new tokens changes from process to process."""
+    tensor = state_of(folder)[name]
+    return {token: tensor[i] for token, i in tokenizer_of(folder).get_vocab().items()}
+
+
+def hold_to_mergekit(text: str, folder: Path) -> tuple[Path, Path]:
+    made, other = ours(text, folder / "ours"), theirs(text, folder / "theirs")
+    found, expected = state_of(made), state_of(other)
+    for name in VOCABULARY:
+        assert found[name].shape == expected[name].shape
+        hold_equal(rows_by_token(made, name), rows_by_token(other, name))
+        size = len(tokenizer_of(other))
+        torch.testing.assert_close(found[name][size:], expected[name][size:])
+    rest = [{k: v for k, v in state.items() if k not in VOCABULARY} for state in (found, expected)]
+    hold_equal(rest[0], rest[1])
+    sizes = [json.loads((f / "config.json").read_text())["vocab_size"] for f in (made, other)]
+    assert sizes[0] == sizes[1] == len(found[VOCABULARY[0]])
+    return made, other
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "tokenizer_source: union",
+        "tokenizer_source: base",
+        "tokenizer_source: B",
+        "tokenizer: {source: union, pad_to_multiple_of: 64}",
+        "tokenizer: {source: union, tokens: {<|new|>: {source: {kind: zero}}}}",
+    ],
+)
+def test_a_vocabulary_is_mergekits(setting: str, models: dict[str, Path], tmp_path: Path) -> None:
+    text = UNION.replace("tokenizer_source: union", setting)
+    hold_to_mergekit(filled(text, models), tmp_path)
+
+
+def test_rules_for_tokens_and_a_chat_template(models: dict[str, Path], tmp_path: Path) -> None:
+    made, other = hold_to_mergekit(filled(RULES, models), tmp_path)
+    templates = [tokenizer_of(folder).chat_template for folder in (made, other)]
+    assert templates[0] == templates[1]
+    assert "<|im_start|>" in templates[0]
+    assert len(state_of(made)[VOCABULARY[0]]) % 16 == 0
+
+
+def test_slices_take_a_vocabulary_too(models: dict[str, Path], tmp_path: Path) -> None:
+    text = """
+    slices:
+      - sources: [{model: A, layer_range: [0, 2]}, {model: B, layer_range: [0, 2]}]
+      - sources: [{model: B, layer_range: [1, 2]}, {model: A, layer_range: [0, 1]}]
+    merge_method: linear
+    base_model: A
+    dtype: float32
+    parameters: {weight: 0.5}
+    tokenizer_source: union
+    """
+    hold_to_mergekit(filled(text, models), tmp_path)
+
+
+def test_a_merge_with_another_vocabulary_loads_and_reads(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    made = ours(filled(UNION, models), tmp_path)
+    with quietly(), torch.no_grad():
+        tokenizer, model = tokenizer_of(made), AutoModelForCausalLM.from_pretrained(made)
+        ids = tokenizer("list <|a|> <|c|> file", return_tensors="pt").input_ids
+        assert model(ids).logits.shape[-1] == len(tokenizer)
+
+
+def test_a_chat_template_alone_keeps_every_embedding(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    text = """
+    models: [{model: BASE}]
+    merge_method: passthrough
+    chat_template: "{{ messages }} and nothing else"
+    """
+    made = ours(filled(text, models), tmp_path)
+    hold_equal(state_of(made), state_of(models["BASE"]))
+    assert tokenizer_of(made).chat_template == "{{ messages }} and nothing else"
+
+
+def test_auto_is_the_template_of_most_models(tmp_path: Path) -> None:
+    folders = [llama(tmp_path / name, seed=i, num_hidden_layers=1) for i, name in enumerate("abc")]
+    for folder, template in zip(folders, ("{{ x }}", "{{ y }}", "{{ y }}"), strict=True):
+        tokenizer = tokenizer_of(folder)
+        tokenizer.chat_template = template
+        tokenizer.save_pretrained(folder)
+    listed = ", ".join(f"{{model: {f}, parameters: {{weight: 1}}}}" for f in folders)
+    text = f"models: [{listed}]\nmerge_method: linear\nchat_template: auto\n"
+    assert tokenizer_of(ours(text, tmp_path / "out")).chat_template == "{{ y }}"
+
+
+def test_different_vocabularies_are_refused_without_a_word_on_them(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    text = filled(UNION, models).replace("tokenizer_source: union\n", "")
+    with pytest.raises(RecipeError, match="have different tokenizers"):
+        checked(text, tmp_path)
+
+
+def test_what_can_be_checked_is_checked_before_the_vocabulary_is_made(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    text = filled(UNION, models).replace(
+        "weight: 0.4", "weight: [{filter: mpl, value: 1}, {value: 0}]"
+    )
+    with pytest.raises(RecipeError, match=r"the filter 'mpl' of the weight of .* matches no tensor"):
+        checked(text, tmp_path)
+
+
+def test_an_adapter_is_put_on_its_base_first(models: dict[str, Path], tmp_path: Path) -> None:
+    from emberge_mergekit.translate import translate
+
+    text = filled(UNION, models).replace(str(models["B"]), f"{models['B']}+me/lora")
+    found = translate(text, tmp_path / "config.yml")
+    assert found is not None
+    made = found.text.splitlines()
+    assert "  merged-model-0:" in made
+    assert f"      models: [{models['B']}+me/lora]" in made
+    assert f"      models: [{models['A']}, $merged-model-0]" in made
+    assert "        - {model: $merged-model-0, weight: 0.6}" in made
+
+
+WRONG = {
+    "models: [./a], base: ./b": "'./b' is not among the models",
+    "models: [./a], tokens: {x: {model: ./b}}": "'./b' is not among the models",
+    "models: [./a], tokens: {x: {}}": "a rule has either a 'model' or 'zero: true'",
+    "models: [./a], tokens: {x: {zero: true, token: y}}": "needs the 'model' that it is of",
+    "models: [./a], pad_to_multiple_of: 0": "'pad_to_multiple_of' must be at least 1",
+    "models: [./a], chat_template: chatlm": "there is no chat template 'chatlm'; did you mean 'chatml'?",
+    "models: [./bare]": "'./bare' has no tokenizer",
+}
+
+
+@pytest.mark.parametrize("options", WRONG)
+def test_a_wrong_option_of_the_step_is_said(
+    options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b", "bare"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        if name != "bare":
+            (tmp_path / name / "tokenizer.json").write_text("{}")
+    path = tmp_path / "r.yaml"
+    path.write_text(f"steps:\n  v:\n    mergekit_vocabulary: {{{options}}}\n")
+    assert main(["check", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{path}:3: " in said
+    assert WRONG[options] in said
+
+
+def test_a_vocabulary_has_its_own_tokenizer() -> None:
+    text = (
+        "steps:\n  v: {mergekit_vocabulary: {models: [me/a]}}\n"
+        "  m: {merge: {models: [me/a], vocabulary: $v, tokenizer: me/a, strategy: passthrough}}\n"
+    )
+    with pytest.raises(RecipeError, match="leave out 'tokenizer' and 'template'"):
+        parse_recipe(text, plugins())
