@@ -46,12 +46,14 @@ _ROUNDING = 2.0**-20
 class AdapterReport:
     """What an adapter holds of a merge, by module and tensor of the backbone.
 
-    `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors kept so.
+    `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors kept so;
+    `weights` are the models' effective ones, as in MergePlan.
     """
 
     ranks: Mapping[str, int]
     errors: Mapping[str, float]
     whole: tuple[str, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -106,6 +108,7 @@ def merge_to_adapter(
         {module: one.rank for module, one in found.items()},
         {f"{module}.weight": one.error for module, one in found.items()},
         tuple(sorted(whole)),
+        plan.weights,
         (*plan.warnings, *output.warnings()),
     )
 

@@ -59,9 +59,11 @@ def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
 
 def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     """Write the card of the model that step `name` of the run in `out` left in `folder`, atomically."""
+    from emberge_standard.reporting.adapter_card import adapter_card, is_adapter
     from emberge_standard.reporting.card import model_card
 
-    text = str(model_card(_facts(out, name, folder, artifact)))
+    facts = _facts(out, name, folder, artifact)
+    text = str(adapter_card(facts) if is_adapter(facts) else model_card(facts))
     card = folder.resolve() / CARD
     if card.is_file() and card.read_text(encoding="utf-8", errors="replace") == text:
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from emberge import Artifact
     from huggingface_hub import ModelCard
 
-__all__ = ["Facts", "Origin", "model_card"]
+__all__ = ["Facts", "Origin", "licence_lines", "model_card", "parent_lines", "provenance_lines"]
 
 UNKNOWN = "unknown"
 # Of what a step says of itself, what stands elsewhere in the card or helps no reader.
@@ -122,13 +122,13 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
     yield [_opening(facts)]
     yield usage(facts.name, facts.anatomy)
     yield from (score_lines(facts.name, scores) for scores in facts.scores)
-    yield _parents(facts)
+    yield parent_lines(facts)
     yield _method(facts)
     if facts.data or facts.artifact.size is not None:
         yield _data(facts)
-    yield _licences(facts)
+    yield licence_lines(facts)
     yield _limits(facts)
-    yield _provenance(facts)
+    yield provenance_lines(facts)
 
 
 def _opening(facts: Facts) -> str:
@@ -146,7 +146,8 @@ def _first(parents: Sequence[Parent]) -> str:
     return parents[0].name.removeprefix("$") if parents else "another model"
 
 
-def _parents(facts: Facts) -> list[str]:
+def parent_lines(facts: Facts) -> list[str]:
+    """What it was made of, with weights, revisions and licences."""
     if not facts.parents:
         return []
     title = "## Merged from" if facts.merged else "## Trained from"
@@ -240,7 +241,8 @@ def _rows(data: Trained) -> str:
     return f"{data.rows:,}{whole}"
 
 
-def _licences(facts: Facts) -> list[str]:
+def licence_lines(facts: Facts) -> list[str]:
+    """What ancestors and data say of their licences."""
     stated = [f"{prose(one.name)}: {prose(one.licence)}" for one in facts.sources if one.licence]
     silent = [prose(one.name) for one in facts.sources if not one.licence]
     lines = ["## Licence", ""]
@@ -269,7 +271,8 @@ def _limits(facts: Facts) -> list[str]:
     return lines
 
 
-def _provenance(facts: Facts) -> list[str]:
+def provenance_lines(facts: Facts) -> list[str]:
+    """Versions, seed and hashes: what makes it again."""
     origin = facts.origin
     rows = [[name, code(version)] for name, version in origin.versions]
     rows += [["step", code(f"{facts.name} ({origin.component})")]] if origin.component else []

@@ -122,7 +122,11 @@ class MergeAdapters(Step):
             side=workspace.work / "adapter",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
-        details = described(report, self.adapts().main, workspace)
+        named = [i.name for i in called_apart(inputs)]
+        weights = {
+            e.model.text: report.weights[name] for (e, _), name in zip(found, named, strict=True)
+        }
+        details = {"weights": weights, **described(report, self.adapts().main, workspace)}
         return self._artifact(found, details)
 
     def _base(self, workspace: Workspace, first: Model) -> MergeInput:

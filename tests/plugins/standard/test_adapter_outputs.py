@@ -161,6 +161,19 @@ def test_a_rank_cuts_to_what_is_said(
     )
 
 
+def test_the_card_says_what_the_adapter_lies_on_and_what_is_left_out(
+    place: Path, plugins: Plugins
+) -> None:
+    made = run(place, f"  small: {{merge_adapters: {{models: {MODELS}, rank: 2}}}}\n", plugins)
+    card = (made["small"] / "README.md").read_text()
+    assert "library_name: peft" in card
+    assert "A LoRA adapter of ./bert, made with emberge by merging adapters." in card
+    assert "PeftModel.from_pretrained(base, 'small')" in card
+    worst = details(made["small"])["worst"]
+    assert f"| `{worst['tensor']}` | {worst['error']:.3g} |" in card
+    assert "| ./bert+./a0 | 0.2941 |" in card  # 0.5 of 0.5 + 0.2 + 1
+
+
 def test_energy_takes_the_fewest_values_that_hold_it(place: Path, plugins: Plugins) -> None:
     made = run(place, f"  small: {{merge_adapters: {{models: {MODELS}, energy: 0.9}}}}\n", plugins)
     found = details(made["small"])
