@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from emberge.merging.adapter_fit import adapter_problems
     from emberge.merging.adapter_output import AdapterReport, merge_to_adapter
     from emberge.merging.adapter_products import Combination
-    from emberge.merging.alignment import canonical_names, is_vocabulary, layer_of
+    from emberge.merging.alignment import canonical_names, is_vocabulary, layer_of, prefix_of
     from emberge.merging.buffers import fresh, pages
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
     from emberge.merging.memory import merge_state_dicts
@@ -124,10 +124,15 @@ if TYPE_CHECKING:
     from emberge.recipes.run import run_recipe
     from emberge.training.encode import TextEmbedder
     from emberge.training.fit import fit
-    from emberge.training.measure import Measurement, measure_model
+    from emberge.training.measure import Measured, Measurement, StoredTensors, measure_model
     from emberge.training.options import FitOptions, FitResult
     from emberge.training.outlook import outlook
-    from emberge.training.vectors import blockwise, lowest_score, unit_vectors
+    from emberge.training.vectors import (
+        blockwise,
+        log_sum_products,
+        lowest_score,
+        unit_vectors,
+    )
 
 _LAZY = {
     "check_space": "emberge.devices",
@@ -142,6 +147,7 @@ _LAZY = {
     "canonical_names": "emberge.merging.alignment",
     "is_vocabulary": "emberge.merging.alignment",
     "layer_of": "emberge.merging.alignment",
+    "prefix_of": "emberge.merging.alignment",
     "fresh": "emberge.merging.buffers",
     "pages": "emberge.merging.buffers",
     "Checkpoint": "emberge.merging.checkpoint",
@@ -171,13 +177,16 @@ _LAZY = {
     "Plugins": "emberge.plugins",
     "load_plugins": "emberge.plugins",
     "TextEmbedder": "emberge.training.encode",
+    "Measured": "emberge.training.measure",
     "Measurement": "emberge.training.measure",
+    "StoredTensors": "emberge.training.measure",
     "measure_model": "emberge.training.measure",
     "FitOptions": "emberge.training.options",
     "FitResult": "emberge.training.options",
     "fit": "emberge.training.fit",
     "outlook": "emberge.training.outlook",
     "blockwise": "emberge.training.vectors",
+    "log_sum_products": "emberge.training.vectors",
     "lowest_score": "emberge.training.vectors",
     "unit_vectors": "emberge.training.vectors",
     "load_catalogue": "emberge.data.datasets",
@@ -240,6 +249,7 @@ __all__ = [
     "HashCache",
     "Loss",
     "Machine",
+    "Measured",
     "Measurement",
     "Measures",
     "MergeInput",
@@ -283,6 +293,7 @@ __all__ = [
     "Stats",
     "Step",
     "StepRef",
+    "StoredTensors",
     "TaskInfo",
     "TaskKind",
     "TaskScore",
@@ -323,6 +334,7 @@ __all__ = [
     "load_eval_set",
     "load_plugins",
     "load_recipe",
+    "log_sum_products",
     "lowest_score",
     "measure_model",
     "merge_blocks",
@@ -335,6 +347,7 @@ __all__ = [
     "parse_recipe",
     "plain_stage",
     "plan_merge",
+    "prefix_of",
     "random_bits",
     "read_artifact",
     "read_statistics",

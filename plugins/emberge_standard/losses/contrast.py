@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, blockwise, lowest_score, unit_vectors
+from emberge import Embeddings, log_sum_products, unit_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -125,15 +125,5 @@ def log_sums(left: Side, right: Side, rules: Rules, scale: float | Tensor) -> Te
 
     A row for which none counts gets a very low number, with a gradient of zero.
     """
-    import torch
-
     scaled = left.vectors * scale
-
-    def block(rows: slice) -> Tensor:
-        scores = scaled[rows] @ right.vectors.T
-        floor = lowest_score(scores)
-        return torch.logsumexp(scores.masked_fill(rules.barred(left, right, rows), floor), dim=1)
-
-    if not len(right.vectors):
-        return scaled.sum(1) * 0 + lowest_score(scaled)
-    return blockwise(len(scaled), len(right.vectors), block)
+    return log_sum_products(scaled, right.vectors, lambda block: rules.barred(left, right, block))
