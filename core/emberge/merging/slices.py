@@ -95,10 +95,6 @@ def seen_through(part: LayerRange, names: Names, first: int) -> Names:
         for name, spec in names.specs.items()
         if part.takes(name, first)
     }
-    for name in TIED:  # where the embedding is in another slice, its copies are told here
-        stands_in = names.stands_for(name)
-        if name not in specs and part.takes(name, first) and stands_in is not None:
-            specs[name] = stands_in
     return replace(names, specs=specs)
 
 
@@ -126,8 +122,15 @@ def as_sliced(
     if part is None:
         return names, pattern
     firsts = {m.name: m.first or 0 for m in request.everyone}
-    seen = {n: seen_through(part, own, firsts[n]) for n, own in names.items()}
-    return seen, pattern_through(part, pattern, request.inputs[0].first or 0, part.prefix)
+    result = pattern_through(part, pattern, request.inputs[0].first or 0, part.prefix)
+    seen = {}
+    for name, own in names.items():
+        # Where the embedding is in another slice, a tied model's copy of it must be told here.
+        copies = {n: own.stands_for(n) for n in TIED if n in result.specs and n not in own.specs}
+        told = {n: spec for n, spec in copies.items() if spec is not None}
+        view = seen_through(part, own, firsts[name])
+        seen[name] = replace(view, specs={**view.specs, **told})
+    return seen, result
 
 
 def names_for_filters(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
