@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from emberge.contracts.backbone import Encoder, TokenisedText
 from emberge.errors import CheckpointError
-from emberge.merging.alignment import is_vocabulary
 
 __all__ = ["WINDOW", "GramCounter", "Layer", "plan_passes"]
 
@@ -45,19 +44,24 @@ class Layer:
 
 
 def plan_passes(
-    encoder: Encoder, called: Mapping[str, str], text: TokenisedText, memory: int | None
+    encoder: Encoder,
+    called: Mapping[str, str],
+    vocabulary: Collection[str],
+    text: TokenisedText,
+    memory: int | None,
 ) -> list[list[Layer]]:
     """The layers to sum in each pass over the data, so that the sums of a pass fit into memory.
 
-    One text is encoded to see which layers are fed the same tensors (query, key and value; gate and
-    up): their Gram matrix is summed once.
+    `called` are the parameters' names on disk, and those in `vocabulary` have a row a token. One text is
+    encoded to see which layers are fed the same tensors (query, key and value; gate and up): their Gram
+    matrix is summed once.
 
     Raises:
         CheckpointError: when no layer is called in a forward pass.
     """
     passes: list[list[Layer]] = []
     room = 0
-    for layer in _layers(encoder, called, text):
+    for layer in _layers(encoder, called, vocabulary, text):
         if not passes or layer.bytes > room:
             passes.append([])
             room = memory or DEFAULT_MEMORY
@@ -70,14 +74,16 @@ def plan_passes(
     return passes
 
 
-def _layers(encoder: Encoder, called: Mapping[str, str], text: TokenisedText) -> list[Layer]:
+def _layers(
+    encoder: Encoder, called: Mapping[str, str], vocabulary: Collection[str], text: TokenisedText
+) -> list[Layer]:
     modules = dict(encoder.module.named_modules())
     fed: dict[str, list[Tensor]] = {}
     hooks = []
     for name, module in modules.items():
         weight = called.get(f"{name}.weight" if name else "weight")
         linear = isinstance(module, nn.Linear)
-        if weight and (linear or (isinstance(module, nn.Embedding) and is_vocabulary(weight))):
+        if weight and (linear or (isinstance(module, nn.Embedding) and weight in vocabulary)):
             hooks.append(_hook(module, lambda x, name=name: fed.setdefault(name, []).append(x)))
     try:
         _pass(encoder, [text])

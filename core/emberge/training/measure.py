@@ -23,9 +23,6 @@ from emberge.contracts.sampler import Sampler
 from emberge.contracts.step import Rehearsal
 from emberge.devices import torch_threads
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.merging.alignment import Names, canonical_names, prefix_of
-from emberge.merging.checkpoint import Checkpoint
-from emberge.merging.statistics import Statistics, write_statistics
 from emberge.training.batches import Draw, DrawnBatch, draw_batch
 from emberge.training.encode import EncodePlan, encode_and_backward
 from emberge.training.fit import require_rows, tables_of
@@ -38,12 +35,27 @@ from emberge.training.plan import BatchPlan
 from emberge.training.saves import clear_torn, latest_state, save_state
 from emberge.training.table import ExampleTable
 
-__all__ = ["Measured", "Measurement", "measure_model"]
+__all__ = ["Measured", "Measurement", "StoredTensors", "measure_model"]
 
 SECONDS_BETWEEN_SAVES = 30.0
 # Saving by the clock may cost one part in this many of the time.
 SAVING_SHARE = 20
 Progress = Callable[..., None]
+# From a file's name and its numbers by tensor to the file that was written.
+Write = Callable[[str, Mapping[str, Tensor]], Path]
+
+
+@dataclass(frozen=True)
+class StoredTensors:
+    """The tensors of a checkpoint that hold floating-point numbers, by the names that merges know them by.
+
+    `vocabulary` are those whose rows are tokens; `canonical` gives names on disk, such as an encoder's, as
+    these.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    vocabulary: frozenset[str]
+    canonical: Callable[[Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +69,7 @@ class Measurement:
     measure: Literal["fisher", "gram"]
     backbone: Backbone
     checkpoint: Path
+    stored: StoredTensors
     datasets: Sequence[Dataset]
     sampler: Sequence[Sampler]
     losses: PerDataset[tuple[Loss, ...]]
@@ -68,7 +81,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Measured:
-    """Files of entries under the label that was asked for, and what they were measured on."""
+    """Files of numbers by tensor, and what they were measured on."""
 
     parts: tuple[Path, ...]
     facts: Mapping[str, str]
@@ -76,14 +89,14 @@ class Measured:
 
 def measure_model(
     what: Measurement,
-    label: str,
     work: Path,
     *,
+    write: Write,
     store: Path,
     progress: Progress,
     rehearsal: Rehearsal | None = None,
 ) -> Measured:
-    """Measure one model and write its entries into `work`, from where a killed measurement goes on.
+    """Measure one model, have its numbers written into `work`, and go on from there after a kill.
 
     Of the Fisher information there is an entry a tensor, float32, the mean over batches of the squared
     gradient of the batch's loss; a tensor that no embedding depends on has the single number 0. There is a
@@ -99,7 +112,7 @@ def measure_model(
     with torch_threads(engine.threads), torch.random.fork_rng():
         session = _Session(what, store, progress, rehearsal, engine.token_budget)
         run = {"fisher": _fisher, "gram": _grams}[what.measure]
-        parts = tuple(run(session, label, work))
+        parts = tuple(run(session, work, write))
     return Measured(parts, session.facts())
 
 
@@ -128,8 +141,7 @@ class _Session:
         self.objective = Objective(what.losses, [d.info for d in self.used], what.device)
         self.encoder = what.backbone.load(what.checkpoint, device=what.device, dtype="float32")
         self.encoder.module.eval()
-        self.names = canonical_names(Checkpoint(what.checkpoint))
-        self.called = _called(self.encoder, self.names)
+        self.called = _called(self.encoder, what.stored)
         self.tables: dict[str, ExampleTable] = tables_of(
             self.used, self.encoder, options, store, progress
         )
@@ -166,7 +178,7 @@ class _Session:
         return facts
 
 
-def _called(encoder: Encoder, names: Names) -> dict[str, str]:
+def _called(encoder: Encoder, tensors: StoredTensors) -> dict[str, str]:
     """Each parameter's canonical name.
 
     Raises:
@@ -178,12 +190,11 @@ def _called(encoder: Encoder, names: Names) -> dict[str, str]:
             "so nothing can be measured of it"
         )
     stored = encoder.stored_names()
-    prefix = prefix_of(stored.values())
+    names = dict(zip(stored, tensors.canonical(list(stored.values())), strict=True))
     found = {}
     for parameter, tensor in encoder.module.named_parameters():
-        name = stored.get(parameter, parameter)
-        name = name if name in names.specs else name.removeprefix(prefix)
-        if name not in names.specs or names.specs[name].shape != tuple(tensor.shape):
+        name = names.get(parameter, parameter)
+        if tensors.shapes.get(name) != tuple(tensor.shape):
             raise CheckpointError(
                 f"{name}: the encoder has it as {list(tensor.shape)} and the checkpoint has not, so it "
                 "cannot be told what belongs to which tensor"
@@ -195,7 +206,7 @@ def _called(encoder: Encoder, names: Names) -> dict[str, str]:
 # ── Fisher information ──────────────────────────────────────────────────────────────────────────
 
 
-def _fisher(session: _Session, label: str, work: Path) -> Iterator[Path]:
+def _fisher(session: _Session, work: Path, write: Write) -> Iterator[Path]:
     parameters = dict(session.encoder.module.named_parameters())
     for parameter in parameters.values():
         parameter.requires_grad_(True)
@@ -217,29 +228,25 @@ def _fisher(session: _Session, label: str, work: Path) -> Iterator[Path]:
                 sums[name].addcmul_(parameter.grad, parameter.grad)
         session.encoder.module.zero_grad(set_to_none=True)
     means = {session.called[n]: total / session.plan.steps for n, total in sums.items()}
-    nothing = {
-        name: torch.zeros(())
-        for name, spec in session.names.specs.items()
-        if spec.mergeable and name not in means
-    }
-    values = {name: {label: value} for name, value in {**means, **nothing}.items()}
-    yield write_statistics(work, Statistics(values, measure="fisher"), "fisher.safetensors")
+    shapes = session.what.stored.shapes
+    nothing = {name: torch.zeros(()) for name in shapes if name not in means}
+    yield write("fisher.safetensors", {**means, **nothing})
 
 
 # ── Gram matrices ───────────────────────────────────────────────────────────────────────────────
 
 
-def _grams(session: _Session, label: str, work: Path) -> Iterator[Path]:
-    first = session.batch(0).texts[0]
-    passes = plan_passes(session.encoder, session.called, first, session.what.memory)
+def _grams(session: _Session, work: Path, write: Write) -> Iterator[Path]:
+    what, first = session.what, session.batch(0).texts[0]
+    called = session.called
+    passes = plan_passes(session.encoder, called, what.stored.vocabulary, first, what.memory)
     for number, layers in enumerate(passes):
         name = f"gram-{number}.safetensors"
         if not (work / name).is_file():
             note = f"pass {number + 1} of {len(passes)}" if len(passes) > 1 else ""
             counter = GramCounter(session.encoder, layers, session.encode.token_budget)
             _count(session, counter, work / f"pass-{number}", note)
-            values = {place: {label: gram} for place, gram in counter.entries(session.called)}
-            write_statistics(work, Statistics(values, measure="gram"), name)
+            write(name, dict(counter.entries(called)))
         yield work / name
 
 

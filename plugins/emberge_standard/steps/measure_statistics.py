@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from emberge import (
     Artifact,
@@ -16,6 +16,7 @@ from emberge import (
     Backbone,
     CheckpointError,
     DataEntry,
+    Dataset,
     EmbergeError,
     FitOptions,
     Loss,
@@ -33,6 +34,10 @@ from emberge import (
 
 from emberge_standard.losses.infonce import InfoNCE
 from emberge_standard.samplers.batch_shuffle import BatchShuffle
+from emberge_standard.steps.stored_tensors import part_writer, stored_tensors
+
+if TYPE_CHECKING:
+    from emberge import Measured
 
 __all__ = ["MeasureStatistics"]
 
@@ -236,7 +241,7 @@ class MeasureStatistics(Step):
         return self._artifact((self.base, *self._models.values()), {"delta_norms": norms})
 
     def _measured(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
-        from emberge import Measurement, Statistics, join_statistics, load_datasets, measure_model
+        from emberge import Statistics, join_statistics, load_datasets
 
         rehearsal = workspace.rehearsal
         datasets = load_datasets(
@@ -247,29 +252,11 @@ class MeasureStatistics(Step):
             store=workspace.store,
             warn=workspace.warn,
         )
-        seed = workspace.seed if self.seed is None else self.seed
         parts: list[Path] = []
         facts = _facts(workspace)
         for number, (label, model) in enumerate(models.items()):
-            found = measure_model(
-                Measurement(
-                    measure=self.measure,  # type: ignore[arg-type]
-                    backbone=self.backbone,
-                    checkpoint=model.folder,
-                    datasets=datasets,
-                    sampler=self._sampler,
-                    losses=self._losses,
-                    options=self._options(),
-                    seed=seed,
-                    device=workspace.machine.devices[0],
-                    memory=workspace.machine.memory,
-                ),
-                label,
-                workspace.work / f"measured-{number}",
-                store=workspace.store,
-                progress=workspace.progress,
-                rehearsal=rehearsal,
-            )
+            work = workspace.work / f"measured-{number}"
+            found = self._one(workspace, label, model, datasets, work)
             parts += found.parts
             facts |= found.facts
         content = {label: model.fingerprint for label, model in models.items()}
@@ -277,6 +264,38 @@ class MeasureStatistics(Step):
         join_statistics(workspace.folder, parts, told.metadata)
         measured = {k: facts[k] for k in ("batches", "seed")} | {"data": json.loads(facts["data"])}
         return self._artifact(tuple(self._models.values()), {"on": measured, "models": content})
+
+    def _one(
+        self,
+        workspace: Workspace,
+        label: str,
+        model: Model,
+        datasets: Sequence[Dataset],
+        work: Path,
+    ) -> Measured:
+        from emberge import Measurement, measure_model
+
+        what = Measurement(
+            measure=self.measure,  # type: ignore[arg-type]
+            backbone=self.backbone,
+            checkpoint=model.folder,
+            stored=stored_tensors(model.folder),
+            datasets=datasets,
+            sampler=self._sampler,
+            losses=self._losses,
+            options=self._options(),
+            seed=workspace.seed if self.seed is None else self.seed,
+            device=workspace.machine.devices[0],
+            memory=workspace.machine.memory,
+        )
+        return measure_model(
+            what,
+            work,
+            write=part_writer(work, label, self.measure),
+            store=workspace.store,
+            progress=workspace.progress,
+            rehearsal=workspace.rehearsal,
+        )
 
     def _artifact(self, named: tuple[ModelRef, ...], details: dict[str, Any]) -> Artifact:
         parents = tuple(dict.fromkeys(reference.text for reference in named))

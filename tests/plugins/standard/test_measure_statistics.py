@@ -34,6 +34,7 @@ from emberge.training.grams import GramCounter, plan_passes
 from emberge_standard.backbones.text_encoder import TextEncoder
 from emberge_standard.losses.infonce import InfoNCE
 from emberge_standard.samplers.batch_shuffle import BatchShuffle
+from emberge_standard.steps.stored_tensors import part_writer, stored_tensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -87,14 +88,15 @@ def measured(
             measure=what,  # type: ignore[arg-type]
             backbone=TextEncoder(),
             checkpoint=folder,
+            stored=stored_tensors(folder),
             datasets=[data or retrieval(ROWS)],
             sampler=order,
             losses=PerDataset(default=(InfoNCE(),)),
             options=FitOptions(dropout=False, precision="float32", hard_negatives=0, **options),
             **{"seed": 0, **more},
         ),
-        "m",
         work,
+        write=part_writer(work, "m", what),
         store=work / "store",
         progress=progress,
     )
@@ -211,7 +213,7 @@ def test_layers_that_share_their_inputs_are_summed_once(bert: Path) -> None:
     encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
     called = {n: n.removeprefix("trunk.") for n, _ in encoder.module.named_parameters()}
     (text,) = encoder.tokenise(["read the file"], prompt="", max_length=None)
-    (layers,) = plan_passes(encoder, called, text, None)
+    (layers,) = plan_passes(encoder, called, [TOKENS], text, None)
     shared = [{name.rpartition(".")[2] for name in layer.shared} for layer in layers]
     assert shared.count({"query", "key", "value"}) == 3
     assert len(layers) == 1 + 3 * 4
@@ -299,6 +301,7 @@ def test_a_loss_that_is_not_finite_is_named(bert: Path, tmp_path: Path) -> None:
         measure="fisher",
         backbone=TextEncoder(),
         checkpoint=bert,
+        stored=stored_tensors(bert),
         datasets=[retrieval(ROWS)],
         sampler=(BatchShuffle(batch_size=PerDataset(default=4)),),
         losses=PerDataset(default=(Broken(),)),
@@ -306,14 +309,20 @@ def test_a_loss_that_is_not_finite_is_named(bert: Path, tmp_path: Path) -> None:
         seed=0,
     )
     with pytest.raises(EmbergeError, match="the loss of batch 0 is not finite"):
-        measure_model(what, "m", tmp_path, store=tmp_path, progress=lambda *_: None)
+        measure_model(
+            what,
+            tmp_path,
+            write=part_writer(tmp_path, "m", "fisher"),
+            store=tmp_path,
+            progress=lambda *_: None,
+        )
 
 
 def test_counting_leaves_no_hook_behind(bert: Path) -> None:
     encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
     called = {n: n.removeprefix("trunk.") for n, _ in encoder.module.named_parameters()}
     (text,) = encoder.tokenise(["read the file"], prompt="", max_length=None)
-    (layers,) = plan_passes(encoder, called, text, None)
+    (layers,) = plan_passes(encoder, called, [TOKENS], text, None)
     with GramCounter(encoder, layers, 100) as counter:
         counter.add([text])
     assert not any(m._forward_pre_hooks for m in encoder.module.modules())
