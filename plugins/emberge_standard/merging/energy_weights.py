@@ -31,10 +31,15 @@ class EnergyWeights(MergeTransform):
             yield "the weights that are given count for nothing, as it works them out from the changes"
 
     def measure(self, block: Block, stats: Stats) -> Measures:
+        import torch
+        from emberge import fresh
+
         from emberge_standard.merging.shapes import by_model
 
         deltas = by_model(block.deltas)
-        return {"energy": deltas.square().sum(1).double(), "size": deltas.shape[1]}
+        alone = fresh(deltas[0])
+        energy = [torch.square(delta, out=alone).sum() for delta in deltas]
+        return {"energy": torch.stack(energy).double(), "size": deltas.shape[1]}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         energy = stats[0]["energy"] / max(stats[0]["size"], 1)

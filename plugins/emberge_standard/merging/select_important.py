@@ -79,7 +79,7 @@ def _scored(block: Block, divergence: Tensor, start: int = 0) -> Block:
     """The block with importances for changes, given the divergence of each row from element `start` on."""
     width = math.prod(block.shape[-1:])
     first = (block.start - start) // width
-    scores = block.deltas.abs()
+    scores = block.own_deltas.abs_()
     rows = scores.view(len(scores), -1, width)
     rows.mul_(divergence[:, first : first + rows.shape[1], None])
     return block.replace(changed=scores)
@@ -88,17 +88,20 @@ def _scored(block: Block, divergence: Tensor, start: int = 0) -> Block:
 def row_divergence(block: Block, *, precise: bool) -> Tensor:
     """KL(softmax(W) ‖ softmax(W₀)) over the last axis, [models, rows], in the dtype of the block."""
     import torch
+    from emberge import fresh
 
     assert block.base is not None
     dtype = torch.float64 if precise else block.tensors.dtype
     width = math.prod(block.shape[-1:])
 
     def probabilities(values: Tensor) -> Tensor:
-        return torch.softmax(values.reshape(-1, width), -1, dtype=dtype).add_(_LEAST)
+        rows = values.reshape(-1, width)
+        into = fresh(rows.new_empty(0, dtype=dtype), rows.shape)
+        return torch.softmax(into.copy_(rows), -1, out=into).add_(_LEAST)
 
     own = probabilities(block.base)
     rows = [
-        _logarithms(theirs / own).mul_(theirs).sum(-1)
+        _logarithms(torch.div(theirs, own, out=fresh(own))).mul_(theirs).sum(-1)
         for theirs in map(probabilities, block.tensors.unbind(0))
     ]
     return torch.stack(rows).to(block.tensors.dtype)
