@@ -292,7 +292,7 @@ def test_a_memory_limit_makes_blocks_smaller() -> None:
 
     run_jobs([job], lambda *_: None, limits=Limits(memory=3200, workers=2))
     assert max(job.lengths) * job.row_bytes * 2 <= 3200
-    with pytest.raises(CheckpointError, match=r"w: needs .* MiB at once"):
+    with pytest.raises(CheckpointError, match=r"w: needs .* at once and the limit is"):
         run_jobs([job], lambda *_: None, limits=Limits(memory=10))
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from emberge.contracts.block import rows_of
+from emberge.devices import human_size
 from emberge.errors import CheckpointError
 from emberge.merging.footprint import GRANULE, block_elements
 from emberge.merging.jobs import TensorJob
@@ -279,7 +280,7 @@ def _hold_to_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
         need = job.row_bytes * rows_of(job.spec.shape)[0] if job.whole else job.row_bytes
         if limits.memory is not None and need > limits.memory:
             raise CheckpointError(
-                f"{job.spec.name}: needs {need / 2**20:,.0f} MiB at once and the limit is "
-                f"{limits.memory / 2**20:,.0f} MiB; allow more memory, or give it another strategy "
-                "by a rule"
+                f"{job.spec.name}: needs {human_size(need)} at once and the limit is "
+                f"{human_size(limits.memory)}; allow more with --memory, or give it another strategy by "
+                "a rule"
             )

@@ -97,7 +97,8 @@ def _arity(link: Stage, models: int) -> str:
         if models < least
         else f"at most {most}"
     )
-    return f"'{stage_name(link)}' takes {wanted} models and there {_are(models)}"
+    noun = "model" if wanted.endswith(" 1") or wanted == "1" else "models"
+    return f"'{stage_name(link)}' takes {wanted} {noun} and there {_are(models)}"
 
 
 def _are(count: int) -> str:

@@ -19,6 +19,7 @@ SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
 OPPOSITE = 1e-3
 # A mean of directions shorter than this has none: lengths are roots, so rounding alone may make 1e-8 of 0.
 ANTIPODAL = 1e-7
+_CANCELLED = "directions cancel out; the weighted mean was taken"
 
 
 @dataclass(frozen=True)
@@ -71,22 +72,26 @@ class Span:
         return coefficients / np.where(length > 0, length, 1.0), length
 
 
-def slerp_coefficients(span: Span, t: float, linear_threshold: float | None = None) -> np.ndarray:
+def slerp_coefficients(
+    span: Span, t: float, linear_threshold: float | None = None
+) -> tuple[np.ndarray, str]:
     """What to multiply a and b by to walk the share t of the great circle from one to the other, [..., 2].
 
     Where a vector has no direction, or both have the same or opposite ones, or their cosine is beyond
-    `linear_threshold`, the coefficients are (1 - t, t).
+    `linear_threshold`, the coefficients are (1 - t, t). With them comes a warning of opposite ones, or "".
     """
     units = span.units
     apart = span.lengths(units[..., :1, :] - units[..., 1:, :])
     together = span.lengths(units[..., :1, :] + units[..., 1:, :])
     theta = 2 * np.arctan2(apart, together)
-    curved = (span.norms > NO_DIRECTION).all(-1, keepdims=True)
-    curved = curved & (theta >= SAME_DIRECTION) & (together > OPPOSITE)
+    directed = (span.norms > NO_DIRECTION).all(-1, keepdims=True)
+    opposite = directed & (together <= OPPOSITE)
+    curved = directed & (theta >= SAME_DIRECTION) & ~opposite
     if linear_threshold is not None:
         curved = curved & (np.abs(1 - apart**2 / 2) <= linear_threshold)
     share = np.array([1 - t, t])
-    return np.where(curved, np.sin(share * theta) / np.where(curved, np.sin(theta), 1.0), share)
+    found = np.where(curved, np.sin(share * theta) / np.where(curved, np.sin(theta), 1.0), share)
+    return found, _CANCELLED if opposite.any() else ""
 
 
 def mean_direction(
@@ -109,8 +114,7 @@ def mean_direction(
     cancelled = ~aimless & (length <= ANTIPODAL)
     mean = _iterated(span, mean, units, directed, (steps, tolerance))
     found = np.where(aimless | cancelled, shares, (span.norms @ shares)[..., None] * mean)
-    warning = "directions cancel out; the weighted mean was taken" if cancelled.any() else ""
-    return found, warning
+    return found, _CANCELLED if cancelled.any() else ""
 
 
 def _iterated(

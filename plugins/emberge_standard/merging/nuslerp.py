@@ -36,7 +36,8 @@ class Nuslerp(GramStrategy):
         span = Span.of(grams["products"], grams["differences"])
         first, second = block.weights.tolist()
         t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
-        return grams["products"].new_tensor(slerp_coefficients(span, t)), ""
+        found, warning = slerp_coefficients(span, t)
+        return grams["products"].new_tensor(found), warning
 
     def finish(self, merged: Tensor, block: Block) -> Tensor:
         return merged if block.base is None else block.add_delta(merged)

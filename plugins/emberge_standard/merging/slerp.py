@@ -34,5 +34,5 @@ class Slerp(GramStrategy):
         from emberge_standard.merging.angles import Span, slerp_coefficients
 
         span = Span.of(grams["products"], grams["differences"])
-        found = slerp_coefficients(span, block.options.t, self.linear_threshold)
-        return grams["products"].new_tensor(found), ""
+        found, warning = slerp_coefficients(span, block.options.t, self.linear_threshold)
+        return grams["products"].new_tensor(found), warning

@@ -269,7 +269,7 @@ def test_an_angle_below_float32_cosines_is_still_an_angle() -> None:  # T-00
     ).replace(tensors=torch.stack([first, turned]))
     span = Span.of(*(Slerp().measure(block, [])[k] for k in ("products", "differences")))
     assert span.norms[0] == pytest.approx(exact[0].norm().item(), rel=1e-6)
-    first_share, _ = slerp_coefficients(span, 0.5)
+    (first_share, _), _ = slerp_coefficients(span, 0.5)
     # sin(θ/2) / sin θ = 1 / (2 cos(θ/2)): the angle read back from the coefficient.
     read = 2 * math.acos(1 / (2 * float(first_share)))
     assert read == pytest.approx(angle.item(), rel=1e-4)
