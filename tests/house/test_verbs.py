@@ -1,0 +1,27 @@
+"""The README's table of verbs is what the command line says of them."""
+
+from __future__ import annotations
+
+from emberge import verbs
+from emberge.arguments import VERBS
+
+from tests.house.sources import ROOT
+
+
+def table() -> dict[str, str]:
+    """What the README says of each verb."""
+    rows = {}
+    for line in (ROOT / "README.md").read_text("utf-8").splitlines():
+        if line.startswith("| `emberge "):
+            _, verb, says, _ = line.split("|")
+            rows[verb.strip(" `").removeprefix("emberge ")] = says.strip()
+    return rows
+
+
+def test_the_readme_names_each_verb_in_its_words() -> None:
+    said = {verb: f"{text[0].upper()}{text[1:]}." for verb, (text, _) in VERBS.items()}
+    assert table() == said
+
+
+def test_each_verb_is_one_call() -> None:
+    assert {verb.replace("-", "_") for verb in VERBS} == set(verbs.__all__)
