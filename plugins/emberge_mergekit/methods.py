@@ -11,8 +11,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METHODS", "Method", "Parameter", "method_named"]
+__all__ = ["METHODS", "Method", "MethodName", "Parameter", "method_named"]
 
+MethodName = Literal[
+    "linear",
+    "slerp",
+    "nuslerp",
+    "multislerp",
+    "karcher",
+    "task_arithmetic",
+    "ties",
+    "dare_linear",
+    "dare_ties",
+    "della",
+    "della_linear",
+    "breadcrumbs",
+    "breadcrumbs_ties",
+    "sce",
+    "model_stock",
+    "arcee_fusion",
+    "nearswap",
+    "passthrough",
+    "ram",
+    "ramplus_tl",
+]
 Kind = Literal["float", "int", "bool", "str"]
 Scope = Literal["shared", "input", "non_base"]
 

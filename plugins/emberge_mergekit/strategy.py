@@ -17,7 +17,7 @@ from emberge import (
     suggest,
 )
 
-from emberge_mergekit.methods import METHODS, Method, Parameter, method_named
+from emberge_mergekit.methods import METHODS, Method, MethodName, Parameter, method_named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,8 +35,8 @@ class Mergekit(MergeStrategy):
     tensor's name and the models' content.
     """
 
-    method: str
-    """A name that mergekit's configs know as `merge_method`."""
+    method: MethodName | str
+    """What mergekit's configs call `merge_method`, one of these or of a later release."""
     parameters: dict[str, PerModel | bool | str] = field(default_factory=dict)
     """The method's own parameters, numbers as anywhere in a recipe; mergekit's defaults stand for others."""
 

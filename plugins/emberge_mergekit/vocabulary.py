@@ -34,6 +34,7 @@ class TokenRule:
     """
 
     model: ModelRef | None = None
+    """The model that the embedding is of; without `token` and `token_id` it is that of the token itself."""
     token: str | None = None
     token_id: int | None = None
     zero: bool = False

@@ -147,7 +147,7 @@ def refused_by_mergekit(text: str, out: Path) -> bool:
     return False
 
 
-def hold_equal(found: State, expected: State, *, within: float = 1e-6) -> None:
+def assert_same(found: State, expected: State, *, within: float = 1e-6) -> None:
     """Both have the same tensors, each as near as `within` of its largest element."""
     assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
     for name, tensor in expected.items():
@@ -158,8 +158,8 @@ def hold_equal(found: State, expected: State, *, within: float = 1e-6) -> None:
         assert off <= within, f"{name} is off by {off:.1e}"
 
 
-def hold_to_mergekit(text: str, folder: Path, *, within: float = 1e-6) -> tuple[Path, Path]:
+def check_against_mergekit(text: str, folder: Path, *, within: float = 1e-6) -> tuple[Path, Path]:
     """Run a config both ways and compare the weights; (ours, mergekit's)."""
     made, other = ours(text, folder / "ours"), theirs(text, folder / "theirs")
-    hold_equal(state_of(made), state_of(other), within=within)
+    assert_same(state_of(made), state_of(other), within=within)
     return made, other

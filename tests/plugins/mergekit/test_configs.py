@@ -12,8 +12,8 @@ from emberge.cli import main
 
 from tests.plugins.mergekit.peer import (
     LAYERS,
-    hold_equal,
-    hold_to_mergekit,
+    assert_same,
+    check_against_mergekit,
     llama,
     ours,
     quietly,
@@ -224,7 +224,7 @@ def filled(text: str, models: dict[str, Path], dtype: str = "float32") -> str:
 def test_a_config_gives_what_mergekit_gives(
     case: str, models: dict[str, Path], tmp_path: Path
 ) -> None:
-    hold_to_mergekit(filled(CONFIGS[case], models), tmp_path)
+    check_against_mergekit(filled(CONFIGS[case], models), tmp_path)
 
 
 def test_the_config_of_a_stack_has_its_number_of_layers_and_loads(
@@ -248,14 +248,14 @@ def test_what_is_stored_has_the_dtype_asked_for(
     """mergekit rounds at each step of bfloat16; here it is rounded once, at the end."""
     text = filled(CONFIGS["weighted mean"], models, dtype="") + f"{key}: bfloat16\n"
     made, other = state_of(ours(text, tmp_path)), state_of(theirs(text, tmp_path / "theirs"))
-    hold_equal(made, other, within=1e-6 if key == "out_dtype" else 0.01)
+    assert_same(made, other, within=1e-6 if key == "out_dtype" else 0.01)
     exact = state_of(ours(filled(CONFIGS["weighted mean"], models), tmp_path / "exact"))
     assert all(torch.equal(made[name], exact[name].bfloat16()) for name in made)
 
 
 def test_double_precision_is_computed_in(models: dict[str, Path], tmp_path: Path) -> None:
     text = filled(CONFIGS["weighted mean"], models, dtype="float64")
-    hold_to_mergekit(text, tmp_path, within=1e-14)
+    check_against_mergekit(text, tmp_path, within=1e-14)
 
 
 def test_a_drawn_merge_has_the_moments_of_mergekits(
@@ -293,10 +293,10 @@ def test_configs_that_name_one_another_are_merged_in_their_order(
     found = ours(text, tmp_path / "ours")
     theirs(first, tmp_path / "one")
     other = theirs(last.replace("ONE", str(tmp_path / "one")), tmp_path / "last")
-    hold_equal(state_of(found), state_of(other))
+    assert_same(state_of(found), state_of(other))
     config = tmp_path / "ours" / "config.yml"
     assert main(["merge", str(config), "--out", str(tmp_path / "merged"), "--quiet"]) == 0
-    hold_equal(state_of(tmp_path / "merged"), state_of(other))
+    assert_same(state_of(tmp_path / "merged"), state_of(other))
 
 
 def test_several_results_are_no_one_model(
@@ -319,7 +319,7 @@ def test_merge_takes_a_config_and_leaves_the_model_alone(
     text = filled(CONFIGS["weighted mean"], models)
     config.write_text(text)
     assert main(["merge", str(config), "--out", str(tmp_path / "merged"), "--quiet"]) == 0
-    hold_equal(state_of(tmp_path / "merged"), state_of(theirs(text, tmp_path / "theirs")))
+    assert_same(state_of(tmp_path / "merged"), state_of(theirs(text, tmp_path / "theirs")))
     assert not list(tmp_path.glob(".merged*"))
     assert main(["merge", str(config), "--strategy", "ties", "--out", str(tmp_path / "x")]) == 2
     assert "leave out --strategy" in capsys.readouterr().err
@@ -332,5 +332,5 @@ def test_folders_are_found_beside_the_config(models: dict[str, Path], tmp_path: 
     text = "models: [{model: a}, {model: ./b}]\nmerge_method: linear\nparameters: {weight: 1}\n"
     made = ours(text, tmp_path / "ours")
     mean = {n: (t + state_of(models["B"])[n]) / 2 for n, t in state_of(models["A"]).items()}
-    hold_equal(state_of(made), mean)
+    assert_same(state_of(made), mean)
     assert json.loads((made / "config.json").read_text())["num_hidden_layers"] == LAYERS

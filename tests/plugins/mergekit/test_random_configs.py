@@ -8,7 +8,7 @@ import pytest
 
 from tests.plugins.mergekit.peer import (
     LAYERS,
-    hold_to_mergekit,
+    check_against_mergekit,
     llama,
     refused_by_mergekit,
     why_refused,
@@ -34,7 +34,7 @@ def hold(seed: int, models: list[str], folder: Path) -> bool:
         both = refused_by_mergekit(text, folder / "theirs")
         assert both, f"refused by us alone: {refused}\n{text}"
         return False
-    hold_to_mergekit(text, folder / "both")
+    check_against_mergekit(text, folder / "both")
     return True
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from emberge.cli import main
-from emberge_mergekit.methods import METHODS
+from emberge_mergekit.methods import METHODS, MethodName
 from emberge_mergekit.translate import translate
 
 from tests.house.commands import python
@@ -130,14 +131,14 @@ def test_a_config_is_read_without_importing_mergekit() -> None:
         f"assert emberge_mergekit.read_recipe({CONFIG!r}, Path('config.yml'));"
         "assert not {'mergekit', 'torch', 'transformers'} & set(sys.modules)"
     )
-    python("-c", code)
+    assert python("-c", code).returncode == 0
 
 
 def test_the_table_of_methods_is_mergekits_own() -> None:
     from emberge_mergekit.library import registered_method, registered_names
 
     with quietly():
-        assert set(registered_names()) == set(METHODS)
+        assert set(registered_names()) == set(METHODS) == set(get_args(MethodName))
         for name, ours in METHODS.items():
             assert registered_method(name) == ours
 

@@ -16,8 +16,8 @@ from emberge.cli import main
 from torch import Tensor
 
 from tests.plugins.mergekit.peer import (
+    assert_same,
     checked,
-    hold_equal,
     llama,
     ours,
     plugins,
@@ -90,16 +90,16 @@ def rows_by_token(folder: Path, name: str) -> dict[str, Tensor]:
     return {token: tensor[i] for token, i in tokenizer_of(folder).get_vocab().items()}
 
 
-def hold_to_mergekit(text: str, folder: Path) -> tuple[Path, Path]:
+def check_against_mergekit(text: str, folder: Path) -> tuple[Path, Path]:
     made, other = ours(text, folder / "ours"), theirs(text, folder / "theirs")
     found, expected = state_of(made), state_of(other)
     for name in VOCABULARY:
         assert found[name].shape == expected[name].shape
-        hold_equal(rows_by_token(made, name), rows_by_token(other, name))
+        assert_same(rows_by_token(made, name), rows_by_token(other, name))
         size = len(tokenizer_of(other))
         torch.testing.assert_close(found[name][size:], expected[name][size:])
     rest = [{k: v for k, v in state.items() if k not in VOCABULARY} for state in (found, expected)]
-    hold_equal(rest[0], rest[1])
+    assert_same(rest[0], rest[1])
     sizes = [json.loads((f / "config.json").read_text())["vocab_size"] for f in (made, other)]
     assert sizes[0] == sizes[1] == len(found[VOCABULARY[0]])
     return made, other
@@ -117,11 +117,11 @@ def hold_to_mergekit(text: str, folder: Path) -> tuple[Path, Path]:
 )
 def test_a_vocabulary_is_mergekits(setting: str, models: dict[str, Path], tmp_path: Path) -> None:
     text = UNION.replace("tokenizer_source: union", setting)
-    hold_to_mergekit(filled(text, models), tmp_path)
+    check_against_mergekit(filled(text, models), tmp_path)
 
 
 def test_rules_for_tokens_and_a_chat_template(models: dict[str, Path], tmp_path: Path) -> None:
-    made, other = hold_to_mergekit(filled(RULES, models), tmp_path)
+    made, other = check_against_mergekit(filled(RULES, models), tmp_path)
     templates = [tokenizer_of(folder).chat_template for folder in (made, other)]
     assert templates[0] == templates[1]
     assert "<|im_start|>" in templates[0]
@@ -139,7 +139,7 @@ def test_slices_take_a_vocabulary_too(models: dict[str, Path], tmp_path: Path) -
     parameters: {weight: 0.5}
     tokenizer_source: union
     """
-    hold_to_mergekit(filled(text, models), tmp_path)
+    check_against_mergekit(filled(text, models), tmp_path)
 
 
 def test_a_merge_with_another_vocabulary_loads_and_reads(
@@ -163,7 +163,7 @@ def test_a_chat_template_alone_keeps_every_embedding(
     chat_template: "{{ messages }} and nothing else"
     """
     made = ours(filled(text, models), tmp_path)
-    hold_equal(state_of(made), state_of(models["BASE"]))
+    assert_same(state_of(made), state_of(models["BASE"]))
     assert tokenizer_of(made).chat_template == "{{ messages }} and nothing else"
 
 
@@ -192,7 +192,9 @@ def test_what_can_be_checked_is_checked_before_the_vocabulary_is_made(
     text = filled(UNION, models).replace(
         "weight: 0.4", "weight: [{filter: mpl, value: 1}, {value: 0}]"
     )
-    with pytest.raises(RecipeError, match=r"the filter 'mpl' of the weight of .* matches no tensor"):
+    with pytest.raises(
+        RecipeError, match=r"the filter 'mpl' of the weight of .* matches no tensor"
+    ):
         checked(text, tmp_path)
 
 
