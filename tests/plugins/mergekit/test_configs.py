@@ -10,6 +10,7 @@ import pytest
 import torch
 from emberge.cli import main
 
+from tests import tiny
 from tests.plugins.mergekit.peer import (
     LAYERS,
     assert_same,
@@ -297,6 +298,23 @@ def test_configs_that_name_one_another_are_merged_in_their_order(
     config = tmp_path / "ours" / "config.yml"
     assert main(["merge", str(config), "--out", str(tmp_path / "merged"), "--quiet"]) == 0
     assert_same(state_of(tmp_path / "merged"), state_of(other))
+
+
+def test_a_merge_of_embedding_models_stays_one(tmp_path: Path) -> None:
+    """mergekit itself stops at BERT, and would keep no modules; a plain base gives none either."""
+    from sentence_transformers import SentenceTransformer
+
+    base = tiny.checkpoint(tmp_path / "base", sentence_transformer=False)
+    for seed, name in enumerate("ab"):
+        tiny.checkpoint(tmp_path / name, seed=seed, like=base)
+    text = (
+        "models: [{model: ./a}, {model: ./b}]\nbase_model: ./base\nmerge_method: ties\n"
+        "parameters: {weight: 0.5, density: 0.6}\n"
+    )
+    made = ours(text, tmp_path)
+    model = SentenceTransformer(str(made), device="cpu")
+    assert [type(module).__name__ for module in model] == ["Transformer", "Pooling", "Normalize"]
+    assert model.encode(["open the file"]).shape == (1, 32)
 
 
 def test_several_results_are_no_one_model(

@@ -154,6 +154,17 @@ def test_hub_names_adapters_and_dollars_are_kept() -> None:
     assert "- {model: me/$$b+me/lora@v2, weight: 1}" in found.text
 
 
+def test_the_long_form_of_a_name_is_the_short_one() -> None:
+    text = (
+        "models:\n"
+        "  - model: {model: {path: me/a, revision: v1}, lora: {path: me/lora}}\n"
+        "    parameters: {weight: 1}\nmerge_method: linear\n"
+    )
+    found = translate(text, None)
+    assert found is not None
+    assert "- {model: me/a@v1+me/lora, weight: 1}" in found.text
+
+
 def test_the_plugin_adds_its_strategy_and_its_step() -> None:
     added = {(c.kind, c.name) for c in plugins().components if c.plugin == "mergekit"}
     assert added == {("merge strategy", "mergekit"), ("step", "mergekit_vocabulary")}
