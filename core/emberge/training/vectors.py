@@ -1,14 +1,15 @@
-"""What losses are made of: directions of embeddings, and large tables of scores that are never held whole."""
+"""What losses are made of: directions of embeddings, and large tables of scores that are never held whole.
+
+Importing it loads no torch, so a plugin may import from it at its top.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["blockwise", "log_sum_products", "lowest_score", "unit_vectors"]
 
@@ -23,12 +24,16 @@ def unit_vectors(vectors: Tensor) -> Tensor:
 
     (A division by a small constant instead would give it one of a million millions.)
     """
+    import torch
+
     length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors * ((length > NOTHING) / length.clamp(min=NOTHING))
 
 
 def lowest_score(like: Tensor) -> float:
     """A score that stands for minus infinity: a sum of nothing else keeps finite gradients."""
+    import torch
+
     return float(torch.finfo(like.dtype).min / 4)
 
 
@@ -41,6 +46,9 @@ def blockwise(rows: int, columns: int, function: Callable[[slice], Tensor]) -> T
     """
     if rows * columns <= CELLS:
         return function(slice(0, rows))
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
     return torch.cat(
         [
             checkpoint(function, block, use_reentrant=False, preserve_rng_state=False)
@@ -64,42 +72,11 @@ def log_sum_products(
     again in the backward pass: beside the vectors' gradients that takes the memory of one block, and one
     product more than the three of a table that is kept.
     """
+    from emberge.training.products import LogSumProducts, log_sums
+
     if not len(right):
         return left.sum(1) * 0 + lowest_score(left)
     if len(left) * len(right) <= CELLS:
-        return torch.logsumexp(_table(left, right, barred, slice(0, len(left))), dim=1)
-    return _LogSumProducts.apply(left, right, barred)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def _table(
-    left: Tensor, right: Tensor, barred: Callable[[slice], Tensor | None], block: slice
-) -> Tensor:
-    scores = left[block] @ right.T
-    without = barred(block)
-    return scores if without is None else scores.masked_fill_(without, lowest_score(scores))
-
-
-class _LogSumProducts(torch.autograd.Function):
-    """The table by blocks; only its row sums are kept."""
-
-    @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, barred: Callable[[slice], Tensor]) -> Tensor:
-        sums = [
-            torch.logsumexp(_table(left, right, barred, block), dim=1)
-            for block in _blocks(len(left), len(right))
-        ]
-        ctx.barred = barred
-        ctx.save_for_backward(left, right, torch.cat(sums))
-        return torch.cat(sums)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, Tensor, None]:
-        left, right, sums = ctx.saved_tensors
-        left_grad, right_grad = torch.empty_like(left), torch.zeros_like(right)
-        for block in _blocks(len(left), len(right)):
-            shares = _table(left, right, ctx.barred, block)
-            shares.sub_(sums[block, None]).exp_().mul_(pull[block, None])
-            left_grad[block] = shares @ right
-            right_grad.addmm_(shares.T, left[block])
-        return left_grad, right_grad, None
+        return log_sums(left, right, barred, slice(0, len(left)))
+    blocks = tuple(_blocks(len(left), len(right)))
+    return LogSumProducts.apply(left, right, barred, blocks)  # type: ignore[no-any-return, no-untyped-call]
