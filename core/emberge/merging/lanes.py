@@ -35,7 +35,7 @@ class Lanes:
             with self._lock:
                 self._own.device = next(self._devices)
             gpu = self._own.device != "cpu"
-            self._own.stream = torch.cuda.Stream(self._own.device) if gpu else None
+            self._own.stream = torch.cuda.Stream(self._own.device) if gpu else None  # type: ignore[no-untyped-call]
         if self._own.stream is None:
             yield self._own.device
             return

@@ -116,7 +116,8 @@ def run_one_merge(
     """Check the merge, do it, and publish the model as the folder `out` by one rename.
 
     The work is done in a hidden folder beside `out`, which stays only after a kill or when the disk takes
-    no more, for the same command to go on from. `tell` hears what the check found, and stops the merge by raising.
+    no more, for the same command to go on from. `tell` hears what the check found, and stops the merge
+    by raising.
 
     Raises:
         RecipeError: when `out` exists, or the check finds an error.
