@@ -22,8 +22,8 @@ class AnglE(Loss):
     is |sum of the real and imaginary parts of z / w| for the unit vectors z and w, which keeps a gradient
     where the cosine has almost none. The rest is as in `cosent`: log(1 + sum over pairs of pairs with
     y_i > y_j of e^(scale · (closeness_j - closeness_i))), over every anchor with each of its scored positives
-    and negatives. The paper's objective is the sum with `cosent` and `infonce`. `unscored` takes positives
-    without a score as 1 and negatives as 0. Local to a rank by default.
+    and negatives. `scale` is one over the temperature. The paper's objective is the sum with `cosent` and
+    `infonce`. `unscored` takes positives without a score as 1 and negatives as 0. Local to a rank by default.
     """
 
     scale: float = 20.0
