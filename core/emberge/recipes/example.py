@@ -20,6 +20,7 @@ from emberge.recipes.docs import Documented, documented_options
 from emberge.recipes.forms import Form, kinds_of
 from emberge.recipes.grammar import parse_recipe
 from emberge.recipes.options import first_option, options_of
+from emberge.recipes.recipe import Recipe
 
 __all__ = ["example"]
 
@@ -33,16 +34,22 @@ def example(component: Component, plugins: Plugins) -> str:
 
     What a recipe must give is there with stand-ins, the component's own options with their defaults.
     """
+    draft, recipe = next(_taken(component, plugins), (None, None))
+    if draft is None or recipe is None:
+        return ""
+    for step in recipe.steps:
+        if _lacks_base(step.step):
+            _options_of_step(draft.steps[step.group])["base"] = "./base"
+    return _yaml(draft.steps)
+
+
+def _taken(component: Component, plugins: Plugins) -> Iterator[tuple[_Draft, Recipe]]:
+    """The drafts that the grammar takes, as they are and as it reads them."""
     for draft in _drafts(component, plugins):
         try:
-            recipe = parse_recipe(_yaml(draft.steps), plugins)
+            yield draft, parse_recipe(_yaml(draft.steps), plugins)
         except EmbergeError:
             continue
-        for step in recipe.steps:
-            if _lacks_base(step.step):
-                _options_of_step(draft.steps[step.group])["base"] = "./base"
-        return _yaml(draft.steps)
-    return ""
 
 
 def _yaml(steps: dict[str, Any]) -> str:
@@ -101,11 +108,16 @@ class _Draft:
             for option in documented_options(step, self.plugins):
                 place = _place(option.form)
                 if place is not None and _takes(place, component):
-                    given = self.given(step, None)
+                    given = self.given(step, self.asked(step))
                     given[option.name] = self.placed(component, place)
                     self.steps["example"] = {self.name(step): given}
                     return True
         return False
+
+    def asked(self, step: Component) -> str | None:
+        """The option that a step needs though it may be left out: one of several that exclude each other."""
+        draft, _ = next(_taken(step, self.plugins), (None, None))
+        return draft.extra if draft is not None else None
 
     def installed(self, *kinds: str) -> list[Component]:
         """Components of the kinds in the order in which they were added."""

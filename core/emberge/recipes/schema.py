@@ -162,9 +162,15 @@ class _Writing:
         one = self.part(form.contracts)
         choices = [one, {"type": "array", "items": one, "minItems": 1}]
         if not form.ordered:
-            given = {name: self.given(c) for name, c in self.named(form.contracts).items()}
-            choices.append({"type": "object", "properties": given, "additionalProperties": False})
+            # Written once under a name, since such a component may take others of its kind.
+            name = "-and-".join(contract.__name__ for contract in form.contracts)
+            choices.append(self.define(f"{name}.together", lambda: self.together(form.contracts)))
         return {"anyOf": choices}
+
+    def together(self, contracts: tuple[type, ...]) -> Schema:
+        """Several components with their options, by name."""
+        given = {name: self.given(c) for name, c in self.named(contracts).items()}
+        return {"type": "object", "properties": given, "additionalProperties": False}
 
     def record(self, form: forms.Record) -> Schema:
         """A mapping of a nested dataclass's fields, or the first one's value."""
