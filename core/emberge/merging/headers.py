@@ -236,16 +236,18 @@ def _counts(values: Any) -> bool:
 
 def _hold_to_file(path: Path, specs: Sequence[TensorSpec], data: int, size: int) -> None:
     """Every byte after the header belongs to one tensor."""
+    placed = sorted(specs, key=lambda s: (s.offset, s.nbytes))
+    for spec in placed:
+        if (stop := spec.offset + spec.nbytes) > size:
+            raise CheckpointError(
+                f"{path}: tensor '{printable(spec.name)}' ends at byte {stop:,} and the file at {size:,}: "
+                f"it is truncated or its header points outside it; {_AGAIN}"
+            )
     end, before = data, ""
-    for spec in sorted(specs, key=lambda s: (s.offset, s.nbytes)):
+    for spec in placed:
         name, stop = printable(spec.name), spec.offset + spec.nbytes
         if spec.offset < end:
             raise CheckpointError(f"{path}: tensors '{before}' and '{name}' share bytes; {_AGAIN}")
-        if stop > size:
-            raise CheckpointError(
-                f"{path}: tensor '{name}' ends at byte {stop:,} and the file at {size:,}: it is "
-                f"truncated or its header points outside it; {_AGAIN}"
-            )
         if spec.offset > end:
             raise CheckpointError(
                 f"{path}: {spec.offset - end:,} bytes before tensor '{name}' belong to no tensor; {_AGAIN}"
