@@ -135,4 +135,4 @@ def test_as_many_groups_as_the_last_link_takes(berts: Sequence[Path]) -> None:
     fits = plan_merge(MergeRequest(inputs=inputs, strategy=(by, *chain("slerp"))))
     assert not fits.problems
     unfit = plan_merge(MergeRequest(inputs=inputs, strategy=(by, *chain("passthrough"))))
-    assert any("'passthrough' takes 1 models and there are 2" in str(p) for p in unfit.problems)
+    assert any("'passthrough' takes 1 model and there are 2" in str(p) for p in unfit.problems)
