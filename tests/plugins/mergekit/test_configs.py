@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 import torch
 from emberge.cli import main
 
 from tests import tiny
+from tests.plugins.mergekit.documented import CONFIGS, filled
 from tests.plugins.mergekit.peer import (
     LAYERS,
     assert_same,
@@ -22,186 +22,6 @@ from tests.plugins.mergekit.peer import (
     theirs,
 )
 
-CONFIGS = {
-    "weighted mean": """
-        models:
-          - model: A
-            parameters: {weight: 1.0}
-          - model: B
-            parameters: {weight: 0.3}
-          - model: C
-            parameters: {weight: 0.5}
-        merge_method: linear
-    """,
-    "weights that are not normalised": """
-        models:
-          - {model: A, parameters: {weight: 0.6}}
-          - {model: B, parameters: {weight: 0.6}}
-        merge_method: linear
-        parameters: {normalize: false}
-    """,
-    "the base is a model like others where a method has none": """
-        base_model: BASE
-        models:
-          - {model: BASE, parameters: {weight: 0.2}}
-          - {model: A, parameters: {weight: 0.8}}
-        merge_method: linear
-    """,
-    "slerp by kind of layer and depth": """
-        slices:
-          - sources:
-              - {model: A, layer_range: [0, 4]}
-              - {model: B, layer_range: [0, 4]}
-        merge_method: slerp
-        base_model: A
-        parameters:
-          t:
-            - filter: self_attn
-              value: [0, 0.5, 0.3, 0.7, 1]
-            - filter: mlp
-              value: [1, 0.5, 0.7, 0.3, 0]
-            - value: 0.5
-    """,
-    "slerp from the second model": """
-        models: [{model: A}, {model: B}]
-        base_model: B
-        merge_method: slerp
-        parameters: {t: 0.2}
-    """,
-    "ties with gradients": """
-        models:
-          - model: A
-            parameters:
-              density: [1, 0.7, 0.1]
-              weight: 1.0
-          - model: B
-            parameters:
-              density: 0.5
-              weight: [0, 0.3, 0.7, 1]
-          - model: C
-            parameters:
-              density: 0.33
-              weight:
-                - filter: mlp
-                  value: 0.5
-                - value: 0
-        merge_method: ties
-        base_model: BASE
-        parameters: {normalize: true, int8_mask: true}
-    """,
-    "the base among the models, without parameters": """
-        models:
-          - model: BASE
-          - model: A
-            parameters: {density: 0.53, weight: 0.4}
-          - model: B
-            parameters: {density: 0.53, weight: 0.3}
-        merge_method: ties
-        base_model: BASE
-        parameters: {lambda: 1e-1}
-    """,
-    "trimmed changes rescaled": """
-        models: [{model: A}, {model: B}]
-        merge_method: ties
-        base_model: BASE
-        parameters: {weight: 0.5, density: 0.4, rescale: true}
-    """,
-    "a stack of two models": """
-        slices:
-          - sources: [{model: A, layer_range: [0, 3]}]
-          - sources: [{model: B, layer_range: [1, 4]}]
-        merge_method: passthrough
-    """,
-    "layers repeated, and weakened by filter": """
-        slices:
-          - sources: [{model: A, layer_range: [0, 3]}]
-          - sources:
-              - model: A
-                layer_range: [1, 4]
-                parameters:
-                  scale:
-                    - {filter: o_proj, value: 0.0}
-                    - {filter: down_proj, value: 0.0}
-                    - {value: 1.0}
-        merge_method: passthrough
-    """,
-    "parameters of a slice come before those of the config": """
-        slices:
-          - sources: [{model: A, layer_range: [0, 2]}, {model: B, layer_range: [2, 4]}]
-            parameters: {weight: 0.5, normalize: false}
-          - sources:
-              - {model: A, layer_range: [2, 4], parameters: {weight: [0.9, 0.1]}}
-              - {model: B, layer_range: [1, 3]}
-        merge_method: linear
-        parameters: {weight: 0.25}
-    """,
-    "a filter means the model's own layer": """
-        slices:
-          - sources:
-              - model: A
-                layer_range: [0, 2]
-                parameters: {weight: [{filter: layers.0, value: 0.9}, {value: 0.1}]}
-              - model: B
-                layer_range: [2, 4]
-                parameters: {weight: [{filter: layers.2, value: 0.2}, {value: 0.7}]}
-        merge_method: linear
-    """,
-    "a base of its own for a slice": """
-        slices:
-          - sources: [{model: BASE, layer_range: [0, 2]}, {model: A, layer_range: [0, 2]}]
-          - sources: [{model: C, layer_range: [1, 3]}, {model: B, layer_range: [2, 4]}]
-            base_model: C
-        base_model: BASE
-        merge_method: task_arithmetic
-        parameters: {weight: 0.7}
-    """,
-    "one module by its name": """
-        modules:
-          default:
-            models: [{model: A}, {model: B}]
-            parameters: {weight: [{filter: mlp, value: 0.2}]}
-        merge_method: linear
-        parameters: {weight: 0.9}
-    """,
-    "whether to normalise by filter": """
-        models: [{model: A}, {model: B}]
-        merge_method: linear
-        parameters:
-          weight: 0.4
-          normalize: [{filter: mlp, value: false}, {value: true}]
-    """,
-    "model stock": """
-        models: [{model: A}, {model: B}, {model: C}]
-        base_model: BASE
-        merge_method: model_stock
-        parameters: {filter_wise: true}
-    """,
-    "a filter is held against whole names": """
-        models: [{model: A}, {model: B}]
-        base_model: A
-        merge_method: slerp
-        parameters:
-          t: [{filter: model.norm, value: 0.9}, {filter: model.layers.1, value: 0.1}, {value: 0.5}]
-    """,
-    "a value beyond what ours take": """
-        models: [{model: A}, {model: B}]
-        base_model: A
-        merge_method: slerp
-        parameters: {t: 1.5}
-    """,
-    "nothing drawn where the density is 1": """
-        models: [{model: A}, {model: B}]
-        base_model: BASE
-        merge_method: dare_ties
-        parameters: {weight: 0.5, density: 1.0, rescale: false}
-    """,
-    "numbers as YAML 1.1 reads them": """
-        models: [{model: A, parameters: {weight: 5e-1}}, {model: B, parameters: {weight: "0.25"}}]
-        merge_method: linear
-        parameters: {normalize: yes}
-    """,
-}
-
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
@@ -211,14 +31,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for seed, name in enumerate("ABC"):
         found[name] = llama(root / name.lower(), seed=seed, like=tuned)
     return found
-
-
-def filled(text: str, models: dict[str, Path], dtype: str = "float32") -> str:
-    """A config with the models' folders in it."""
-    words = dedent(text)
-    for name, folder in models.items():
-        words = words.replace(f"model: {name}", f"model: {folder}")
-    return f"{words}dtype: {dtype}\n" if dtype else words
 
 
 @pytest.mark.parametrize("case", CONFIGS)
