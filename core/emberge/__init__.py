@@ -37,7 +37,16 @@ from emberge.contracts.merge import (
     chain,
 )
 from emberge.contracts.option import PerDataset, component
-from emberge.contracts.sampler import Batch, Negatives, Part, Pool, Rows, Sampler
+from emberge.contracts.sampler import (
+    Batch,
+    Batches,
+    Negatives,
+    Part,
+    Pool,
+    Rows,
+    Sampler,
+    Tail,
+)
 from emberge.contracts.schedule import Filtered, PerModel, PerTensor
 from emberge.contracts.step import (
     Artifact,
@@ -124,9 +133,13 @@ if TYPE_CHECKING:
     from emberge.recipes.run import run_recipe
     from emberge.training.encode import TextEmbedder
     from emberge.training.fit import fit
+    from emberge.training.lanes import Lane, cut_lanes
     from emberge.training.measure import Measured, Measurement, StoredTensors, measure_model
     from emberge.training.options import FitOptions, FitResult
+    from emberge.training.orders import InOrder, InTurn, Shuffled
     from emberge.training.outlook import outlook
+    from emberge.training.permutation import Permutation
+    from emberge.training.rows import Chosen, Drawn, take_rows
     from emberge.training.vectors import (
         blockwise,
         log_sum_products,
@@ -165,9 +178,13 @@ _LAZY_NAMES = {
     "emberge.recipes.run": "run_recipe",
     "emberge.training.encode": "TextEmbedder",
     "emberge.training.fit": "fit",
+    "emberge.training.lanes": "Lane cut_lanes",
     "emberge.training.measure": "Measured Measurement StoredTensors measure_model",
     "emberge.training.options": "FitOptions FitResult",
+    "emberge.training.orders": "InOrder InTurn Shuffled",
     "emberge.training.outlook": "outlook",
+    "emberge.training.permutation": "Permutation",
+    "emberge.training.rows": "Chosen Drawn take_rows",
     "emberge.training.vectors": "blockwise log_sum_products lowest_score unit_vectors",
 }
 _LAZY = {name: module for module, names in _LAZY_NAMES.items() for name in names.split()}
@@ -183,12 +200,14 @@ __all__ = [
     "BadRow",
     "BasePolicy",
     "Batch",
+    "Batches",
     "Block",
     "Catalogue",
     "ChainSpec",
     "CheckedData",
     "Checkpoint",
     "CheckpointError",
+    "Chosen",
     "ClassificationData",
     "ClusteringData",
     "Columns",
@@ -200,6 +219,7 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "Domain",
+    "Drawn",
     "Embedded",
     "Embeddings",
     "EmbergeError",
@@ -214,6 +234,9 @@ __all__ = [
     "FitResult",
     "Guide",
     "HashCache",
+    "InOrder",
+    "InTurn",
+    "Lane",
     "Loss",
     "Machine",
     "Measured",
@@ -239,6 +262,7 @@ __all__ = [
     "PerDataset",
     "PerModel",
     "PerTensor",
+    "Permutation",
     "PluginError",
     "Plugins",
     "Pool",
@@ -255,12 +279,14 @@ __all__ = [
     "Rule",
     "Sampler",
     "Scope",
+    "Shuffled",
     "Stage",
     "Statistics",
     "Stats",
     "Step",
     "StepRef",
     "StoredTensors",
+    "Tail",
     "TaskInfo",
     "TaskKind",
     "TaskScore",
@@ -286,6 +312,7 @@ __all__ = [
     "check_recipe",
     "check_space",
     "component",
+    "cut_lanes",
     "dtype_for",
     "find_machine",
     "first_examples",
@@ -324,6 +351,7 @@ __all__ = [
     "stage_name",
     "stream",
     "suggest",
+    "take_rows",
     "torch_threads",
     "unit_vectors",
     "write_statistics",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Batch", "Negatives", "Part", "Pool", "Rows", "Sampler"]
+__all__ = ["Batch", "Batches", "Negatives", "Part", "Pool", "Rows", "Sampler", "Tail"]
 
 Negatives = Literal["auto", "in_batch", "hard_only"]
+# What becomes of rows that do not fill a last batch.
+Tail = Literal["drop", "wrap", "keep"]
 # A lazy sequence of row numbers: a range, an array, or a list.
 Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 Pool: TypeAlias = "Mapping[DatasetInfo, Rows]"
@@ -35,6 +37,27 @@ class Batch(NamedTuple):
     negatives: Negatives = "auto"
 
 
+class Batches:
+    """One epoch's batches, each computed when it is asked for, so that an epoch may be of any length.
+
+    Batch k is a pure function of k: the plan of a training reads batches in any order and holds none.
+    """
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, place: int) -> Batch:
+        """Batch `place`, from 0; it has at least one row."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[place] for place in range(len(self)))
+
+    def kinds(self) -> frozenset[tuple[str, Negatives]]:
+        """Which datasets come with which negatives; better known than found by going through all."""
+        return frozenset((part.dataset, each.negatives) for each in self for part in each.parts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
     """Choose examples (`select`) or group them (`batches`). A chain selects in turn; its last link groups."""
@@ -43,8 +66,11 @@ class Sampler:
         """The rows to train on; `seed` is the run's, so a bag stays the same in every epoch."""
         return pool
 
-    def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
+    def batches(self, pool: Pool, seed: int) -> Iterable[Batch]:
         """One epoch's global batches; `seed` is the epoch's.
+
+        A generator will do, and is read into memory once an epoch. `Batches` are computed one by one:
+        return such (`Lane`, `Shuffled`, `InOrder`, `InTurn`) where data may be large.
 
         Raises:
             NotImplementedError: for a sampler that only selects, which cannot stand last.

@@ -7,30 +7,44 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emberge.contracts.dataset import DatasetInfo, TaskKind
 from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Batch, Negatives, Part, Pool, Sampler
+from emberge.contracts.sampler import Batch, Batches, Negatives, Part, Pool, Sampler
 from emberge.errors import DataError
 from emberge.seeds import stable_seed
+from emberge.training.manifest import (
+    digest_batch,
+    manifest,
+    refuse_unknown_names,
+    sampler_options,
+)
 
 __all__ = ["BatchPlan", "PlannedBatch", "PlannedPart", "in_batch_negatives", "select"]
 
 # Tasks whose other rows are wrong answers (BOOM, arXiv:2602.05787): the table in its text, STS left out.
 IN_BATCH_TASKS: frozenset[TaskKind] = frozenset({"retrieval", "reranking"})
+# Batches of the first epoch that the fingerprint hashes, to notice code that draws others.
+PROBES = 16
+# Epochs whose batches are kept at hand: one that ends and one that begins.
+EPOCHS_AT_HAND = 2
 
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """Rows of one dataset in a batch, and whether other rows' texts are negatives for them."""
+    """Rows of one dataset in a batch, and whether other rows' texts are negatives for them.
+
+    `cross_rank` says whether those of other ranks are; None leaves it to the loss.
+    """
 
     dataset: str
     rows: NDArray[np.int64]
     in_batch: bool
+    cross_rank: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -75,11 +89,14 @@ def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
 class BatchPlan:
     """Every batch of a training: a pure function of pool, samplers, seed and step.
 
-    It depends on no rank and no device, so that any number of them draws the same batches.
-    `max_steps` overrides `epochs`; a fraction of an epoch is its first batches.
+    It depends on no rank and no device, so that any number of them draws the same batches. Nothing is held
+    but what the sampler says of an epoch: with a sampler that gives `Batches`, 10⁹ rows begin at once and
+    step k is computed alone. `max_steps` overrides `epochs`; a fraction of an epoch is its first batches.
+    `negatives` and `cross_rank` say by task or dataset whether other rows' texts are negatives, and
+    whether other ranks' are.
 
     Raises:
-        DataError: when there is nothing to train on.
+        DataError: when there is nothing to train on, or an option names a dataset that is not there.
     """
 
     def __init__(
@@ -91,12 +108,17 @@ class BatchPlan:
         epochs: float = 1.0,
         max_steps: int | None = None,
         negatives: PerDataset[Negatives] | None = None,
+        cross_rank: PerDataset[bool] | None = None,
     ) -> None:
         if not samplers:
             raise DataError(
                 "there is no sampler; end the chain with one that groups, such as batch_shuffle"
             )
         self.seed = seed
+        self._negatives = negatives or PerDataset()
+        self._cross_rank = cross_rank or PerDataset()
+        own = {"negatives": self._negatives, "cross_rank": self._cross_rank}
+        refuse_unknown_names({**sampler_options(samplers), **own}, pool)
         self.pool = select(samplers, pool, seed)
         if not self.pool:
             raise DataError(
@@ -104,40 +126,59 @@ class BatchPlan:
             )
         self._grouping = samplers[-1]
         self._infos = {info.name: info for info in self.pool}
-        self._negatives = negatives or PerDataset()
-        self._epoch = -1
-        self._batches: list[Batch] = []
-        self.starts, self.fingerprint = self._survey(epochs, max_steps)
+        self._at_hand: dict[int, Sequence[Batch] | Batches] = {}
+        self._groups: dict[tuple[str, bool], None] = {}
+        self.starts = self._survey(epochs, max_steps)
         self.steps = self.starts[-1]
+        lasts = {"seed": seed, "epochs": epochs, "max_steps": max_steps, "starts": self.starts}
+        self.fingerprint = self._fingerprint(manifest(pool, samplers, **own, **lasts))
 
-    def _survey(self, epochs: float, max_steps: int | None) -> tuple[list[int], str]:
-        """First step of every epoch and the end, and a hash of every batch."""
-        digest = hashlib.sha256()
+    def _survey(self, epochs: float, max_steps: int | None) -> list[int]:
+        """First step of every epoch, and the end."""
         starts = [0]
         while True:
             epoch = len(starts) - 1
-            count = len(self._load(epoch))
+            batches = self._epoch(epoch)
             share = 1.0 if max_steps is not None else min(1.0, epochs - epoch)
-            count = max(1 if epoch == 0 else 0, round(count * share))
+            count = max(1 if epoch == 0 else 0, round(len(batches) * share))
             if max_steps is not None:
                 count = min(count, max_steps - starts[-1])
-            for batch in self._batches[:count]:
-                _digest(digest, batch)
+            self._groups |= dict.fromkeys(self._groups_of(batches, count))
             starts.append(starts[-1] + count)
             if starts[-1] == max_steps or (max_steps is None and epoch + 1 >= epochs):
-                return starts, digest.hexdigest()
+                return starts
 
-    def _load(self, epoch: int) -> list[Batch]:
-        if epoch != self._epoch:
+    def _groups_of(
+        self, batches: Sequence[Batch] | Batches, count: int
+    ) -> Iterator[tuple[str, bool]]:
+        if isinstance(batches, Batches):
+            kinds = sorted(batches.kinds()) if count else []
+        else:
+            kinds = [(part.dataset, b.negatives) for b in batches[:count] for part in b.parts]
+        for name, negatives in dict.fromkeys(kinds):
+            yield name, in_batch_negatives(self._infos[name], negatives, self._negatives)
+
+    def _fingerprint(self, known: Mapping[str, object]) -> str:
+        digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+        for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBES).astype(np.int64)):
+            for piece in digest_batch(self._epoch(0)[int(step)]):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def _epoch(self, epoch: int) -> Sequence[Batch] | Batches:
+        if epoch not in self._at_hand:
             with warnings.catch_warnings():
-                if epoch:  # what a sampler has to say it says once
+                if self._groups:  # what a sampler has to say it says once
                     warnings.simplefilter("ignore", UserWarning)
-                batches = self._grouping.batches(self.pool, stable_seed(self.seed, "epoch", epoch))
-                self._batches = [b for b in batches if any(len(p.rows) for p in b.parts)]
-            if not self._batches:
+                found = self._grouping.batches(self.pool, stable_seed(self.seed, "epoch", epoch))
+                if not isinstance(found, Batches):
+                    found = [b for b in found if any(len(p.rows) for p in b.parts)]
+            if not len(found):
                 raise DataError(f"sampler {type(self._grouping).__name__} made no batch")
-            self._epoch = epoch
-        return self._batches
+            while len(self._at_hand) >= EPOCHS_AT_HAND:
+                del self._at_hand[next(iter(self._at_hand))]
+            self._at_hand[epoch] = found
+        return self._at_hand[epoch]
 
     def __len__(self) -> int:
         return self.steps
@@ -146,7 +187,7 @@ class BatchPlan:
         if not 0 <= step < self.steps:
             raise IndexError(f"step {step} of {self.steps}")
         epoch = int(np.searchsorted(self.starts, step, side="right")) - 1
-        batch = self._load(epoch)[step - self.starts[epoch]]
+        batch = self._epoch(epoch)[step - self.starts[epoch]]
         parts = tuple(self._part(part, batch.negatives) for part in batch.parts if len(part.rows))
         return PlannedBatch(step, epoch, batch.stage, parts)
 
@@ -154,17 +195,22 @@ class BatchPlan:
         return (self[step] for step in range(self.steps))
 
     def _part(self, part: Part, negatives: Negatives) -> PlannedPart:
-        in_batch = in_batch_negatives(self._infos[part.dataset], negatives, self._negatives)
-        return PlannedPart(part.dataset, np.asarray(part.rows, dtype=np.int64), in_batch)
+        info = self._infos[part.dataset]
+        return PlannedPart(
+            part.dataset,
+            np.asarray(part.rows, dtype=np.int64),
+            in_batch_negatives(info, negatives, self._negatives),
+            self._cross_rank.of(info.name, info.task),
+        )
+
+    def groups(self) -> tuple[tuple[str, bool], ...]:
+        """Each dataset with each policy it comes with: whether other rows' texts are negatives.
+
+        They are known without going through the batches, if the sampler gives `Batches`.
+        """
+        return tuple(self._groups)
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Rows of every dataset after selection."""
         return {info.name: len(rows) for info, rows in self.pool.items()}
-
-
-def _digest(digest: Any, batch: Batch) -> None:
-    head = [batch.stage, batch.negatives, [part.dataset for part in batch.parts]]
-    digest.update(json.dumps(head).encode())
-    for part in batch.parts:
-        digest.update(np.ascontiguousarray(part.rows, dtype="<i8").tobytes())

@@ -1,0 +1,37 @@
+"""What every sampler shares whose batches hold one dataset each: their size, and what becomes of tails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from emberge import Lane, Negatives, PerDataset, Pool, Sampler, Tail, cut_lanes
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneDataset(Sampler):
+    """Batches of one dataset each.
+
+    `batch_size` counts examples over all ranks and may differ by task or dataset. The rows that do not
+    fill a last batch are dropped (`tail: drop`), filled up with rows from the start of the epoch's order
+    (`wrap`), or make a smaller batch (`keep`). A dataset smaller than one batch therefore teaches nothing
+    under `drop`: that is warned about, and an error when no batch is left at all.
+    """
+
+    batch_size: PerDataset[int] = field(default_factory=lambda: PerDataset(default=32))
+    tail: Tail = "drop"
+
+    def __post_init__(self) -> None:
+        size = self.batch_size
+        for value in (size.default, *size.by_task.values(), *size.by_dataset.values()):
+            if value is not None and value < 1:
+                raise ValueError(f"batch_size must be at least 1, not {value}")
+
+    def lanes(
+        self, pool: Pool, seed: int, *, stage: int = 0, negatives: Negatives = "auto"
+    ) -> list[Lane]:
+        """Each dataset's batches.
+
+        Raises:
+            DataError: when a dataset has no batch size, or no dataset fills a batch.
+        """
+        return cut_lanes(pool, self.batch_size, self.tail, seed, stage=stage, negatives=negatives)
