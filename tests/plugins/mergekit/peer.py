@@ -66,6 +66,15 @@ def llama(
     return folder
 
 
+def family(root: Path) -> dict[str, Path]:
+    """BASE, and A, B and C, which are siblings of a model tuned from it."""
+    found = {"BASE": llama(root / "base")}
+    tuned = llama(root / "tuned", seed=9, like=found["BASE"])
+    for seed, name in enumerate("ABC"):
+        found[name] = llama(root / name.lower(), seed=seed, like=tuned)
+    return found
+
+
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Without other packages' warnings, log lines and progress bars, which are not what is tested."""

@@ -15,7 +15,7 @@ from tests.plugins.mergekit.peer import (
     LAYERS,
     assert_same,
     check_against_mergekit,
-    llama,
+    family,
     ours,
     quietly,
     state_of,
@@ -25,12 +25,7 @@ from tests.plugins.mergekit.peer import (
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("llamas")
-    found = {"BASE": llama(root / "base")}
-    tuned = llama(root / "tuned", seed=9, like=found["BASE"])
-    for seed, name in enumerate("ABC"):
-        found[name] = llama(root / name.lower(), seed=seed, like=tuned)
-    return found
+    return family(tmp_path_factory.mktemp("llamas"))
 
 
 @pytest.mark.parametrize("case", CONFIGS)
@@ -52,23 +47,6 @@ def test_the_config_of_a_stack_has_its_number_of_layers_and_loads(
         ids = torch.tensor([[2, 9, 12, 3]])
         logits = [LlamaForCausalLM.from_pretrained(f)(ids).logits for f in (made, other)]
     torch.testing.assert_close(*logits)
-
-
-@pytest.mark.parametrize("key", ["dtype", "out_dtype"])
-def test_what_is_stored_has_the_dtype_asked_for(
-    key: str, models: dict[str, Path], tmp_path: Path
-) -> None:
-    """mergekit rounds at each step of bfloat16; here it is rounded once, at the end."""
-    text = filled(CONFIGS["weighted mean"], models, dtype="") + f"{key}: bfloat16\n"
-    made, other = state_of(ours(text, tmp_path)), state_of(theirs(text, tmp_path / "theirs"))
-    assert_same(made, other, within=1e-6 if key == "out_dtype" else 0.01)
-    exact = state_of(ours(filled(CONFIGS["weighted mean"], models), tmp_path / "exact"))
-    assert all(torch.equal(made[name], exact[name].bfloat16()) for name in made)
-
-
-def test_double_precision_is_computed_in(models: dict[str, Path], tmp_path: Path) -> None:
-    text = filled(CONFIGS["weighted mean"], models, dtype="float64")
-    check_against_mergekit(text, tmp_path, within=1e-14)
 
 
 def test_a_drawn_merge_has_the_moments_of_mergekits(

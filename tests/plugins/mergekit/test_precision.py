@@ -1,0 +1,109 @@
+"""What is computed in and what is stored: `dtype` and `out_dtype`, and models that are not float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.plugins.mergekit.documented import CONFIGS, filled
+from tests.plugins.mergekit.peer import (
+    assert_same,
+    check_against_mergekit,
+    family,
+    ours,
+    state_of,
+    theirs,
+)
+
+# One step of bfloat16, which has eight bits of a number.
+STEP = 2**-7
+SMOOTH = (
+    "weighted mean",
+    "slerp from the second model",
+    "nuslerp",
+    "multi-slerp of changes",
+    "karcher mean",
+    "task arithmetic",
+    "nothing drawn by rank where the density is 1",
+    "model stock",
+    "nearswap",
+    "arcee fusion",
+)
+CHOOSING = ("ties with gradients", "breadcrumbs with a consensus", "sce")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return family(tmp_path_factory.mktemp("llamas"))
+
+
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same models, stored in bfloat16."""
+    found = family(tmp_path_factory.mktemp("halved"))
+    for folder in found.values():
+        path = folder / "model.safetensors"
+        state = {name: tensor.bfloat16() for name, tensor in load_file(path).items()}
+        save_file(state, path, metadata={"format": "pt"})
+    return found
+
+
+@pytest.mark.parametrize("key", ["dtype", "out_dtype"])
+def test_what_is_stored_has_the_dtype_asked_for(
+    key: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """mergekit rounds at each step of bfloat16; here it is rounded once, at the end."""
+    text = filled(CONFIGS["weighted mean"], models, dtype="") + f"{key}: bfloat16\n"
+    made, other = state_of(ours(text, tmp_path)), state_of(theirs(text, tmp_path / "theirs"))
+    assert_same(made, other, within=1e-6 if key == "out_dtype" else 0.01)
+    exact = state_of(ours(filled(CONFIGS["weighted mean"], models), tmp_path / "exact"))
+    assert all(torch.equal(made[name], exact[name].bfloat16()) for name in made)
+
+
+def test_double_precision_is_computed_in(models: dict[str, Path], tmp_path: Path) -> None:
+    text = filled(CONFIGS["weighted mean"], models, dtype="float64")
+    check_against_mergekit(text, tmp_path, within=1e-14)
+
+
+def unlike(found: Tensor, expected: Tensor) -> Tensor:
+    """The elements that are further apart than one step of bfloat16."""
+    near = STEP * expected.double().abs() + 1e-6 * float(expected.abs().max())
+    return (found.double() - expected.double()).abs() > near
+
+
+@pytest.mark.parametrize("case", SMOOTH)
+def test_models_in_bfloat16_give_mergekits_float32_result_rounded(
+    case: str, halved: dict[str, Path], tmp_path: Path
+) -> None:
+    """It is never more than one step away, where the last bit of a float32 decides how it is rounded."""
+    text = filled(CONFIGS[case], halved, dtype="")
+    made = state_of(ours(f"{text}dtype: bfloat16\n", tmp_path))
+    widened = f"{text}dtype: float32\nout_dtype: bfloat16\n"
+    other = state_of(theirs(widened, tmp_path / "theirs"))
+    assert {tensor.dtype for tensor in made.values()} == {torch.bfloat16}
+    assert not [name for name in other if unlike(made[name], other[name]).any()]
+
+
+@pytest.mark.parametrize("case", CHOOSING)
+def test_of_equally_large_changes_another_may_be_kept(
+    case: str, halved: dict[str, Path], tmp_path: Path
+) -> None:
+    """In bfloat16 many changes are equally large; of those at the border mergekit keeps any, we the first."""
+    text = filled(CONFIGS[case], halved, dtype="")
+    made = state_of(ours(f"{text}dtype: bfloat16\n", tmp_path))
+    widened = f"{text}dtype: float32\nout_dtype: bfloat16\n"
+    other = state_of(theirs(widened, tmp_path / "theirs"))
+    count = sum(int(unlike(made[name], other[name]).sum()) for name in other)
+    assert count < 0.005 * sum(tensor.numel() for tensor in other.values())
+
+
+@pytest.mark.parametrize("case", ["a stack of two models", "a model by its long name"])
+@pytest.mark.parametrize("dtype", ["", "bfloat16"])
+def test_what_needs_no_rounding_on_the_way_is_mergekits_to_the_bit(
+    case: str, dtype: str, halved: dict[str, Path], tmp_path: Path
+) -> None:
+    check_against_mergekit(filled(CONFIGS[case], halved, dtype=dtype), tmp_path, within=0.0)
