@@ -101,26 +101,32 @@ def line_up_tokens(
         listed = [m.name for m in (*request.inputs, request.base) if m is not None]
         if request.vocabulary is not None or _same_bytes(place, map(checkpoints.get, listed)):
             return TokenPlan()
-        own = TokenModel("", read_tokenizer(template), _rows_of(pattern))
-        return _line_up(request, place, own, checkpoints, names)
+        found: dict[Path, Tokenizer | None] = {}
+
+        def read(checkpoint: Checkpoint) -> Tokenizer | None:
+            folder = tokenizer_folder(checkpoint)
+            if folder not in found:
+                found[folder] = read_tokenizer(checkpoint)
+            return found[folder]
+
+        known = {
+            name: TokenModel(name, read(checkpoints[name]), _rows_of(names.get(name)))
+            for name in listed
+            if name in checkpoints
+        }
+        own = TokenModel("", read(template), _rows_of(pattern))
+        return _line_up(request, read(place), own, known)
     except EmbergeError as error:
         return TokenPlan(problems=(Problem(str(error)),))
 
 
 def _line_up(
-    request: MergeRequest,
-    place: Checkpoint,
-    own: TokenModel,
-    checkpoints: Mapping[str, Checkpoint],
-    names: Mapping[str, Names],
+    request: MergeRequest, chosen: Tokenizer | None, own: TokenModel, known: dict[str, TokenModel]
 ) -> TokenPlan:
     from emberge.merging.token_policies import ByIds, ByTexts  # the two know each other
 
-    listed = [m.name for m in (*request.inputs, request.base) if m is not None]
-    chosen = read_tokenizer(place)
     if chosen is None:
         return TokenPlan()
-    known = {name: _known(checkpoints[name], name, names) for name in listed if name in checkpoints}
     lines = tuple(_differences(chosen, known.values()))
     if all(_same(chosen, model.tokens) for model in known.values()):
         return TokenPlan(chosen, lines=lines)
@@ -147,10 +153,6 @@ def _all_same(first: Path, second: Path, names: Sequence[str]) -> bool:
         if a.is_file() != b.is_file() or (a.is_file() and a.read_bytes() != b.read_bytes()):
             return False
     return True
-
-
-def _known(checkpoint: Checkpoint, name: str, names: Mapping[str, Names]) -> TokenModel:
-    return TokenModel(name, read_tokenizer(checkpoint), _rows_of(names.get(name)))
 
 
 def _rows_of(names: Names | None) -> int | None:

@@ -95,13 +95,14 @@ class _Lining:
         return (f"no model has a row for the tokens {listed}; nothing is done about them",)
 
     def _summary(self, rows: int, maps: Mapping[str, array[int]]) -> str:
-        own = [maps[model.name] for model in self.models]
-        having = [sum(place != NOWHERE for place in places) for places in zip(*own, strict=True)]
-        shared = sum(count == len(own) for count in having)
-        some = sum(0 < count < len(own) for count in having)
+        without = [
+            {row for row, place in enumerate(maps[model.name]) if place == NOWHERE}
+            for model in self.models
+        ]
+        some, none = set[int]().union(*without), set[int].intersection(*without)
         return (
-            f"{rows} rows: {shared} merged, {some} from the models that know them, {rows - shared - some} "
-            f"of no token; {len(self.new)} tokens are put into the tokenizer"
+            f"{rows} rows: {rows - len(some)} merged, {len(some) - len(none)} from the models that know "
+            f"them, {len(none)} of no token; {len(self.new)} tokens are put into the tokenizer"
         )
 
 
@@ -111,9 +112,12 @@ class ByIds(_Lining):
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
         self.kept = {self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()}
         self.clashes: list[str] = []
-        ids = set(self.chosen.texts).union(*(m.tokens.texts for m in self.models if m.tokens))
-        told = {place: self._meaning(place) for place in sorted(ids)}
-        meant = {place: token for place, token in told.items() if token is not None}
+        meant = self._agreed()
+        texts = [m.tokens.texts for m in self.models if m.tokens is not None]
+        for place in sorted(set(self.chosen.texts).union(*texts) - meant.keys()):
+            token = self._meaning(place)
+            if token is not None:
+                meant[place] = token
         self._refuse_twins(meant)
         if not self.clashes and (faults := list(self.misplaced())):
             return self.refused(faults, lines)
@@ -125,6 +129,21 @@ class ByIds(_Lining):
             "vocabulary: {keep: {token: model}}, or name the one to keep with 'tokenizer'"
         )
         return self.refused([fault], lines)
+
+    def _agreed(self) -> dict[int, str]:
+        """The ids that are one token in all models: nearly all, as a rule."""
+        heights = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
+        rows = max(heights)
+        found = {
+            place: token
+            for place, token in self.chosen.texts.items()
+            if place < rows and place not in self.kept
+        }
+        for tokens in (m.tokens for m in self.models):
+            if tokens is not None:
+                own = tokens.texts.get
+                found = {place: token for place, token in found.items() if own(place) == token}
+        return found
 
     def _meaning(self, place: int) -> str | None:
         """The token that an id will be, or None for none; clashes and new tokens are noted."""
@@ -147,9 +166,13 @@ class ByIds(_Lining):
         return None
 
     def _known_to_any(self, token: str | None, place: int) -> str | None:
-        if token is not None and not any(m.has(token, place) for m in self.models):
+        if token is not None and not self._row_of(token, place):
             self.lacking.append(token)
         return token
+
+    def _row_of(self, token: str, place: int) -> bool:
+        """Whether any model has a row for a token on an id."""
+        return any(m.has(token, place) for m in self.models)
 
     def _added(self, place: int, name: str) -> str | None:
         """The token of an id that the result's tokenizer has not: it is put there."""
@@ -158,7 +181,7 @@ class ByIds(_Lining):
         if token in self.chosen.tokens:
             self._note_twin(token, self.chosen.tokens[token], place)
             return None
-        if not any(m.has(token, place) for m in self.models):
+        if not self._row_of(token, place):
             self.lacking.append(token)
             return None
         self.new.append(NewToken(token, place, owner))
@@ -185,20 +208,23 @@ class ByIds(_Lining):
         self.clashes.append(f"{said} and {second} in the other")
 
     def _rows(self, meant: Mapping[int, str]) -> int:
-        known = [p for p, t in meant.items() if any(m.has(t, p) for m in self.models)]
-        needed = max(known, default=-1) + 1
+        tops = (p for p in sorted(meant, reverse=True) if self._row_of(meant[p], p))
+        needed = next(tops, -1) + 1
         rows = self.template.rows if self.template.rows is not None else needed
         # A vocabulary that was padded stays so.
         step = 64 if rows % 64 == 0 else 1
         return rows if needed <= rows else -(-needed // step) * step
 
     def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
-        found = array("q", [NOWHERE]) * rows
-        for row in range(rows if known.rows is None else min(rows, known.rows)):
-            token = meant.get(row)
-            keeper = self.kept[row][1] if row in self.kept else known.name
-            if keeper == known.name and (token is None or known.has(token, row)):
-                found[row] = row
+        here = rows if known.rows is None else min(rows, known.rows)
+        found = array("q", range(here)) + array("q", [NOWHERE]) * (rows - here)
+        own = known.tokens.texts if known.tokens is not None else meant
+        for row, token in meant.items():
+            if own.get(row) != token and row < here:
+                found[row] = NOWHERE
+        for row, (_, keeper) in self.kept.items():
+            if keeper != known.name and row < here:
+                found[row] = NOWHERE
         return found
 
 
@@ -234,11 +260,9 @@ class ByTexts(_Lining):
         """Give the tokens that are still unknown ids behind all others."""
         if model.tokens is None:
             return
-        known = set(meant.values())
         place = max(meant, default=-1) + 1
-        for token, own in sorted(model.tokens.tokens.items(), key=lambda item: item[1]):
-            if token in known:
-                continue
+        tokens = model.tokens.tokens
+        for own, token in sorted((tokens[t], t) for t in tokens.keys() - set(meant.values())):
             if not model.has(token, own):
                 self.lacking.append(token)
                 continue

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.merging.checkpoint import Checkpoint, read_json
-from emberge.merging.vocabulary import TOKENIZER_FILES, vocabulary
+from emberge.merging.vocabulary import TOKENIZER_FILES, tokens_in, vocabulary
 
 __all__ = [
     "Tokenizer",
@@ -54,7 +54,7 @@ class Tokenizer:
         """The largest id and one."""
         return max(self.tokens.values(), default=-1) + 1
 
-    @property
+    @functools.cached_property
     def special(self) -> frozenset[str]:
         """The tokens that stand for no text."""
         return frozenset(token for token, entry in self.added.items() if entry.get("special"))
@@ -73,10 +73,10 @@ def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
         CheckpointError: when a file is no JSON.
     """
     folder = tokenizer_folder(checkpoint)
-    tokens = vocabulary(folder)
+    whole = _mapping(folder / "tokenizer.json")
+    tokens = tokens_in(whole) if whole else vocabulary(folder)
     if tokens is None:
         return None
-    whole = _mapping(folder / "tokenizer.json")
     added = {str(entry["content"]): entry for entry in whole.get("added_tokens") or ()}
     model = whole.get("model") or {}
     return Tokenizer(
@@ -104,18 +104,18 @@ def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
 
 
 def _tokens_differ(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
-    both = first.texts.keys() & second.texts.keys()
-    other = sorted(i for i in both if first.texts[i] != second.texts[i])
+    there = second.texts
+    other = sorted(i for i, token in first.texts.items() if there.get(i, token) != token)
     if other:
         pairs = (f"{i} {quoted(first.texts[i])} / {quoted(second.texts[i])}" for i in other)
         yield f"{_count(other, 'id')} another token: {_few(pairs)}"
     for which, a, b in (("first", first, second), ("second", second, first)):
-        only = sorted((i, token) for token, i in a.tokens.items() if token not in b.tokens)
+        only = sorted((a.tokens[token], token) for token in a.tokens.keys() - b.tokens.keys())
         if only:
             listed = _few(f"{quoted(token)} ({i})" for i, token in only)
             yield f"{_count(only, 'token')} only in the {which}: {listed}"
-    known = first.tokens.keys() & second.tokens.keys()
-    special = sorted(t for t in known if (t in first.special) != (t in second.special))
+    apart = first.special ^ second.special
+    special = sorted(apart & first.tokens.keys() & second.tokens.keys())
     if special:
         yield f"special in one and plain in the other: {_few(map(quoted, special))}"
 

@@ -67,10 +67,7 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
     """
     path = folder / "tokenizer.json"
     if path.is_file():
-        content = read_json(path)
-        tokens = _model_tokens(content.get("model", {}).get("vocab", {}))
-        added = content.get("added_tokens") or ()
-        return {**tokens, **{str(t["content"]): int(t["id"]) for t in added}}
+        return tokens_in(read_json(path))
     path = folder / "vocab.txt"
     if path.is_file():
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -78,9 +75,16 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
     return None
 
 
+def tokens_in(content: Mapping[str, Any]) -> dict[str, int]:
+    """Token to id of what a tokenizer.json holds."""
+    tokens = _model_tokens((content.get("model") or {}).get("vocab", {}))
+    added = content.get("added_tokens") or ()
+    return {**tokens, **{str(t["content"]): int(t["id"]) for t in added}}
+
+
 def _model_tokens(vocab: Any) -> dict[str, int]:
     if isinstance(vocab, Mapping):
-        return {str(token): int(i) for token, i in vocab.items()}
+        return dict(zip(vocab, map(int, vocab.values()), strict=True))
     return {str(entry[0]): i for i, entry in enumerate(vocab)}  # Unigram: pairs in order of id
 
 
