@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         torch_threads,
     )
     from emberge.merging.adapter_fit import adapter_problems
+    from emberge.merging.adapter_origin import adapter_origin
     from emberge.merging.adapter_output import AdapterReport, merge_to_adapter
     from emberge.merging.adapter_products import Combination
     from emberge.merging.alignment import canonical_names, is_vocabulary, layer_of, prefix_of
@@ -153,6 +154,7 @@ _LAZY_NAMES = {
     ),
     "emberge.devices": "check_space dtype_for find_machine human_size torch_threads",
     "emberge.merging.adapter_fit": "adapter_problems",
+    "emberge.merging.adapter_origin": "adapter_origin",
     "emberge.merging.adapter_output": "AdapterReport merge_to_adapter",
     "emberge.merging.adapter_products": "Combination",
     "emberge.merging.alignment": "canonical_names is_vocabulary layer_of prefix_of",
@@ -304,6 +306,7 @@ __all__ = [
     "WeightRole",
     "Workspace",
     "__version__",
+    "adapter_origin",
     "adapter_problems",
     "blockwise",
     "canonical_names",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["Backbone", "Embedded", "Encoder", "NamesWeights", "TokenisedText"]
+__all__ = ["Auxiliary", "Backbone", "Embedded", "Encoder", "NamesWeights", "TokenisedText"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,25 @@ class TokenisedText:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Auxiliary:
+    """A loss term of the model's own that is no sum over texts, such as the balance of a router's experts.
+
+    `counts` are what it needs of the whole batch (tokens, tokens an expert), without a gradient; those of
+    chunks and ranks are added up. `term(counts)` is this chunk's part of the loss given the counts of the
+    batch: parts add up to the whole, so it is linear in what has a gradient.
+    """
+
+    counts: Tensor
+    term: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Embedded:
     """What a forward pass gives: embeddings [n, d], those of asked layers, and the model's own loss term."""
 
     embeddings: Tensor
     layers: Mapping[float, Tensor] = field(default_factory=dict)
-    auxiliary: Tensor | None = None
+    auxiliary: Auxiliary | None = None
 
 
 class Encoder(Protocol):
@@ -88,6 +101,11 @@ class NamesWeights(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
     """How a checkpoint becomes an encoder: attention, pooling, prompts, adapters."""
+
+    @property
+    def leaves_adapter(self) -> bool:
+        """Whether what its encoders save is an adapter of the checkpoint, and no model by itself."""
+        return False
 
     def check(self, checkpoint: Path) -> list[str]:
         """What is wrong with using this backbone on that checkpoint, from configs alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,20 @@ import xxhash
 
 from emberge.errors import CheckpointError
 from emberge.merging.adapter_config import AdapterConfig
-from emberge.merging.alignment import Names, is_buffer
+from emberge.merging.alignment import Names, canonical_names, is_buffer
 from emberge.merging.checkpoint import Checkpoint
 from emberge.merging.headers import TensorSpec
-from emberge.merging.provenance import said_in
+from emberge.merging.provenance import HEADER, said_in
 
-__all__ = ["doubt", "hold_to_base", "made_on", "name_of_base", "origin_hash", "same_bytes"]
+__all__ = [
+    "adapter_origin",
+    "doubt",
+    "hold_to_base",
+    "made_on",
+    "name_of_base",
+    "origin_hash",
+    "same_bytes",
+]
 
 KEY = "adapter_of"
 # Tensors up to this size are hashed whole, of larger ones so many pages that lie evenly over them: any
@@ -55,6 +64,20 @@ def _sample(size: int) -> Iterator[tuple[int, int]]:
         return
     for page in range(_PAGES):
         yield (size - _PAGE) * page // (_PAGES - 1), _PAGE
+
+
+def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
+    """(what people call a base, what the header of an adapter that was made on it says).
+
+    By such a header a merge refuses another base with the same name.
+
+    Raises:
+        CheckpointError: for a folder that holds no checkpoint.
+    """
+    checkpoint = Checkpoint(base)
+    name = name_of_base(base)
+    made = made_on(canonical_names(checkpoint), checkpoint, name)
+    return name, {HEADER: json.dumps(made)}
 
 
 def made_on(names: Names, checkpoint: Checkpoint, name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,17 @@ WEIGHTS = (
     ".ckpt",
     ".index.json",
 )
+# Stock modules that may stand after a transformer, and why the others may not.
+AFTER = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
+REFUSED = {
+    "Router": "holds an encoder for each kind of text; use the folder of one of them",
+    "Asym": "holds an encoder for each kind of text; use the folder of one of them",
+    "CNN": "lets the padding of a batch change a text's embedding",
+    "LSTM": "reads lengths that a Transformer does not give",
+    "WordWeights": "weighs words of a word embedding, not of a transformer",
+    "WeightedLayerPooling": "reads all layers, which a Transformer does not hand on",
+    "Transformer": "is a second one; only one can come first",
+}
 SKIPPED = {
     "README.md",
     ".git",
@@ -111,6 +122,7 @@ def read_layout(folder: Path) -> Layout:
         raise CheckpointError(
             f"{modules}: starts with a {trunk.kind} module; text_encoder needs a Transformer"
         )
+    _refuse_modules(modules, tail)
     settings = _trunk_settings(folder / trunk.path)
     overall = folder / "config_sentence_transformers.json"
     prompts = read_json(overall).get("prompts") or {} if overall.is_file() else {}
@@ -141,6 +153,21 @@ def _modules(path: Path) -> list[ModuleEntry]:
         if Path(place).is_absolute() or ".." in Path(place).parts:
             raise CheckpointError(f"{path}: module path '{place}' leaves the folder")
     return [ModuleEntry(kind.rpartition(".")[2], place) for kind, place in entries]
+
+
+def _refuse_modules(path: Path, tail: Sequence[ModuleEntry]) -> None:
+    """Refuse what does not make one embedding of a transformer's states, whatever the batch."""
+    pooled = False
+    for entry in tail:
+        if entry.kind not in AFTER:
+            why = REFUSED.get(entry.kind, "is not known to work after a Transformer")
+            raise CheckpointError(f"{path}: module '{entry.kind}' {why}")
+        if not pooled and entry.kind != "Pooling":
+            raise CheckpointError(
+                f"{path}: module '{entry.kind}' comes before Pooling, where it works on tokens; "
+                "that is a multi-vector model, which text_encoder does not train"
+            )
+        pooled = True
 
 
 def _trunk_settings(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from emberge import Backbone, CheckpointError, Encoder
 
 from emberge_standard.backbones.attention import Attention, is_causal, probe, with_attention
 from emberge_standard.backbones.layout import Layout, ModuleEntry, read_json, read_layout
+from emberge_standard.backbones.lora import Lora
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 
@@ -26,6 +27,11 @@ class TextEncoder(Backbone):
     causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe makes sure that
     the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is
     that of the weights. What is saved loads without remote code.
+
+    `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only what goes into each
+    block and computes the rest again: about a third more time, for activations that grow with the blocks'
+    inputs alone. `torch_compile` has the transformer compiled, which costs minutes before the first step and
+    again for what its guards refuse; it is off because it pays for itself in long trainings on a GPU alone.
     """
 
     pooling: Pooling | None = None
@@ -34,10 +40,17 @@ class TextEncoder(Backbone):
     max_length: int | None = None
     attention: Attention = "as is"
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    lora: Lora | None = None
+    gradient_checkpointing: bool = False
+    torch_compile: bool = False
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 2:
             raise ValueError(f"max_length must be at least 2 tokens, not {self.max_length}")
+
+    @property
+    def leaves_adapter(self) -> bool:
+        return self.lora is not None and not self.lora.fold
 
     def check(self, checkpoint: Path) -> list[str]:
         """What is wrong with using this backbone on that checkpoint, from configs alone."""
@@ -56,6 +69,7 @@ class TextEncoder(Backbone):
         layout, config = self._layout(checkpoint)
         trunk = load_trunk(layout.trunk_folder, config, self.dtype or dtype)
         self._probe(layout, trunk)
+        adapter = self.lora.on(trunk, checkpoint) if self.lora is not None else None
         try:
             tokenizer = AutoTokenizer.from_pretrained(
                 str(layout.trunk_folder), local_files_only=True, trust_remote_code=False
@@ -66,17 +80,23 @@ class TextEncoder(Backbone):
         if layout.lower_case:
             _lower(tokenizer)
         positions = getattr(trunk.config.get_text_config(), "max_position_embeddings", None)
-        model = TextModel(with_limits(layout, tokenizer, positions), config, trunk, tokenizer)
+        if self.gradient_checkpointing:
+            _recompute(trunk, checkpoint)
+        layout = with_limits(layout, tokenizer, positions)
+        model = TextModel(layout, config, trunk, tokenizer, adapter)
         model.module.to(device)
+        if self.torch_compile:
+            trunk.compile(dynamic=True)
         return model
 
     def options(self) -> Mapping[str, Any]:
         """The options that differ from the checkpoint's own way."""
-        return {
+        given = {
             f.name: value
             for f in dataclasses.fields(self)
-            if (value := getattr(self, f.name)) not in (None, {}, "as is")
+            if (value := getattr(self, f.name)) != f.default and value != {}
         }
+        return given if self.lora is None else {**given, "lora": dataclasses.asdict(self.lora)}
 
     def _layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
         """How this checkpoint will embed, and its trunk's config.
@@ -94,6 +114,7 @@ class TextEncoder(Backbone):
             config = with_attention(config, self.attention)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
+        self._hold_adapter(layout)
         layout = self._pooled(layout, config)
         return (
             dataclasses.replace(
@@ -103,6 +124,20 @@ class TextEncoder(Backbone):
             ),
             config,
         )
+
+    def _hold_adapter(self, layout: Layout) -> None:
+        """Refuse an adapter that would be of another model than the one that lies in the folder."""
+        if not self.leaves_adapter:
+            return
+        given = ("pooling", "normalize", "prompts", "max_length", "attention")
+        changed = [name for name in given if getattr(self, name) not in (None, {}, "as is")]
+        if layout.bare:
+            changed = ["pooling"]
+        if changed:
+            raise CheckpointError(
+                f"{layout.folder}: an adapter holds weights alone, so its {changed[0]} would be lost; "
+                "set lora: {fold: true} to save a whole model"
+            )
 
     def _pooled(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
         causal = is_causal(config)
@@ -149,6 +184,15 @@ class TextEncoder(Backbone):
                 f"{layout.folder}: {type(trunk).__name__} ignores attention: {self.attention}; "
                 "it cannot be switched"
             )
+
+
+def _recompute(trunk: Any, checkpoint: Path) -> None:
+    try:
+        trunk.gradient_checkpointing_enable({"use_reentrant": False})
+    except ValueError as error:
+        raise CheckpointError(
+            f"{checkpoint}: {type(trunk).__name__} has no gradient_checkpointing"
+        ) from error
 
 
 def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,16 @@ import torch
 from emberge import CheckpointError, Embedded, TokenisedText
 from torch import Tensor, nn
 
-from emberge_standard.backbones.layout import (
-    POOLING,
-    Layout,
-    ModuleEntry,
-    carry_files,
-    write_json,
-    write_layout,
-)
-from emberge_standard.backbones.weights import refuse_pickles, save_trunk
+from emberge_standard.backbones.blocks import BlockInputs
+from emberge_standard.backbones.layout import Layout, carry_files, write_json, write_layout
+from emberge_standard.backbones.lora import LoraTrunk
+from emberge_standard.backbones.tail import save_module, tail_module
+from emberge_standard.backbones.weights import save_trunk
 
 # A tokenizer that names no limit says 1e30.
 NO_LIMIT = 1_000_000
+# What transformers sets on the layers whose activations are computed again.
+CHECKPOINTED = "gradient_checkpointing"
 
 
 class Chain(nn.Module):
@@ -41,13 +38,22 @@ class TextModel:
     """Fills the Encoder contract for text. `config` is the trunk's config.json as it will be saved."""
 
     def __init__(
-        self, layout: Layout, config: Mapping[str, Any], trunk: Any, tokenizer: Any
+        self,
+        layout: Layout,
+        config: Mapping[str, Any],
+        trunk: Any,
+        tokenizer: Any,
+        adapter: LoraTrunk | None = None,
     ) -> None:
         self.layout = layout
+        self._adapter = adapter
         self._config = dict(config)
         self._tokenizer = tokenizer
         self._width = int(trunk.config.get_text_config().hidden_size)
-        self._chain = Chain(trunk, [_tail_module(layout, m, self._width) for m in layout.modules])
+        self._chain = Chain(trunk, [tail_module(layout, m, self._width) for m in layout.modules])
+        # What lies beside an adapter is frozen with the transformer.
+        self._chain.tail.requires_grad_(adapter is None)
+        self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTED, False)]
         self._prompt_lengths: dict[str, int] = {}
         self._fingerprint: str | None = None
 
@@ -57,7 +63,11 @@ class TextModel:
 
     def stored_names(self) -> Mapping[str, str]:
         trunk: nn.Module = self._chain.trunk
-        names = {f"trunk.{name}": name for name, _ in trunk.named_parameters()}
+        names = {
+            f"trunk.{name}": name.replace(".base_layer.", ".")
+            for name, _ in trunk.named_parameters()
+            if ".lora_" not in name
+        }
         for i, (entry, module) in enumerate(
             zip(self.layout.modules, self._chain.tail, strict=True)
         ):
@@ -149,8 +159,13 @@ class TextModel:
         inputs = {
             name: features[name] for name in ("input_ids", "attention_mask") if name in features
         }
-        with _Inputs(self._chain.trunk, layers) as taps:
-            states = self._chain.trunk(**inputs)[0]
+        for layer in self._recomputed:
+            # They look at their own switch, which is off for a training without dropout.
+            layer.training = torch.is_grad_enabled()
+        trunk = self._chain.trunk
+        with BlockInputs(trunk, layers) as taps:
+            # A compiled transformer has no place to listen in; its plain forward has.
+            states = (trunk.forward if layers else trunk)(**inputs)[0]
         pooled = {
             layer: self._pool(taps.state(layer, states), features, self._poolings)
             for layer in layers
@@ -180,32 +195,25 @@ class TextModel:
     def save(self, folder: Path) -> None:
         if folder.resolve() == self.layout.folder.resolve():
             raise CheckpointError(f"{folder}: the model came from here; save it elsewhere")
+        if self._adapter is not None and not self._adapter.options.fold:
+            self._adapter.save(folder, self.layout.folder)
+            return
         carry_files(self.layout, folder)
         trunk = folder / self.layout.trunk
         trunk.mkdir(parents=True, exist_ok=True)
-        model: Any = self._chain.trunk
+        model: Any = self._adapter.folded() if self._adapter else self._chain.trunk
         write_json(trunk / "config.json", self._config | _dtype_entry(self._config, model.dtype))
         write_layout(self.layout, folder, self._width)
         save_trunk(model, self.layout.trunk_folder, trunk)
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
             if module.state_dict():
-                _save_module(module, folder / entry.path)
+                save_module(module, folder / entry.path)
 
 
 def _dtype_entry(config: Mapping[str, Any], dtype: torch.dtype) -> dict[str, str]:
     # Loaders take the weights' dtype from here; both spellings are in use.
     name = "torch_dtype" if "torch_dtype" in config else "dtype"
     return {name: str(dtype).removeprefix("torch.")}
-
-
-def _save_module(module: Any, folder: Path) -> None:
-    from safetensors.torch import save_file
-
-    folder.mkdir(exist_ok=True)
-    if not (folder / "config.json").is_file():
-        module.save(str(folder))
-    state = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def _through(
@@ -220,74 +228,6 @@ def _through(
         features = module(features)
     embedding: Tensor = features["sentence_embedding"]
     return embedding
-
-
-class _Inputs:
-    """Catches the input of the blocks that intermediate layers ask for, and of those alone."""
-
-    def __init__(self, trunk: Any, layers: Sequence[float]) -> None:
-        self._blocks: Sequence[nn.Module] = list(_blocks(trunk)) if layers else []
-        self._wanted = {self._index(layer) for layer in layers}
-        self._states: dict[int, Tensor] = {}
-        self._hooks: list[Any] = []
-
-    def _index(self, layer: float) -> int:
-        count = len(self._blocks)
-        return min(int(layer * (count + 1)), count)
-
-    def __enter__(self) -> _Inputs:
-        for index in self._wanted - {len(self._blocks)}:
-            self._hooks.append(
-                self._blocks[index].register_forward_pre_hook(
-                    lambda _, args, kwargs, index=index: self._keep(index, args, kwargs),
-                    with_kwargs=True,
-                )
-            )
-        return self
-
-    def _keep(self, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._states[index] = args[0] if args else kwargs["hidden_states"]
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-    def state(self, layer: float, final: Tensor) -> Tensor:
-        """Hidden state floor(layer · (L + 1)): 0 is the embeddings, L the final one."""
-        return self._states.get(self._index(layer), final)
-
-
-def _blocks(trunk: Any) -> nn.ModuleList:
-    count = trunk.config.get_text_config().num_hidden_layers
-    for module in trunk.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            return module
-    raise CheckpointError(f"{type(trunk).__name__}: its {count} layers were not found")
-
-
-def _tail_module(layout: Layout, entry: ModuleEntry, width: int) -> nn.Module:
-    from sentence_transformers.sentence_transformer import modules as stock
-
-    made: nn.Module
-    if entry.kind == "Pooling":
-        modes = [POOLING[word][0] for word in layout.pooling]
-        made = stock.Pooling(width, pooling_mode=modes, include_prompt=layout.include_prompt)
-        return made
-    if entry.kind == "Normalize":
-        return stock.Normalize()  # type: ignore[no-any-return]
-    kind = getattr(stock, entry.kind, None)
-    if kind is None:
-        raise CheckpointError(
-            f"{layout.folder}/modules.json: no stock module '{entry.kind}' is known"
-        )
-    folder = layout.folder / entry.path
-    if list(folder.glob("*.bin")):
-        refuse_pickles(folder)
-    try:
-        made = kind.load(str(layout.folder), subfolder=entry.path)
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
-    return made
 
 
 def with_limits(layout: Layout, tokenizer: Any, positions: int | None) -> Layout:

@@ -41,6 +41,8 @@ def adapter_card(facts: Facts) -> ModelCard:
 def _sections(facts: Facts) -> Iterator[Iterable[str]]:
     base = str(facts.artifact.details.get("base", "its base"))
     how = "by merging adapters" if facts.merged else "from a fine-tune and its base"
+    if "loss_curve" in facts.artifact.details:
+        how = "by training"
     yield [f"# {prose(facts.name)}"]
     yield [f"A LoRA adapter of {prose(base)}, made with emberge {how}. It is no model by itself."]
     yield _usage(facts.name, base)
@@ -77,6 +79,8 @@ def _content(adapter: Mapping[str, Any]) -> list[str]:
         lines.append(f"{len(ranks)} matrices of rank {' to '.join(map(str, span))}.")
     if whole:
         lines.append(f"{len(whole)} tensors whole, such as {code(str(whole[0]))}.")
+    if not errors:
+        return lines  # trained as it is: there was nothing to leave out
     cut = sorted(((e, n) for n, e in errors.items() if e > 0), reverse=True)[:_SHOWN]
     if not cut:
         return [*lines, "", "Nothing is left out: it is exact."]

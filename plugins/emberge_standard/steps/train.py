@@ -60,7 +60,8 @@ class Train(FitOptions, Step):
     pass instead of being computed again; by default both follow the machine.
 
     It leaves a SentenceTransformers folder, `checkpoints/step-N`, and the row numbers of every dataset that
-    the sampler took only a part of, as `bags/<dataset>.npy`.
+    the sampler took only a part of, as `bags/<dataset>.npy`. A backbone that trains an adapter leaves that,
+    and `$id` means the model with it on.
     """
 
     produces = "model"
@@ -74,6 +75,9 @@ class Train(FitOptions, Step):
 
     def _options(self) -> FitOptions:
         return FitOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(FitOptions)})
+
+    def adapts(self) -> ModelRef | None:
+        return self.model if self.backbone.leaves_adapter else None
 
     def check(self, context: Preflight) -> Iterable[Problem]:
         yield from self._check_model(context)
@@ -185,7 +189,10 @@ class Train(FitOptions, Step):
             kind="model",
             size=sum(result.pool.values()),
             parents=(model.name,),
-            details=self._details(model, result, tasks, seed),
+            details={
+                **self._details(model, result, tasks, seed),
+                **(_adapter(workspace.folder) if self.backbone.leaves_adapter else {}),
+            },
         )
 
     def _details(
@@ -211,6 +218,16 @@ class Train(FitOptions, Step):
             "sampler": [repr(sampler) for sampler in self.sampler],
             "learning_rate": self.learning_rate,
         }
+
+
+def _adapter(folder: Path) -> dict[str, Any]:
+    """What an adapter holds, as its config says it."""
+    import json
+
+    path = folder / "adapter_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    ranks = dict.fromkeys(config["target_modules"], config["r"])
+    return {"adapter": {"ranks": ranks, "errors": {}, "whole": []}}
 
 
 def _write_bags(folder: Path, result: FitResult) -> None:

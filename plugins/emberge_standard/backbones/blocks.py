@@ -1,0 +1,59 @@
+"""The blocks of a transformer, and what goes into those that intermediate layers ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emberge import CheckpointError
+from torch import Tensor, nn
+
+__all__ = ["BlockInputs", "blocks_of"]
+
+
+class BlockInputs:
+    """Catches the input of the blocks that intermediate layers ask for, and of those alone."""
+
+    def __init__(self, trunk: Any, layers: Sequence[float]) -> None:
+        self._blocks: Sequence[nn.Module] = list(blocks_of(trunk)) if layers else []
+        self._wanted = {self._index(layer) for layer in layers}
+        self._states: dict[int, Tensor] = {}
+        self._hooks: list[Any] = []
+
+    def _index(self, layer: float) -> int:
+        count = len(self._blocks)
+        return min(int(layer * (count + 1)), count)
+
+    def __enter__(self) -> BlockInputs:
+        for index in self._wanted - {len(self._blocks)}:
+            self._hooks.append(
+                self._blocks[index].register_forward_pre_hook(
+                    lambda _, args, kwargs, index=index: self._keep(index, args, kwargs),
+                    with_kwargs=True,
+                )
+            )
+        return self
+
+    def _keep(self, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self._states[index] = args[0] if args else kwargs["hidden_states"]
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def state(self, layer: float, final: Tensor) -> Tensor:
+        """Hidden state floor(layer · (L + 1)): 0 is the embeddings, L the final one."""
+        return self._states.get(self._index(layer), final)
+
+
+def blocks_of(trunk: Any) -> nn.ModuleList:
+    """The blocks of a transformer, first to last.
+
+    Raises:
+        CheckpointError: for one that does not keep them in one list.
+    """
+    count = trunk.config.get_text_config().num_hidden_layers
+    for module in trunk.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return module
+    raise CheckpointError(f"{type(trunk).__name__}: its {count} layers were not found")
