@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from emberge import suggest
 
+from emberge_mergekit.former import FORMER_PARAMETERS, HARMLESS
 from emberge_mergekit.methods import Method, Parameter
-from emberge_mergekit.reading import Faults, Found
+from emberge_mergekit.reading import Faults, Found, no_longer
 
 __all__ = ["NONE", "Entry", "Parameters", "Setting", "flatten", "hold_to_method", "read_parameters"]
 
@@ -124,7 +125,11 @@ def hold_to_method(
     settings: dict[str, Setting] = {}
     for name, setting in parameters.settings.items():
         line, declared = parameters.lines[name], method.parameters.get(name)
-        if declared is None:
+        if name == HARMLESS:
+            settings[name] = setting
+        elif declared is None and name in FORMER_PARAMETERS:
+            faults.add(line, no_longer(name, FORMER_PARAMETERS[name]))
+        elif declared is None:
             hint = suggest(name, method.parameters)
             hint = hint or f"; it has {', '.join(method.parameters) or 'none'}"
             faults.add(line, f"merge method '{method.name}' has no parameter '{name}'{hint}")

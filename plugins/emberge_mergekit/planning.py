@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emberge_mergekit.equivalents import Equivalent, Link, Option, equivalent
+from emberge_mergekit.former import HARMLESS
 from emberge_mergekit.methods import Method
 from emberge_mergekit.parameters import (
     Entry,
@@ -181,7 +182,7 @@ class _Planner:
                 continue
             if setting:
                 found[name] = setting
-        found.pop("int8_mask", None)
+        found.pop(HARMLESS, None)
         return found
 
     def _own(self, one: Input) -> dict[str, Setting]:
@@ -209,7 +210,7 @@ class _Planner:
 
     def _notes(self, own: Sequence[Mapping[str, Setting]]) -> Iterator[str]:
         scopes = [*self.part.parameters, *(one.parameters for one in self.models)]
-        if any("int8_mask" in scope.settings for scope in scopes):
+        if any(HARMLESS in scope.settings for scope in scopes):
             yield "int8_mask saves mergekit memory and changes no result; it is left out"
         if self.method.name == "task_arithmetic" and any("density" in given for given in own):
             yield "task_arithmetic drops nothing, so density means nothing to it; it is left out"

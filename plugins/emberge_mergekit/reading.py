@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from emberge import Problem, RecipeError, suggest
 
-__all__ = ["Faults", "Found", "documents"]
+__all__ = ["Faults", "Found", "documents", "no_longer"]
 
 
 @dataclass
@@ -63,13 +63,22 @@ class Found:
             return "nothing"
         return f"{'the text ' if isinstance(self.value, str) else ''}{self.value!r}"
 
-    def refuse_unknown(self, known: Iterable[str], faults: Faults) -> None:
-        """Note every key that is not among the known ones."""
+    def refuse_unknown(
+        self, known: Iterable[str], faults: Faults, former: Mapping[str, str] | None = None
+    ) -> None:
+        """Note every key that is not among the known ones; `former` ones with what to do instead."""
         names = list(known)
         for name, entry in self.entries.items():
-            if name not in names:
+            if former and name in former:
+                faults.add(entry.line, no_longer(name, former[name]))
+            elif name not in names:
                 hint = suggest(name, names) or f"; it has {', '.join(names)}"
                 faults.add(entry.line, f"{self.label} has no '{name}'{hint}")
+
+
+def no_longer(name: str, advice: str) -> str:
+    """What to say of a name that only earlier releases of mergekit read."""
+    return f"'{name}' is not supported: mergekit itself no longer reads it; {advice}"
 
 
 def documents(text: str, faults: Faults) -> list[Found]:

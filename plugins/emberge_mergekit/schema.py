@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from emberge import suggest
 
+from emberge_mergekit.former import FORMER_KEYS
 from emberge_mergekit.names import ModelName, read_model, read_text
 from emberge_mergekit.parameters import NONE, Parameters, read_parameters
 from emberge_mergekit.reading import Faults, Found
@@ -86,7 +87,7 @@ class Config:
 
 def read_config(document: Found, faults: Faults) -> Config:
     """One document of a mergekit YAML; every fault is noted, and what is faulty left out."""
-    document.refuse_unknown(KEYS, faults)
+    document.refuse_unknown(KEYS, faults, FORMER_KEYS)
     given = {key: one for key, one in document.entries.items() if one.value is not None}
     shape = [key for key in ("models", "slices", "modules") if given.get(key, NONE).value]
     if len(shape) != 1:

@@ -235,9 +235,10 @@ CONFIGS = {
         merge_method: karcher
         parameters: {max_iter: 20, tol: 1e-6}
     """,
-    "karcher mean with mergekit's own defaults": """
+    "karcher mean with mergekit's own defaults, and what saves it memory": """
         models: [{model: A}, {model: B}]
         merge_method: karcher
+        parameters: {int8_mask: true}
     """,
     "task arithmetic": """
         models:

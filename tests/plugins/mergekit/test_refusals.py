@@ -89,6 +89,14 @@ WRONG = {
         PLAIN + "merge_metod: ties\n",
         "7: the config has no 'merge_metod'; did you mean 'merge_method'?",
     ),
+    "a key of earlier releases": (
+        PLAIN + "out_path: ./merged\n",
+        "7: 'out_path' is not supported: mergekit itself no longer reads it; give this document a 'name'",
+    ),
+    "a parameter of earlier releases": (
+        PLAIN + "parameters: {embed_slerp: true}\n",
+        "7: 'embed_slerp' is not supported: mergekit itself no longer reads it; the vocabulary's rows",
+    ),
     "an unknown key of a model": (
         changed("    parameters", "    parameter"),
         "3: an entry of 'models' has no 'parameter'; did you mean 'parameters'?",
