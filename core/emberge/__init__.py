@@ -9,7 +9,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts.backbone import Backbone, Embedded, Encoder, NamesWeights, TokenisedText
+from emberge.contracts.backbone import (
+    Auxiliary,
+    Backbone,
+    Embedded,
+    Encoder,
+    NamesWeights,
+    TokenisedText,
+)
 from emberge.contracts.block import Block, Options
 from emberge.contracts.chain import Rule, merge_blocks
 from emberge.contracts.dataset import (
@@ -198,6 +205,7 @@ __all__ = [
     "AdapterReport",
     "Artifact",
     "ArtifactKind",
+    "Auxiliary",
     "Backbone",
     "BadRow",
     "BasePolicy",

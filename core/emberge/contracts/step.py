@@ -145,11 +145,17 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the machine offers; it decides the speed and never the bytes."""
+    """What the machine offers; it decides the speed and never the bytes.
+
+    `ranks` is how many processes run this step together (see `Step.every_rank`); with `shard` they split
+    weights and optimizer among them.
+    """
 
     devices: tuple[str, ...] = ("cpu",)
     workers: int = 1
     memory: int | None = None
+    ranks: int = 1
+    shard: bool = False
 
 
 class Preflight(Protocol):
@@ -281,6 +287,8 @@ class Step:
     produces: ClassVar[ArtifactKind] = "file"
     revision: ClassVar[int] = 1
     """Raised by the author when the bytes of the result change, and only then."""
+    every_rank: ClassVar[bool] = False
+    """Whether `run` is entered on every rank of a run (`machine.ranks`); else the first does it alone."""
 
     def expand(self) -> Mapping[str, Step]:
         """Into independent steps (all pairs, a grid) by name; default: itself alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +12,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from emberge.contracts.backbone import TokenisedText
 from emberge.contracts.loss import Embeddings
 from emberge.seeds import random_bits, stable_seed
 from emberge.training.encode import Encoded
+from emberge.training.gathered import rows_of
+from emberge.training.objective import Objective
 from emberge.training.plan import PlannedBatch, PlannedPart
+from emberge.training.ranks import ALONE, Ranks, shard_rows
 from emberge.training.table import ExampleTable
 
 __all__ = ["Draw", "DrawnBatch", "draw_batch"]
-
-# The losses of one part: its embeddings in, a scalar out.
-PartLoss = Callable[[str, Embeddings], Tensor]
 
 
 @dataclass(frozen=True)
@@ -44,56 +46,119 @@ class _DrawnPart:
     entries: NDArray[np.int64]
     slots: int
 
-    @property
+    @functools.cached_property
     def sequences(self) -> NDArray[np.int64]:
         return np.where(self.entries >= 0, self.table.entries[self.entries], -1)
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnBatch:
-    """Texts to encode, and where each text of each part stands among them."""
+    """Texts that this rank encodes, and where each text of each part stands among those of all ranks.
+
+    `counts` are the ranks' numbers of texts, which stand one rank's after another's.
+    """
 
     texts: tuple[TokenisedText, ...]
     parts: tuple[_DrawnPart, ...]
     places: tuple[NDArray[np.int64], ...]
+    counts: tuple[int, ...]
+    ranks: Ranks = ALONE
 
-    def objective(self, loss: PartLoss, device: torch.device) -> Callable[[Encoded], Tensor]:
-        """The batch's loss given all embeddings: the parts' losses weighted by their share of rows."""
-        shares = [len(p.part.rows) for p in self.parts]
+    def objective(self, loss: Objective, device: torch.device) -> Callable[[Encoded], Tensor]:
+        """The rank's share of the batch's loss, given the embeddings of its texts.
+
+        Summed over ranks, the shares are the parts' losses weighted by their rows. A loss that gathers is
+        taken over all rows on every rank, and each counts one rank's share of its value and the whole of the
+        gradient of its own rows; one that does not is taken over the rank's rows and counts by their number.
+        """
 
         def of(encoded: Encoded) -> Tensor:
+            names = [drawn.part.dataset for drawn in self.parts]
+            seen = encoded
+            if self.ranks.size > 1:
+                seen = self._gathered(encoded, any(loss.gathers(name) for name in names))
+            rows = sum(len(drawn.part.rows) for drawn in self.parts)
             total = encoded.embeddings.new_zeros(())
-            for drawn, places, share in zip(self.parts, self.places, shares, strict=True):
-                value = loss(drawn.part.dataset, _embeddings(drawn, places, encoded, device))
-                total = total + value * (share / sum(shares))
+            for drawn, places in zip(self.parts, self.places, strict=True):
+                whole = _embeddings(drawn, places, seen, device)
+                total = total + self._part(loss, drawn, whole) * (len(drawn.part.rows) / rows)
             return total
 
         return of
 
+    def _part(self, loss: Objective, drawn: _DrawnPart, whole: Embeddings) -> Tensor:
+        name, size = drawn.part.dataset, len(drawn.part.rows)
+        if self.ranks.size == 1:
+            return loss(name, whole)
+        total = loss.gathering(name, whole, self.ranks.size)
+        own = shard_rows(size, self.ranks.rank, self.ranks.size)
+        if own.start < own.stop:
+            share = (own.stop - own.start) / size
+            total = total + share * loss.local(name, rows_of(whole, own))
+        return total
+
+    def _gathered(self, encoded: Encoded, wanted: bool) -> Encoded:
+        """Embeddings of all ranks; where nobody wants those of others, zeros stand for them."""
+
+        def of(own: Tensor) -> Tensor:
+            if wanted:
+                return self.ranks.gathered(own, self.counts)
+            before = sum(self.counts[: self.ranks.rank])
+            behind = sum(self.counts) - before - len(own)
+            return pad(own, (0, 0, before, behind))
+
+        return Encoded(
+            of(encoded.embeddings), {name: of(values) for name, values in encoded.layers.items()}
+        )
+
 
 def draw_batch(
-    batch: PlannedBatch, tables: Mapping[str, ExampleTable], draw: Draw, *, unique: bool
+    batch: PlannedBatch,
+    tables: Mapping[str, ExampleTable],
+    draw: Draw,
+    *,
+    unique: bool,
+    ranks: Ranks = ALONE,
 ) -> DrawnBatch:
-    """Draw each row's texts; with `unique` equal texts of the batch are encoded once.
+    """Draw each row's texts; with `unique` equal texts of a rank are encoded once.
 
-    Which texts depends on seed, epoch, dataset and row alone.
+    Which texts depends on seed, epoch, dataset and row alone. Every rank draws all rows, because how many
+    texts a row has depends on the others of its batch.
     """
     parts = [_draw_part(part, tables[part.dataset], draw, batch.epoch) for part in batch.parts]
+    places = [np.zeros(drawn.entries.shape, np.int64) for drawn in parts]
+    counts: list[int] = []
     texts: list[TokenisedText] = []
-    places: list[NDArray[np.int64]] = []
+    for rank in range(ranks.size):
+        found = _texts_of(parts, places, unique, (rank, ranks.size), sum(counts))
+        counts.append(len(found))
+        if rank == ranks.rank:
+            texts = [drawn.table.sequences[sequence] for drawn, sequence in found]
+    return DrawnBatch(tuple(texts), tuple(parts), tuple(places), tuple(counts), ranks)
+
+
+def _texts_of(
+    parts: Sequence[_DrawnPart],
+    places: Sequence[NDArray[np.int64]],
+    unique: bool,
+    rank: tuple[int, int],
+    start: int,
+) -> list[tuple[_DrawnPart, int]]:
+    """A rank's texts in order, numbered from `start` on in `places`; at least one, so that it takes part."""
+    found: list[tuple[_DrawnPart, int]] = []
     known: dict[tuple[str, int], int] = {}
-    for drawn in parts:
-        place = np.zeros(drawn.entries.shape, np.int64)
-        for at, sequence in np.ndenumerate(drawn.sequences):
+    for drawn, place in zip(parts, places, strict=True):
+        own = shard_rows(len(place), *rank)
+        place[own] = start  # filling points at the first text, and is masked
+        for at, sequence in np.ndenumerate(drawn.sequences[own]):
             if sequence < 0:
-                continue  # filling points at the first text, and is masked
+                continue
             key = (drawn.part.dataset, int(sequence))
             if not unique or key not in known:
-                known[key] = len(texts)
-                texts.append(drawn.table.sequences[int(sequence)])
-            place[at] = known[key]
-        places.append(place)
-    return DrawnBatch(tuple(texts), tuple(parts), tuple(places))
+                known[key] = start + len(found)
+                found.append((drawn, int(sequence)))
+            place[own][at] = known[key]
+    return found or [(parts[0], int(parts[0].sequences[0, 0]))]
 
 
 def _draw_part(part: PlannedPart, table: ExampleTable, draw: Draw, epoch: int) -> _DrawnPart:

@@ -23,6 +23,8 @@ from emberge.training.loop import Training
 from emberge.training.objective import Objective
 from emberge.training.options import FitOptions, FitResult
 from emberge.training.plan import BatchPlan
+from emberge.training.ranks import Ranks, RanksError, join_ranks
+from emberge.training.shards import split_weights
 from emberge.training.table import ExampleTable, build_table, sides
 
 __all__ = ["FitOptions", "FitResult", "fit", "require_rows", "tables_of"]
@@ -50,6 +52,8 @@ def fit(
     metric: Callable[..., None],
     rehearsal: Rehearsal | None = None,
     warn: Callable[[str], None] | None = None,
+    ranks: int = 1,
+    shard: bool = False,
 ) -> FitResult:
     """Train a checkpoint and write the model into `folder`.
 
@@ -58,11 +62,17 @@ def fit(
     Everything that makes a result depends on the arguments alone; `progress(done, total, unit, note)` and
     `metric(name, value, step)` are told how it goes.
 
+    With several `ranks` this is called in as many processes, set up by `torchrun`, `accelerate launch` or
+    `emberge run --ranks`, with the same arguments; only the first writes anything but caches. Batches are
+    the same for any number of them. With `shard` they split weights and optimizer among them (FSDP2).
+
     Raises:
         CheckpointError: for a checkpoint that cannot be loaded.
         DataError: for data that the losses or the sampler cannot use.
         EmbergeError: for a state of another training in `work`, or a loss that is not finite.
+        RanksError: for ranks that do not find each other, do not agree, or of which one has ended.
     """
+    among = _ranks(ranks, device)
     pool = _pool(datasets, rehearsal)
     with warnings.catch_warnings(record=warn is not None) as said:
         if warn is not None:
@@ -79,16 +89,33 @@ def fit(
         assert warn is not None
         warn(str(word.message))
     used = [dataset for dataset in datasets if dataset.info.name in plan.sizes]
-    engine = settle_engine(work, device, options)
+    engine = among.first_does(lambda: settle_engine(work, among.device, options, among.beside))
     with torch_threads(engine.threads), torch.random.fork_rng():
-        objective = Objective(losses, [d.info for d in used], device)
-        encoder = backbone.load(checkpoint, device=device, dtype="float32")
-        tables = tables_of(used, encoder, options, store or work, progress)
-        require_rows(plan, tables, objective)
-        training = Training(plan, encoder, objective, tables, options, engine, work)
+        objective = Objective(losses, [d.info for d in used], among.device)
+        encoder = backbone.load(checkpoint, device=among.device, dtype="float32")
+
+        def tables() -> dict[str, ExampleTable]:
+            return tables_of(used, encoder, options, store or work, progress)
+
+        # The others find what the first has made, or make it for another machine.
+        among.first_does(lambda: tables() and None)
+        found = tables()
+        require_rows(plan, found, objective)
+        if shard and among.size > 1:
+            split_weights(encoder, among)
+        training = Training(plan, encoder, objective, found, options, engine, work, among)
         identity = identity_of(plan, used, options, checkpoint)
         result = training.run(identity, progress, metric, folder)
     return replace(result, bags=_bags(pool, plan))
+
+
+def _ranks(count: int, device: str) -> Ranks:
+    if count == 1:
+        return Ranks(device=device)
+    ranks = join_ranks(device)
+    if ranks.size != count:
+        raise RanksError(f"{count} ranks shall train, and {ranks.size} were started")
+    return ranks
 
 
 def _bags(pool: Pool, plan: BatchPlan) -> dict[str, Rows]:

@@ -1,4 +1,4 @@
-"""Rows of several ranks as one batch."""
+"""Rows of several ranks as one batch, and of one rank out of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from emberge.contracts.loss import Embeddings
 
-__all__ = ["gathered"]
+__all__ = ["gathered", "rows_of"]
 
 
 def gathered(parts: Sequence[Embeddings]) -> Embeddings:
@@ -45,6 +45,15 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
     guides = [part.guide for part in parts if part.guide is not None]
     fields["guide"] = gathered(guides) if len(guides) == len(parts) else None
     return dataclasses.replace(parts[0], **fields)
+
+
+def rows_of(batch: Embeddings, which: Any) -> Embeddings:
+    """Some rows of a batch (a slice, or numbers in any order), in everything that has rows."""
+    fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
+    taken: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
+    layers = {name: rows_of(inner, which) for name, inner in batch.layers.items()}
+    guide = None if batch.guide is None else rows_of(batch.guide, which)
+    return dataclasses.replace(batch, **taken, layers=layers, guide=guide)
 
 
 def _wide(values: Tensor, width: int, filling: float) -> Tensor:

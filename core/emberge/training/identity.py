@@ -32,15 +32,18 @@ class Engine:
     precision: str
 
 
-def settle_engine(work: Path, device: str, options: FitOptions) -> Engine:
-    """What an earlier start chose, or what this one chooses and writes down."""
+def settle_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> Engine:
+    """What an earlier start chose, or what this one chooses and writes down.
+
+    `beside` ranks share the machine's cores.
+    """
     path = work / "engine.json"
     if path.is_file():
         return Engine(**json.loads(path.read_text()))
     precision = options.precision
     resolved = dtype_for(device) if precision == "auto" else precision
     budget = options.token_budget or default_token_budget(device, training=True)
-    engine = Engine(torch.get_num_threads(), budget, resolved)
+    engine = Engine(max(1, torch.get_num_threads() // beside), budget, resolved)
     work.mkdir(parents=True, exist_ok=True)
     side = path.with_name(".engine.json.part")
     side.write_text(json.dumps(asdict(engine)))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,8 +14,9 @@ from torch import Tensor
 from emberge.contracts.backbone import Encoder
 from emberge.seeds import stable_seed
 from emberge.training.batches import Draw, draw_batch
-from emberge.training.encode import EncodePlan, encode_and_backward
+from emberge.training.encode import EncodePlan, Passed, encode_and_backward
 from emberge.training.identity import Engine, refuse_other
+from emberge.training.kept import KeptModels
 from emberge.training.memory import activation_budget
 from emberge.training.objective import Objective
 from emberge.training.optimizer import (
@@ -27,8 +27,10 @@ from emberge.training.optimizer import (
 )
 from emberge.training.options import FitOptions, FitResult
 from emberge.training.plan import BatchPlan, PlannedBatch
+from emberge.training.ranks import ALONE, Ranks
 from emberge.training.record import Record
-from emberge.training.saves import clear_torn, latest_state, publish, save_state
+from emberge.training.saves import State, clear_torn, latest_state, save_state
+from emberge.training.shards import clip_gradients, is_split, put, sum_gradients, whole, whole_model
 from emberge.training.table import ExampleTable
 
 __all__ = ["Training"]
@@ -41,7 +43,10 @@ Progress = Callable[..., None]
 
 
 class Training:
-    """One training: an encoder, its optimizer, and where it stands."""
+    """One training: an encoder, its optimizer, and where it stands.
+
+    With several ranks each has one, in step with the others; the first writes for all of them.
+    """
 
     def __init__(
         self,
@@ -52,11 +57,13 @@ class Training:
         options: FitOptions,
         engine: Engine,
         work: Path,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.plan, self.encoder, self.objective, self.tables = plan, encoder, objective, tables
-        self.options, self.engine, self.work = options, engine, work
+        self.options, self.work, self.ranks = options, work, ranks
         self.device = next(encoder.module.parameters()).device
         named = {f"model.{name}": p for name, p in encoder.module.named_parameters()}
+        self.split = any(is_split(p) for p in named.values())
         self.parameters: dict[str, Any] = {
             **{name: p for name, p in named.items() if p.requires_grad},
             **objective.parameters,
@@ -67,11 +74,14 @@ class Training:
         self.encode_plan = EncodePlan(
             engine.token_budget,
             options.kept_tokens,
-            activation_budget(encoder.module, self.device),
+            activation_budget(encoder.module, self.device, ranks.beside),
             torch.bfloat16 if engine.precision == "bfloat16" else None,
             active,
+            ranks,
+            self.split,
         )
         self.draw = Draw(options.positives, options.hard_negatives, options.fill, plan.seed)
+        self.kept = KeptModels.of(plan, options, work / "checkpoints")
         self.seconds = 0.0
 
     def run(
@@ -89,7 +99,7 @@ class Training:
         started = saved = time.monotonic()
         before, cost = self.seconds, 0.0
         for step in range(first, steps):
-            self.step(self.plan[step], record)
+            self.step(self.plan[step], record, check=step == first)
             progress(step + 1, steps, "steps", _note(record))
             now = time.monotonic()
             self.seconds = before + now - started
@@ -99,13 +109,10 @@ class Training:
                 self._save(step + 1, identity, record)
                 saved = time.monotonic()
                 cost = saved - now
-            elif step + 1 in self._kept_steps():
+            elif step + 1 in self.kept.steps:
                 record.settle()
                 self._keep(step + 1)
         record.settle()
-        self.encoder.module.eval()
-        folder.mkdir(parents=True, exist_ok=True)
-        self.encoder.save(folder)
         return FitResult(
             examples=record.examples,
             steps=steps,
@@ -113,45 +120,70 @@ class Training:
             losses=record.final_losses(),
             curve=record.curve(),
             pool=self.plan.sizes,
-            checkpoints=self._hand_over(folder),
+            checkpoints=self._finish(folder),
         )
 
-    def step(self, batch: PlannedBatch, record: Record) -> None:
-        """One optimizer step."""
-        options = self.options
+    def step(self, batch: PlannedBatch, record: Record, *, check: bool = False) -> None:
+        """One optimizer step; with `check` the ranks make sure that they agree before it is taken."""
+        options, ranks = self.options, self.ranks
         factor = learning_rate_factor(
             batch.step, self.plan.steps, options.warmup_ratio, options.schedule
         )
         for group in self.optimizer.param_groups:
             group["lr"] = options.learning_rate * factor
-        drawn = draw_batch(batch, self.tables, self.draw, unique=not self.encode_plan.dropout)
+        passed = self._passed(batch)
+        sum_gradients(self.parameters, ranks, self.split)
+        if check:
+            self._hold_ranks_equal()
+        limit = options.max_grad_norm if options.max_grad_norm is not None else float("inf")
+        norm = clip_gradients(list(self.parameters.values()), limit)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        record.add(batch, passed, norm, options.learning_rate * factor)
+
+    def _passed(self, batch: PlannedBatch) -> Passed:
+        """Both passes over this rank's share of a batch; the loss is the whole batch's."""
+        drawn = draw_batch(
+            batch,
+            self.tables,
+            self.draw,
+            unique=not self.encode_plan.dropout,
+            ranks=self.ranks,
+        )
         passed = encode_and_backward(
             self.encoder,
             drawn.texts,
             drawn.objective(self.objective, self.device),
             self.encode_plan,
-            # The rank takes its place in this seed when there are several.
-            seed=stable_seed(self.plan.seed, "dropout", batch.step, 0),
+            seed=stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank),
             layers=self.objective.layers([part.dataset for part in batch.parts]),
         )
-        limit = options.max_grad_norm if options.max_grad_norm is not None else float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), limit)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        record.add(batch, passed, norm, options.learning_rate * factor)
+        return dataclasses.replace(passed, loss=self.ranks.total(passed.loss))
+
+    def _hold_ranks_equal(self) -> None:
+        plain = {name: p for name, p in self.parameters.items() if not is_split(p)}
+        self.ranks.hold_equal(plain, "the values")
+        grads = {name: p.grad for name, p in plain.items() if p.grad is not None}
+        self.ranks.hold_equal(grads, "the gradients")
 
     def _resume(self, identity: Mapping[str, Any], record: Record) -> int:
         states = self.work / "states"
-        clear_torn(states)
-        clear_torn(self.work / "checkpoints")
-        state = latest_state(states)
+
+        def read() -> State | None:
+            clear_torn(states)
+            self.kept.clear_torn()
+            state = latest_state(states)
+            if state is not None:
+                refuse_other(state, identity, states)
+            return state
+
+        state = self._spread(read)
         if state is None:
             return 0
-        refuse_other(state, identity, states)
         with torch.no_grad():
             for name, parameter in self.encoder.module.named_parameters():
                 if f"model.{name}" in state.tensors:
-                    parameter.copy_(state.tensors[f"model.{name}"])
+                    parameter.copy_(put(parameter, state.tensors[f"model.{name}"]))
         self.objective.restore(state.tensors)
         restore_optimizer(self.optimizer, self.parameters, state.tensors)
         record.losses = list(state.facts["losses"])
@@ -160,9 +192,27 @@ class Training:
         self.seconds = state.facts["seconds"]
         return state.step
 
+    def _spread(self, read: Callable[[], State | None]) -> State | None:
+        """What the first rank reads, for all of them."""
+        held: list[State] = []
+
+        def known() -> tuple[int, Mapping[str, Any]] | None:
+            state = read()
+            if state is None:
+                return None
+            held.append(state)
+            return state.step, state.facts
+
+        found = self.ranks.first_does(known)
+        if found is None:
+            return None
+        return State(found[0], self.ranks.spread(held[0].tensors if held else None), found[1])
+
     def _save(self, step: int, identity: Mapping[str, Any], record: Record) -> None:
         tensors: dict[str, Tensor] = dict(self.parameters)
         tensors |= optimizer_state(self.optimizer, self.parameters)
+        if self.split:
+            tensors = {name: whole(tensor) for name, tensor in tensors.items()}
         facts = {
             "identity": identity,
             "losses": record.losses,
@@ -170,38 +220,37 @@ class Training:
             "examples": record.examples,
             "seconds": self.seconds,
         }
-        save_state(self.work / "states", step, tensors, facts)
+
+        def save() -> None:
+            save_state(self.work / "states", step, tensors, facts)
+
+        self.ranks.first_does(save)
 
     def _is_time(self, step: int, since: float, cost: float) -> bool:
         if step == self.plan.steps:
             return False  # the model itself comes next
         if self.options.save_steps is not None:
             return step % self.options.save_steps == 0
-        return since >= max(SECONDS_BETWEEN_SAVES, SAVING_SHARE * cost)
-
-    def _kept_steps(self) -> frozenset[int]:
-        if not self.options.keep_last:
-            return frozenset()
-        every = self.options.save_steps
-        if every is None:
-            return frozenset(self.plan.starts[1:])
-        return frozenset(range(every, self.plan.steps + 1, every))
+        due = since >= max(SECONDS_BETWEEN_SAVES, SAVING_SHARE * cost)
+        return self.ranks.any_of([due and self.ranks.first])[0]
 
     def _keep(self, step: int) -> None:
         """Write the model of this step beside the states, if it is one to keep; drop older ones."""
-        if step not in self._kept_steps():
-            return
-        folder = self.work / "checkpoints"
-        publish(folder / f"step-{step}", self.encoder.save)
-        for old in _by_step(folder)[: -self.options.keep_last]:
-            shutil.rmtree(old)
+        if step in self.kept.steps:
+            with whole_model(self.encoder.module):
+                self.ranks.first_does(lambda: self.kept.keep(step, self.encoder.save))
 
-    def _hand_over(self, folder: Path) -> tuple[Path, ...]:
-        """Put the kept models into the result; the originals stay until the step is done."""
-        kept = _by_step(self.work / "checkpoints") if self.options.keep_last else []
-        for path in kept:
-            shutil.copytree(path, folder / "checkpoints" / path.name, copy_function=_link)
-        return tuple(Path("checkpoints") / path.name for path in kept)
+    def _finish(self, folder: Path) -> tuple[Path, ...]:
+        """Write the model and hand over those that were kept."""
+        self.encoder.module.eval()
+
+        def write() -> tuple[Path, ...]:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.encoder.save(folder)
+            return self.kept.hand_over(folder)
+
+        with whole_model(self.encoder.module):
+            return self.ranks.first_does(write)
 
 
 def _note(record: Record) -> str:
@@ -220,15 +269,3 @@ def _has_dropout(module: torch.nn.Module) -> bool:
         for name, value in found.items()
         if "drop" in name
     )
-
-
-def _by_step(folder: Path) -> list[Path]:
-    found = folder.glob("step-*") if folder.is_dir() else ()
-    return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

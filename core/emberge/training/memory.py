@@ -18,14 +18,23 @@ GPU_SHARE = 0.6
 BYTES_A_PARAMETER = 12
 
 
-def activation_budget(module: nn.Module, device: torch.device) -> int:
-    """Bytes that activations may take: a share of what is free once gradients and moments are there."""
-    later = BYTES_A_PARAMETER * sum(p.numel() for p in module.parameters())
+def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) -> int:
+    """Bytes that activations may take: a share of what is free once gradients and moments are there.
+
+    On a CPU `beside` ranks share the memory.
+    """
+    later = BYTES_A_PARAMETER * sum(_held(p) for p in module.parameters())
     if device.type == "cuda":
         free, share = torch.cuda.mem_get_info(device)[0], GPU_SHARE
     else:
-        free, share = _available(), CPU_SHARE
+        free, share = _available() // beside, CPU_SHARE
     return max(0, int((free - later) * share))
+
+
+def _held(parameter: Tensor) -> int:
+    """Numbers of a parameter that lie here: all, unless ranks share it."""
+    local = getattr(parameter, "to_local", None)
+    return (local() if local is not None else parameter).numel()
 
 
 def _available() -> int:
@@ -41,10 +50,16 @@ def _available() -> int:
     return min(amounts, default=2**31)
 
 
+def _storages(module: nn.Module) -> Iterator[torch.UntypedStorage]:
+    for parameter in module.parameters():
+        local = getattr(parameter, "to_local", None)
+        yield (local() if local is not None else parameter).untyped_storage()
+
+
 @contextlib.contextmanager
 def saved_bytes(module: nn.Module) -> Iterator[list[int]]:
     """Count into `found[0]` the bytes that the forward passes inside save for their backward pass."""
-    known = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    known = {storage.data_ptr() for storage in _storages(module)}
     found = [0]
 
     def pack(tensor: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,11 +74,39 @@ class Objective:
         """The intermediate layers that these datasets' losses want."""
         return tuple(sorted({f for d in datasets for loss in self._losses[d] for f in loss.layers}))
 
+    def gathers(self, dataset: str) -> bool:
+        """Whether a loss of the dataset wants the rows of all ranks."""
+        return any(loss.cross_rank for loss in self._losses[dataset])
+
     def __call__(self, dataset: str, embeddings: Embeddings) -> Tensor:
-        """The weighted sum of a dataset's losses."""
+        """The weighted sum of a dataset's losses, over all rows of a batch."""
+        return self._sum(self._losses[dataset], embeddings, 1)
+
+    def gathering(self, dataset: str, embeddings: Embeddings, ranks: int) -> Tensor:
+        """One of several ranks' share in the losses that take the rows of all ranks.
+
+        The value is that share, and so is the gradient of what losses learn, for every rank has all of it;
+        the gradient of embeddings is whole, for each rank takes only its own rows' back.
+        """
+        losses = [loss for loss in self._losses[dataset] if loss.cross_rank]
+        whole = self._sum(losses, embeddings, ranks)
+        return _WholeGradient.apply(whole, ranks)  # type: ignore[no-any-return,no-untyped-call]
+
+    def local(self, dataset: str, embeddings: Embeddings) -> Tensor:
+        """The weighted sum of the losses that take a rank's own rows."""
+        losses = [loss for loss in self._losses[dataset] if not loss.cross_rank]
+        return self._sum(losses, embeddings, 1)
+
+    def _sum(self, losses: Sequence[Loss], embeddings: Embeddings, ranks: int) -> Tensor:
         total = embeddings.anchor.new_zeros((), dtype=torch.float32)
-        for loss in self._losses[dataset]:
-            total = total + loss.weight * loss(embeddings, self._learned[id(loss)])
+        for loss in losses:
+            learned = self._learned[id(loss)]
+            if ranks > 1:
+                learned = {
+                    name: _ShareOfGradient.apply(value, ranks)  # type: ignore[no-untyped-call]
+                    for name, value in learned.items()
+                }
+            total = total + loss.weight * loss(embeddings, learned)
         return total
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
@@ -85,3 +114,28 @@ class Objective:
         with torch.no_grad():
             for name, value in self.parameters.items():
                 value.copy_(saved[name])
+
+
+class _WholeGradient(torch.autograd.Function):
+    """One of several equal shares of a value, with the gradient of the whole."""
+
+    @staticmethod
+    def forward(_: Any, value: Tensor, ranks: int) -> Tensor:
+        return value / ranks
+
+    @staticmethod
+    def backward(_: Any, pull: Tensor) -> tuple[Tensor, None]:
+        return pull, None
+
+
+class _ShareOfGradient(torch.autograd.Function):
+    """A value as it is, with one of several equal shares of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, ranks: int) -> Tensor:
+        ctx.ranks = ranks
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, None]:
+        return pull / ctx.ranks, None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from emberge.training.options import FitOptions, Schedule
+from emberge.training.shards import is_split, put
 
 __all__ = ["adamw", "learning_rate_factor", "optimizer_state", "restore_optimizer"]
 
@@ -20,11 +21,15 @@ def adamw(
     parameters: Mapping[str, nn.Parameter | Tensor], options: FitOptions
 ) -> torch.optim.AdamW:
     """AdamW over named parameters; one-dimensional ones (biases, norms, temperatures) do not decay."""
-    decayed = [p for p in parameters.values() if p.ndim > 1]
-    spared = [p for p in parameters.values() if p.ndim <= 1]
     groups = [
-        {"params": decayed, "weight_decay": options.weight_decay},
-        {"params": spared, "weight_decay": 0.0},
+        {
+            "params": [
+                p for p in parameters.values() if (p.ndim > 1) == wide and is_split(p) == split
+            ],
+            "weight_decay": options.weight_decay if wide else 0.0,
+        }
+        for split in (False, True)  # one kernel cannot take both
+        for wide in (True, False)
     ]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
@@ -72,4 +77,7 @@ def restore_optimizer(
             if f"{key}.{name}" in saved:
                 value = saved[f"{key}.{name}"]
                 # A fused optimizer keeps its step count beside the parameter.
-                optimizer.state[parameter][key] = value.to(parameter.device)
+                same = value.shape == parameter.shape and key != "step"
+                optimizer.state[parameter][key] = (
+                    put(parameter, value) if same else value.to(parameter.device)
+                )

@@ -1,0 +1,319 @@
+"""The ranks of a training: how rows are split over them, and what they tell each other.
+
+Every rank draws the same batch and encodes its own rows. Losses that gather see all ranks' embeddings, in
+the order that one rank would have them in, and each rank's backward pass goes through its own rows alone;
+gradients of the weights are then added up. So each step is that of one rank, but for rounding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import itertools
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
+
+from emberge.errors import EmbergeError
+
+__all__ = ["ALONE", "Ranks", "RanksError", "join_ranks", "leave_ranks", "shard_rows"]
+
+T = TypeVar("T")
+
+# How long a rank waits for the others inside a step. A rank that dies is noticed at once.
+PATIENCE = datetime.timedelta(minutes=30)
+# How long one wait for the first rank's own work lasts before it is begun again; there is no end of waiting.
+WAIT = datetime.timedelta(minutes=10)
+# Gradients that travel together, in numbers.
+BUCKET = 2**24
+NAMED = 5
+
+
+class RanksError(EmbergeError):
+    """Ranks have lost each other, or do not agree."""
+
+
+def shard_rows(size: int, rank: int, ranks: int) -> slice:
+    """The rank's rows of `size`: contiguous, in order, and sizes differ by one at most."""
+    return slice(size * rank // ranks, size * (rank + 1) // ranks)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """One process's place among those that train together.
+
+    `store` is seen by all of them; the first rank writes files and logs, the others only train.
+    """
+
+    rank: int = 0
+    size: int = 1
+    device: str = "cpu"
+    store: Any = None
+    _calls: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def first(self) -> bool:
+        """Whether this one writes, logs and shows progress."""
+        return self.rank == 0
+
+    @property
+    def beside(self) -> int:
+        """Ranks on this machine, which share its cores and memory."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if self.size > 1 else 1
+
+    def gathered(self, own: Tensor, counts: Sequence[int]) -> Tensor:
+        """Every rank's rows [sum of counts, …], in order of ranks; the gradient goes to the own ones.
+
+        Shards may differ in size: they travel padded to the largest.
+        """
+        if self.size == 1:
+            return own
+        widest = max(counts)
+        sent = own.new_zeros((widest, *own.shape[1:]))
+        sent[: len(own)] = own.detach()
+        found = [torch.empty_like(sent) for _ in counts]
+        with _together():
+            dist.all_gather(found, sent)
+        parts = [rows[:count] for rows, count in zip(found, counts, strict=True)]
+        parts[self.rank] = own
+        return torch.cat(parts)
+
+    def total(self, value: Tensor) -> Tensor:
+        """The sum of every rank's value, the same bits on each."""
+        if self.size > 1:
+            value = value.clone()
+            with _together():
+                dist.all_reduce(value)
+        return value
+
+    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+        """For each flag whether any rank has raised it; no device waits for it."""
+        if self.size == 1 or not flags:
+            return list(flags)
+        raised = torch.tensor(flags, dtype=torch.uint8)
+        with _together():
+            dist.all_reduce(raised, op=dist.ReduceOp.MAX)
+        return [bool(flag) for flag in raised.tolist()]
+
+    def largest(self, number: int) -> int:
+        """The largest of every rank's numbers."""
+        if self.size == 1:
+            return number
+        found = torch.tensor([number], dtype=torch.int64)
+        with _together():
+            dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        return int(found)
+
+    def sum_gradients(self, parameters: Mapping[str, Tensor]) -> None:
+        """Replace each gradient by the sum of all ranks'; one that no rank has stays away."""
+        if self.size == 1:
+            return
+        values = list(parameters.values())
+        has = self.any_of([p.grad is not None for p in values])
+        taking = [p for p, there in zip(values, has, strict=True) if there]
+        for parameter in taking:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        for bucket in _buckets([p.grad for p in taking if p.grad is not None]):
+            flat = torch.cat([grad.flatten() for grad in bucket])
+            with _together():
+                dist.all_reduce(flat)
+            for grad, part in zip(
+                bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True
+            ):
+                grad.copy_(part.view_as(grad))
+
+    def hold_equal(self, tensors: Mapping[str, Tensor], what: str) -> None:
+        """Compare a hash of tensors over ranks.
+
+        Raises:
+            RanksError: on every rank, naming the tensors that differ.
+        """
+        if self.size == 1:
+            return
+        marks = {name: _mark(tensor) for name, tensor in tensors.items()}
+        found: list[Any] = [None] * self.size
+        with _together():
+            dist.all_gather_object(found, marks)
+        names = sorted({name for one in found for name in one})
+        differing = [n for n in names if len({one.get(n) for one in found}) > 1]
+        if differing:
+            more = f" and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
+            raise RanksError(
+                f"the ranks differ in {what} of {', '.join(differing[:NAMED])}{more}; every rank must "
+                "load the same model with the same versions, and each parameter must be used or left "
+                "out on all of them"
+            )
+
+    def first_does(self, work: Callable[[], T]) -> T:
+        """Let the first rank do something while the others wait, and give its result to all.
+
+        Raises:
+            Exception: what the first rank's work raises; the others get its text as a RanksError.
+        """
+        if self.size == 1:
+            return work()
+        key = f"work/{next(self._calls)}"
+        if not self.first:
+            done, value = self.hear(key)
+            if not done:
+                raise RanksError(str(value))
+            return value  # type: ignore[no-any-return]
+        try:
+            result = work()
+        except Exception as error:
+            self.tell(key, (False, str(error)))
+            raise
+        self.tell(key, (True, result))
+        return result
+
+    def tell(self, key: str, value: Any) -> None:
+        """Put something under a key where every rank can read it."""
+        with _together():
+            self.store.set(key, pickle.dumps(value))
+
+    def hear(self, key: str, patience: datetime.timedelta | None = None) -> Any:
+        """What stands under a key, waiting until it does.
+
+        Raises:
+            RanksError: when the ranks have lost each other, or nothing came within `patience`.
+        """
+        while True:
+            try:
+                self.store.wait([key], patience or WAIT)
+                return pickle.loads(self.store.get(key))
+            except dist.DistStoreError as error:  # the time is over; what is lost is another error
+                if patience is not None:
+                    raise RanksError(f"no word of '{key}' after {patience}") from error
+            except (dist.DistError, RuntimeError, OSError) as error:
+                raise _lost(error) from error
+
+    def spread(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+        """The first rank's tensors on the CPU, for all."""
+        if self.size == 1:
+            return dict(tensors or {})
+        shapes = None
+        if tensors is not None:
+            shapes = {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}
+        known = self.first_does(lambda: shapes) or {}
+        found = {}
+        for name, (shape, dtype) in known.items():
+            found[name] = torch.empty(shape, dtype=dtype) if tensors is None else tensors[name]
+            found[name] = found[name].contiguous()
+            with _together():
+                dist.broadcast(found[name], 0)
+        return found
+
+
+ALONE = Ranks()
+
+
+def join_ranks(device: str = "cpu") -> Ranks:
+    """The process's ranks, as `torchrun`, `accelerate launch` or `emberge run --ranks` have set them up.
+
+    They are told by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without them, or alone, there
+    is one rank. `device` is a kind or one device; each rank on a machine takes the GPU of its number.
+
+    Raises:
+        RanksError: when the ranks do not find each other.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Ranks(device=device)
+    return _joined(device.split(":")[0])
+
+
+@functools.cache
+def _joined(kind: str) -> Ranks:
+    from accelerate import PartialState
+
+    on_gpu = kind == "cuda"
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        if on_gpu:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group(
+            backend,
+            store=PrefixStore("group", store),
+            rank=rank,
+            world_size=size,
+            timeout=PATIENCE,
+        )
+    except (dist.DistError, RuntimeError, OSError, ValueError, KeyError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RanksError(
+            f"rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']} does not find the others "
+            f"({line}); look at MASTER_ADDR, MASTER_PORT and RANK"
+        ) from error
+    with _threads_kept():
+        state = PartialState(cpu=not on_gpu)
+    return Ranks(rank, size, str(state.device), PrefixStore("emberge", store))
+
+
+@contextlib.contextmanager
+def _threads_kept() -> Iterator[None]:
+    """Keep accelerate from setting torch's threads: the engine does, and a given OMP_NUM_THREADS stops it."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = before or str(torch.get_num_threads())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+
+
+def leave_ranks() -> None:
+    """Let go of the other ranks; at the end of a process."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+        _joined.cache_clear()
+
+
+@contextlib.contextmanager
+def _together() -> Iterator[None]:
+    """What torch says when another rank has gone becomes one line."""
+    try:
+        yield
+    except (dist.DistError, RuntimeError) as error:
+        raise _lost(error) from error
+
+
+def _lost(error: Exception) -> RanksError:
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return RanksError(
+        f"another rank has ended ({line[:160]}); its own message says why, and the same command goes on "
+        "from the newest state"
+    )
+
+
+def _buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Gradients of one dtype in order, about BUCKET numbers at a time."""
+    bucket: list[Tensor] = []
+    for grad in grads:
+        full = sum(g.numel() for g in bucket) + grad.numel() > BUCKET
+        if bucket and (full or grad.dtype != bucket[0].dtype):
+            yield bucket
+            bucket = []
+        bucket.append(grad)
+    if bucket:
+        yield bucket
+
+
+def _mark(tensor: Tensor) -> tuple[int, int]:
+    """Two sums over a tensor's bits: equal tensors have equal ones, and a changed one hardly ever."""
+    flat = tensor.detach().contiguous().flatten()
+    bits = flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)
+    plain = placed = 0
+    for piece in torch.split(bits, BUCKET):
+        places = torch.arange(len(piece), device=piece.device) % 8191 + 1
+        plain += int(piece.sum(dtype=torch.int64))
+        placed += int((piece * places).sum(dtype=torch.int64))
+    return plain, placed
