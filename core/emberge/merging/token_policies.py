@@ -100,9 +100,10 @@ class _Lining:
             for model in self.models
         ]
         some, none = set[int]().union(*without), set[int].intersection(*without)
+        put = "1 token is" if len(self.new) == 1 else f"{len(self.new)} tokens are"
         return (
             f"{rows} rows: {rows - len(some)} merged, {len(some) - len(none)} from the models that know "
-            f"them, {len(none)} of no token; {len(self.new)} tokens are put into the tokenizer"
+            f"them, {len(none)} of no token; {put} put into the tokenizer"
         )
 
 
