@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from emberge import DatasetInfo, Pool, Rows, Sampler, random_bits, shuffled, stable_seed
+from emberge import (
+    Chosen,
+    DatasetInfo,
+    Drawn,
+    Pool,
+    Rows,
+    Sampler,
+    random_bits,
+    stable_seed,
+    take_rows,
+)
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+# Rows of a dataset up to which its bag is an array, in order.
+SORTED_UP_TO = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,28 +51,43 @@ class Bagging(Sampler):
     def select(self, pool: Pool, seed: int) -> Pool:
         """The bag. It depends on seed, ratio, draw and the dataset's name, on nothing else.
 
-        Nested bags and parts leave the ratio out of the draw: they are cuts of one order.
+        Nested bags and parts leave the ratio out of the draw: they are cuts of one order. Bags of large
+        datasets are computed row by row as they are asked for.
         """
         return {info: self._bag(info, rows, seed) for info, rows in pool.items()}
 
-    def _bag(self, info: DatasetInfo, rows: Rows, seed: int) -> NDArray[np.int64]:
-        import numpy as np
-
-        taken = np.asarray(rows, dtype=np.int64)
-        size = len(taken)
+    def _bag(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
+        size = len(rows)
         if not size:
-            return taken
+            return rows
         one_order = self.nested or self.part is not None
         key: tuple[Any, ...] = (seed, "bag", self.draw, info.name)
         bag_seed = stable_seed(*key) if one_order else stable_seed(*key, float(self.ratio))
         if self.replacement:
-            chosen = random_bits(_count(size, self.ratio), bag_seed) % np.uint64(size)
-            return taken[np.sort(chosen.astype(np.int64))]
-        order = shuffled(size, bag_seed)
-        if self.part is None:
-            return taken[np.sort(order[: _count(size, self.ratio)])]
-        first = math.floor(round(size * self.ratio, 9))  # 0.29 · 100 is 28.999… in binary
-        return taken[np.sort(order[:first] if self.part == "first" else order[first:])]
+            return _with_replacement(rows, _count(size, self.ratio), bag_seed)
+        start, stop = 0, _count(size, self.ratio)
+        if self.part is not None:
+            first = math.floor(round(size * self.ratio, 9))  # 0.29 · 100 is 28.999… in binary
+            start, stop = (0, first) if self.part == "first" else (first, size)
+        return _sorted(Chosen(rows, bag_seed, start, stop), rows)
+
+
+def _with_replacement(rows: Rows, count: int, seed: int) -> Rows:
+    import numpy as np
+
+    if len(rows) > SORTED_UP_TO:
+        return Drawn(rows, seed, count)
+    places = random_bits(count, seed) % np.uint64(len(rows))
+    return take_rows(rows, np.sort(places.astype(np.int64)))
+
+
+def _sorted(bag: Chosen, rows: Rows) -> Rows:
+    """The bag in the order of its dataset, where that takes little memory."""
+    import numpy as np
+
+    if len(rows) > SORTED_UP_TO:
+        return bag
+    return take_rows(rows, np.sort(bag.places(np.arange(len(bag), dtype=np.int64))))
 
 
 def _count(size: int, ratio: float) -> int:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Loss, MergeStrategy, hookimpl
+from emberge import Loss, MergeStrategy, Sampler, hookimpl
+
+
+@hookimpl
+def register_samplers() -> Mapping[str, type[Sampler]]:
+    from emberge_codiemb.samplers.mixed import Mixed
+
+    return {"mixed": Mixed}
 
 
 @hookimpl

@@ -52,9 +52,9 @@ __all__ = [
 
 @hookimpl
 def register_samplers() -> Mapping[str, type[Sampler]]:
-    from emberge_standard.samplers.batch_shuffle import BatchShuffle
+    from emberge_standard.samplers import samplers
 
-    return {"batch_shuffle": BatchShuffle}
+    return samplers()
 
 
 @hookimpl

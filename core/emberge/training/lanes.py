@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.option import PerDataset
@@ -15,6 +13,10 @@ from emberge.errors import DataError
 from emberge.seeds import stable_seed
 from emberge.training.permutation import Permutation
 from emberge.training.rows import take_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["Lane", "cut_lanes"]
 
@@ -56,6 +58,8 @@ class Lane(Batches):
         return Batch((Part(self.info.name, taken),), self.stage, self.negatives)
 
     def _places(self, order: Permutation, number: int) -> NDArray[np.int64]:
+        import numpy as np
+
         start = number * self.size
         found = order.part(start, start + self.size)
         short = self.size - len(found)

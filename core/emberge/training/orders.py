@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from emberge.contracts.sampler import Batch, Batches, Negatives
 from emberge.training.permutation import Permutation
 
@@ -16,6 +14,8 @@ class _Several(Batches):
     """Batches of several sequences, each once."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
+        import numpy as np
+
         self.parts = tuple(part for part in parts if len(part))
         self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
 
@@ -30,7 +30,7 @@ class _Several(Batches):
 
     def _find(self, place: int) -> tuple[int, int]:
         """Which part gives batch `place`, and which of its batches that is."""
-        part = int(np.searchsorted(self._ends, place, side="right"))
+        part = int(self._ends.searchsorted(place, side="right"))
         return part, place - (int(self._ends[part - 1]) if part else 0)
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
@@ -56,6 +56,8 @@ class InTurn(_Several):
     """A batch of each part in turn; a part that has no more is passed over."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
+        import numpy as np
+
         super().__init__(parts)
         self._lengths = np.array([len(part) for part in self.parts], dtype=np.int64)
         # A stretch of rounds between two lengths has the same parts: its first round, parts, first place.
@@ -66,7 +68,7 @@ class InTurn(_Several):
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])
 
     def _find(self, place: int) -> tuple[int, int]:
-        stretch = int(np.searchsorted(self._starts, place, side="right")) - 1
+        stretch = int(self._starts.searchsorted(place, side="right")) - 1
         rounds, which = divmod(place - int(self._starts[stretch]), int(self._active[stretch]))
         number = int(self._rounds[stretch])
-        return int(np.flatnonzero(self._lengths > number)[which]), number + rounds
+        return int((self._lengths > number).nonzero()[0][which]), number + rounds

@@ -74,7 +74,11 @@ class Chosen(LazyRows):
         return self._stop - self._start
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        return take_rows(self._rows, self._order.take(places + self._start))
+        return take_rows(self._rows, self.places(places))
+
+    def places(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the rows at `places` stand in the other sequence."""
+        return self._order.take(places + self._start)
 
 
 class Drawn(LazyRows):

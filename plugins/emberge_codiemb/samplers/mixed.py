@@ -1,0 +1,77 @@
+"""The baseline that CoDiEmb is compared with: a step that sees several datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from emberge import (
+    Batch,
+    Batches,
+    Negatives,
+    PerDataset,
+    Pool,
+    Sampler,
+    Shuffled,
+    cut_lanes,
+    stable_seed,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(Sampler):
+    """Put several small batches, each of a dataset of its own, into one step: the baseline of CoDiEmb.
+
+    In its comparisons (arXiv:2508.11442) every rank draws by itself, so that tasks differ between the ranks
+    of one step and ranks may hold the same rows. Here a step has `draws` small batches, as many as it would
+    have ranks, drawn independently of one another; each has the loss of its own dataset and negatives from
+    itself alone. `batch_size` counts the examples of a whole step and may differ by task or dataset: a
+    small batch has its part of them. An epoch has about as many examples as there are rows; what does not
+    fill a small batch is dropped.
+    """
+
+    batch_size: PerDataset[int] = field(default_factory=lambda: PerDataset(default=32))
+    draws: int = 8
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise ValueError(f"draws must be at least 1, not {self.draws}")
+        size = self.batch_size
+        for value in (size.default, *size.by_task.values(), *size.by_dataset.values()):
+            if value is not None and value < self.draws:
+                raise ValueError(
+                    f"batch_size must be at least {self.draws}, one example a draw, not {value}"
+                )
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        size = self.batch_size
+        small = PerDataset(
+            default=None if size.default is None else size.default // self.draws,
+            by_task={name: value // self.draws for name, value in size.by_task.items()},
+            by_dataset={name: value // self.draws for name, value in size.by_dataset.items()},
+        )
+        lanes = cut_lanes(pool, small, "drop", seed)
+        drawn = []
+        for draw in range(self.draws):
+            own = stable_seed(seed, "draw", draw)
+            cut = [replace(one, seed=stable_seed(own, "rows", one.info.name)) for one in lanes]
+            drawn.append(Shuffled(cut, stable_seed(own, "batches")))
+        return _Together(drawn)
+
+
+class _Together(Batches):
+    """A batch of each sequence in one step; as many steps as see about each row once."""
+
+    def __init__(self, drawn: Sequence[Batches]) -> None:
+        self._drawn = drawn
+
+    def __len__(self) -> int:
+        return max(1, len(self._drawn[0]) // len(self._drawn))
+
+    def __getitem__(self, place: int) -> Batch:
+        if not 0 <= place < len(self):
+            raise IndexError(f"batch {place} of {len(self)}")
+        return Batch(tuple(part for each in self._drawn for part in each[place].parts))
+
+    def kinds(self) -> frozenset[tuple[str, Negatives]]:
+        return self._drawn[0].kinds()
