@@ -20,6 +20,7 @@ from emberge.contracts.step import Reference
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError
 from emberge.merging.checkpoint import Checkpoint
+from emberge.merging.content import file_pieces
 from emberge.plugins import Plugins
 from emberge.recipes.out import write_json
 
@@ -42,7 +43,6 @@ _MODEL_FILES = (
 _PICKLES = (".bin", ".pt", ".pth")
 # A file changed so lately could change again within one tick of its clock.
 _SETTLED = 100_000_000  # nanoseconds
-_READ = 1 << 20
 
 
 class HashCache:
@@ -106,10 +106,9 @@ def _stamp(status: os.stat_result) -> list[int]:
 def _digest(file: Path) -> str:
     # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast. It tells
     # contents apart; it does not defend against somebody who forges them.
-    hasher, buffer = xxhash.xxh3_128(), memoryview(bytearray(_READ))
-    with file.open("rb", buffering=0) as stream:
-        while size := stream.readinto(buffer):
-            hasher.update(buffer[:size])
+    hasher = xxhash.xxh3_128()
+    for piece in file_pieces(file):
+        hasher.update(piece)
     return str(hasher.hexdigest())
 
 
