@@ -30,7 +30,9 @@ VERBS = {
         "run a recipe; steps that are done are skipped, an interrupted run goes on",
         "emberge run boom/demo --out out/demo\n"
         "emberge run recipe.yaml --out out --set members.train.learning_rate=2e-5\n"
-        "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB",
+        "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB\n"
+        "emberge run recipe.yaml --out out --ranks 8\n"
+        "torchrun --nnodes 2 --nproc-per-node 8 … -m emberge run recipe.yaml --out out",
     ),
     "check": (
         "report everything that is wrong with a recipe, without loading weights",
@@ -165,7 +167,11 @@ def _common(parser: argparse.ArgumentParser, default: Any) -> None:
 def _run(parser: argparse.ArgumentParser) -> None:
     _recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
-    _machine(parser)
+    group = _machine(parser)
+    group.add_argument("--ranks", type=int, metavar="N", help="train by N processes, one a GPU")
+    group.add_argument(
+        "--shard", action="store_true", help="ranks split weights and optimizer (FSDP2)"
+    )
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
@@ -276,12 +282,13 @@ def _set(parser: argparse.ArgumentParser, shape: str, text: str) -> None:
     )
 
 
-def _machine(parser: argparse.ArgumentParser) -> None:
+def _machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("the machine (decides the speed, never the result)")
     group.add_argument("--devices", metavar="NAMES", help="cpu, cuda, or cuda:0,cuda:1")
     group.add_argument("--workers", type=int, metavar="N", help="default: all cores")
     group.add_argument("--memory", metavar="SIZE", help="stay below it where possible: 512MB, 8GiB")
     group.add_argument("--quiet", action="store_true", help="print errors and results only")
+    return group
 
 
 def _hold_verb_to_known(words: Sequence[str], parser: _Parser) -> None:

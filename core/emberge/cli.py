@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     options = parse(words)
+    options.words = words
     if options.verb is None:
         return 0
     verbs = importlib.import_module("emberge.verbs")

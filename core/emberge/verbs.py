@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge.errors import EmbergeError, Problem, RecipeError, suggest
+from emberge.errors import Problem, RecipeError, suggest
 
 if TYPE_CHECKING:
     from emberge.contracts.step import Machine
@@ -36,15 +36,24 @@ __all__ = [
 
 def run(options: argparse.Namespace) -> int:
     """Check a recipe, run it, and say where each result stands."""
+    from emberge.recipes.launch import ranks_told, team_of
     from emberge.recipes.preflight import check_recipe
     from emberge.recipes.run import run_recipe
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
     machine = _machine(options)
+    ranked = team_of(options.words, machine, options.ranks, options.shard)
+    if ranks_told()[0] > 0:
+        with ranked as team:
+            team.follow(recipe, options.out, plugins, machine)  # type: ignore[union-attr]
+        return 0
     _hold_to_check(check_recipe(recipe, plugins), options.quiet)
     try:
-        run_recipe(recipe, options.out, plugins, machine=machine, quiet=options.quiet)
+        with ranked as team:
+            run_recipe(
+                recipe, options.out, plugins, machine=machine, quiet=options.quiet, team=team
+            )
     finally:
         _show_results(options.out, recipe)
     return 0
@@ -293,23 +302,9 @@ def _show_problems(problems: Iterable[Problem], label: str) -> None:
 
 
 def _show_results(out: Path, recipe: Recipe) -> None:
-    from emberge.recipes.out import OutFolder, read_artifact
-    from emberge.recipes.status import status as status_of
+    from emberge.recipes.status import results_shown
 
-    try:
-        done = {step.id for step in status_of(out).steps if step.state == "done"}
-    except EmbergeError:
-        return  # it ended before it began
-    place = OutFolder(out)
-    for step in recipe.steps:
-        link = place.link(step.id)
-        artifact = read_artifact(link) if step.id in done else None
-        if artifact is None:
-            continue
-        table = link / str(artifact.details.get("table") or "")
-        if table.is_file():
-            print(f"\n{table.read_text(encoding='utf-8').strip()}\n")
-        print(f"{step.id}: {link}")
+    print("".join(f"{line}\n" for line in results_shown(out, recipe)), end="")
 
 
 def _print(text: str) -> None:

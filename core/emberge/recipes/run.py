@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.step import Artifact, Machine, ModelRef, Rehearsal
 from emberge.devices import find_machine
@@ -24,6 +24,9 @@ from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.record import Record
 from emberge.recipes.results import Result, Results
 from emberge.recipes.workspace import StepWorkspace, Surroundings, installed_readers
+
+if TYPE_CHECKING:
+    from emberge.recipes.team import Team
 
 __all__ = ["StepsFailedError", "run_recipe"]
 
@@ -46,12 +49,14 @@ def run_recipe(
     machine: Machine | None = None,
     rehearsal: Rehearsal | None = None,
     quiet: bool = False,
+    team: Team | None = None,
 ) -> Mapping[str, Path]:
     """Run a recipe's steps into the folder `out`; the result of each step stands at `out/<id>`.
 
     A step whose result stands there under the same fingerprint is skipped, one that was interrupted goes
     on. When a step fails, those that do not need it still run. `machine` defaults to all of this machine;
-    `quiet` asks reporters to print nothing.
+    `quiet` asks reporters to print nothing. With a `team` this is the first of its ranks, and the others
+    are called into the steps that every rank enters.
 
     Raises:
         OutInUseError: when another run works in `out`.
@@ -63,6 +68,7 @@ def run_recipe(
     with _disk_full_is_named(place), hold(place.lock):
         _keep_recipe(recipe, place)
         run = _Run(recipe, place, plugins, machine or find_machine(), rehearsal)
+        run.team = team
         return run.everything(quiet)
 
 
@@ -90,6 +96,8 @@ class _Run:
             readers=installed_readers(plugins),
             recipe=recipe_hash(recipe),
         )
+        self.team: Team | None = None
+        self.made: dict[str, str] = {}  # fingerprints of what is finished
         self.finished: dict[str, Artifact] = {}
         self.failed: dict[str, Exception] = {}
         self.blocked: set[str] = set()
@@ -132,6 +140,7 @@ class _Run:
         else:
             self.around.results.add(step.id, result)
             self.finished[step.id] = result.artifact
+            self.made[step.id] = result.fingerprint
         finally:
             self.hashes.save()
 
@@ -149,10 +158,15 @@ class _Run:
     def _work(self, step: RecipeStep, fingerprint: str) -> Artifact:
         began = time.monotonic()
         with _disk_full_is_named(self.place):
-            workspace = StepWorkspace(step, fingerprint, self.around)
+            team = self.team if step.step.every_rank else None
+            around = self.around
+            if team is not None:
+                around = dataclasses.replace(around, machine=team.machine(around.machine))
+            workspace = StepWorkspace(step, fingerprint, around)
             try:
                 self.record.step_started(step, fingerprint)
-                artifact = _held_to_contract(step, step.step.run(workspace))
+                with self._called(team, step, fingerprint):
+                    artifact = _held_to_contract(step, step.step.run(workspace))
                 warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
                 artifact = dataclasses.replace(artifact, warnings=warnings)
                 workspace.write_metrics()
@@ -166,6 +180,21 @@ class _Run:
                 workspace.close()
         self.record.step_finished(step.id, folder, artifact, seconds)
         return artifact
+
+    def _called(
+        self, team: Team | None, step: RecipeStep, fingerprint: str
+    ) -> contextlib.AbstractContextManager[None]:
+        """The other ranks are in the step too, if it is one for them."""
+        if team is None:
+            return contextlib.nullcontext()
+        return team.together(
+            {
+                "step": step.id,
+                "fingerprint": fingerprint,
+                "finished": self.made,
+                "recipe": self.around.recipe,
+            }
+        )
 
     def _fingerprint(self, step: RecipeStep) -> str:
         rehearsal = self.around.rehearsal

@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 from emberge.errors import EmbergeError
 from emberge.recipes.lock import Holder, holder
-from emberge.recipes.out import ARTIFACT, OutFolder
+from emberge.recipes.out import ARTIFACT, OutFolder, read_artifact
+from emberge.recipes.recipe import Recipe
 from emberge.recipes.workspace import PROGRESS
 
-__all__ = ["Status", "StepStatus", "status"]
+__all__ = ["Status", "StepStatus", "results_shown", "status"]
 
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
@@ -132,3 +133,22 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def results_shown(out: Path, recipe: Recipe) -> list[str]:
+    """What a run shows in the end: where each finished step's result stands, and its table if it has one."""
+    try:
+        done = {step.id for step in status(out).steps if step.state == "done"}
+    except EmbergeError:
+        return []  # it ended before it began
+    place, lines = OutFolder(out), []
+    for step in recipe.steps:
+        link = place.link(step.id)
+        artifact = read_artifact(link) if step.id in done else None
+        if artifact is None:
+            continue
+        table = link / str(artifact.details.get("table") or "")
+        if table.is_file():
+            lines += ["", table.read_text(encoding="utf-8").strip(), ""]
+        lines.append(f"{step.id}: {link}")
+    return lines

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import itertools
 import os
 import pickle
@@ -24,7 +23,15 @@ from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defin
 
 from emberge.errors import EmbergeError
 
-__all__ = ["ALONE", "Ranks", "RanksError", "join_ranks", "leave_ranks", "shard_rows"]
+__all__ = [
+    "ALONE",
+    "LostRankError",
+    "Ranks",
+    "RanksError",
+    "join_ranks",
+    "leave_ranks",
+    "shard_rows",
+]
 
 T = TypeVar("T")
 
@@ -39,6 +46,10 @@ NAMED = 5
 
 class RanksError(EmbergeError):
     """Ranks have lost each other, or do not agree."""
+
+
+class LostRankError(RanksError):
+    """Another rank has gone."""
 
 
 def shard_rows(size: int, rank: int, ranks: int) -> slice:
@@ -227,21 +238,27 @@ def join_ranks(device: str = "cpu") -> Ranks:
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Ranks(device=device)
-    return _joined(device.split(":")[0])
+    if not _JOINED:
+        _JOINED.append(_join(device))
+    return _JOINED[0]
 
 
-@functools.cache
-def _joined(kind: str) -> Ranks:
+# A process has one group of ranks.
+_JOINED: list[Ranks] = []
+
+
+def _join(device: str) -> Ranks:
     from accelerate import PartialState
 
-    on_gpu = kind == "cuda"
-    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    on_gpu = device.startswith("cuda")
+    if device == "cuda":
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
         store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
         if on_gpu:
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(torch.device(device))
         dist.init_process_group(
-            backend,
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
             store=PrefixStore("group", store),
             rank=rank,
             world_size=size,
@@ -254,8 +271,10 @@ def _joined(kind: str) -> Ranks:
             f"({line}); look at MASTER_ADDR, MASTER_PORT and RANK"
         ) from error
     with _threads_kept():
-        state = PartialState(cpu=not on_gpu)
-    return Ranks(rank, size, str(state.device), PrefixStore("emberge", store))
+        PartialState(cpu=not on_gpu)
+    if on_gpu:
+        torch.cuda.set_device(torch.device(device))  # accelerate knows no choice of devices
+    return Ranks(rank, size, device, PrefixStore("emberge", store))
 
 
 @contextlib.contextmanager
@@ -274,7 +293,7 @@ def leave_ranks() -> None:
     """Let go of the other ranks; at the end of a process."""
     if dist.is_initialized():
         dist.destroy_process_group()
-        _joined.cache_clear()
+        _JOINED.clear()
 
 
 @contextlib.contextmanager
@@ -286,9 +305,9 @@ def _together() -> Iterator[None]:
         raise _lost(error) from error
 
 
-def _lost(error: Exception) -> RanksError:
+def _lost(error: Exception) -> LostRankError:
     line = (str(error).splitlines() or [type(error).__name__])[0]
-    return RanksError(
+    return LostRankError(
         f"another rank has ended ({line[:160]}); its own message says why, and the same command goes on "
         "from the newest state"
     )

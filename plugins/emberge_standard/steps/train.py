@@ -65,6 +65,7 @@ class Train(FitOptions, Step):
     """
 
     produces = "model"
+    every_rank = True
 
     model: ModelRef
     data: tuple[DataEntry, ...]
@@ -181,6 +182,8 @@ class Train(FitOptions, Step):
             metric=workspace.metric,
             rehearsal=rehearsal,
             warn=workspace.warn,
+            ranks=workspace.machine.ranks,
+            shard=workspace.machine.shard,
         )
         if rehearsal is None:
             _write_bags(workspace.folder, result)
