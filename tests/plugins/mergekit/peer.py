@@ -103,9 +103,27 @@ def theirs(text: str, out: Path) -> Path:
         from mergekit.merge import MergeOptions, run_merge
 
         config = MergeConfiguration.model_validate(yaml.safe_load(text))
-        options = MergeOptions(quiet=True, write_model_card=False)
+        options = MergeOptions(
+            quiet=True, write_model_card=False, lora_merge_cache=str(out.parent / "adapted")
+        )
         with torch.no_grad():
             run_merge(config, str(out), options)
+    return out
+
+
+def theirs_of_several(text: str, out: Path) -> Path:
+    """What mergekit makes of the last of several configs, each of which may name others."""
+    with quietly():
+        from mergekit.graph import Executor
+        from mergekit.merge import MergeOptions
+        from mergekit.scripts.multimerge import load_config, make_tasks
+
+        between = str(out.parent / "between")
+        configs, needs = load_config(text, between)
+        options = MergeOptions(quiet=True, write_model_card=False)
+        tasks = make_tasks(configs, needs, options, between, str(out), False)
+        with torch.no_grad():
+            Executor(tasks, math_device="cpu", storage_device="cpu").execute()
     return out
 
 

@@ -72,24 +72,6 @@ def test_a_drawn_merge_has_the_moments_of_mergekits(
     assert size[0] == pytest.approx(size[1], rel=1e-4)
 
 
-def test_configs_that_name_one_another_are_merged_in_their_order(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    """Written in the wrong order; the last merge has no name, and one has a name that no step can have."""
-    first = filled("models: [{model: A}, {model: B}]\nmerge_method: linear\n", models)
-    first += "parameters: {weight: 0.5}\n"
-    last = filled("models: [{model: ONE}, {model: C}]\nmerge_method: slerp\n", models)
-    last += "base_model: ONE\nparameters: {t: 0.3}\n"
-    text = last.replace("ONE", "my merge/1") + "---\nname: my merge/1\n" + first
-    found = ours(text, tmp_path / "ours")
-    theirs(first, tmp_path / "one")
-    other = theirs(last.replace("ONE", str(tmp_path / "one")), tmp_path / "last")
-    assert_same(state_of(found), state_of(other))
-    config = tmp_path / "ours" / "config.yml"
-    assert main(["merge", str(config), "--out", str(tmp_path / "merged"), "--quiet"]) == 0
-    assert_same(state_of(tmp_path / "merged"), state_of(other))
-
-
 def test_a_merge_of_embedding_models_stays_one(tmp_path: Path) -> None:
     """mergekit itself stops at BERT, and would keep no modules; a plain base gives none either."""
     from sentence_transformers import SentenceTransformer
@@ -105,19 +87,6 @@ def test_a_merge_of_embedding_models_stays_one(tmp_path: Path) -> None:
     model = SentenceTransformer(str(made), device="cpu")
     assert [type(module).__name__ for module in model] == ["Transformer", "Pooling", "Normalize"]
     assert model.encode(["open the file"]).shape == (1, 32)
-
-
-def test_several_results_are_no_one_model(
-    models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    documents = [
-        filled(f"name: {name}\nmodels: [{{model: {name}}}]\nmerge_method: passthrough\n", models)
-        for name in "AB"
-    ]
-    config = tmp_path / "config.yml"
-    config.write_text("---\n".join(documents))
-    assert main(["merge", str(config), "--out", str(tmp_path / "merged")]) == 2
-    assert "makes several models, A, B; get them all by `emberge run" in capsys.readouterr().err
 
 
 def test_merge_takes_a_config_and_leaves_the_model_alone(
