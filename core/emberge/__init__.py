@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from emberge.merging.adapter_origin import adapter_origin
     from emberge.merging.adapter_output import AdapterReport, merge_to_adapter
     from emberge.merging.adapter_products import Combination
+    from emberge.merging.adapters import adapted_names
     from emberge.merging.alignment import canonical_names, is_vocabulary, layer_of, prefix_of
     from emberge.merging.buffers import fresh, pages
     from emberge.merging.checkpoint import Checkpoint, TensorSpec
@@ -133,6 +134,7 @@ if TYPE_CHECKING:
     from emberge.merging.stream import CopyJob, MergeJob, TensorJob, stream
     from emberge.merging.truncation import Truncation
     from emberge.merging.vocabulary import VocabularyPolicy
+    from emberge.merging.whole_model import whole_model, whole_problems
     from emberge.plugins import Plugins, load_plugins
     from emberge.recipes.fingerprint import HashCache, model_fingerprint
     from emberge.recipes.grammar import load_recipe, parse_recipe
@@ -164,6 +166,7 @@ _LAZY_NAMES = {
     "emberge.merging.adapter_origin": "adapter_origin",
     "emberge.merging.adapter_output": "AdapterReport merge_to_adapter",
     "emberge.merging.adapter_products": "Combination",
+    "emberge.merging.adapters": "adapted_names",
     "emberge.merging.alignment": "canonical_names is_vocabulary layer_of prefix_of",
     "emberge.merging.buffers": "fresh pages",
     "emberge.merging.checkpoint": "Checkpoint TensorSpec",
@@ -179,6 +182,7 @@ _LAZY_NAMES = {
     "emberge.merging.stream": "CopyJob MergeJob TensorJob stream",
     "emberge.merging.truncation": "Truncation",
     "emberge.merging.vocabulary": "VocabularyPolicy",
+    "emberge.merging.whole_model": "whole_model whole_problems",
     "emberge.plugins": "Plugins load_plugins",
     "emberge.recipes.fingerprint": "HashCache model_fingerprint",
     "emberge.recipes.grammar": "load_recipe parse_recipe",
@@ -314,6 +318,7 @@ __all__ = [
     "WeightRole",
     "Workspace",
     "__version__",
+    "adapted_names",
     "adapter_origin",
     "adapter_problems",
     "blockwise",
@@ -365,6 +370,8 @@ __all__ = [
     "take_rows",
     "torch_threads",
     "unit_vectors",
+    "whole_model",
+    "whole_problems",
     "write_statistics",
 ]
 
