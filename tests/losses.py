@@ -16,6 +16,7 @@ from emberge_standard.losses.infonce import InfoNCE
 from emberge_standard.losses.kl_distillation import KLDistillation
 from emberge_standard.losses.margin_mse import MarginMSE
 from emberge_standard.losses.matryoshka import Matryoshka
+from emberge_standard.losses.sentence_transformers import SentenceTransformersLoss
 from torch import Tensor, nn
 
 GUIDE = Guide(model=ModelRef("some/guide"))
@@ -69,6 +70,11 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         {},
     ),
     "matryoshka, similarity": (Matryoshka(loss=(CoSENT(), AnglE()), dims=(8, 5)), {}),
+    "sentence_transformers": (SentenceTransformersLoss(loss="CoSENTLoss"), {}),
+    "sentence_transformers, columns": (
+        SentenceTransformersLoss(loss="MultipleNegativesRankingLoss", cross_rank=True),
+        {"filling": False},
+    ),
 }
 
 

@@ -32,7 +32,9 @@ MODEL = "the encoder"
 READ = ("positive_score", "negative_score", "label")
 
 
-def check_loss(loss: Loss, *, lengths: bool = True, one_row: bool = True) -> None:
+def check_loss(
+    loss: Loss, *, lengths: bool = True, one_row: bool = True, filling: bool = True
+) -> None:
     """Hold a loss to the laws of training, with other rows as negatives and without.
 
     Always: it is a pure function and gives a finite scalar with finite gradients, also of zero vectors and of
@@ -43,29 +45,33 @@ def check_loss(loss: Loss, *, lengths: bool = True, one_row: bool = True) -> Non
     that is a mean over examples is that of its parts.
 
     Unless switched off, for a loss that is declared to differ: the lengths of vectors do not matter
-    (`lengths`), and a batch of one row is finite too (`one_row`).
+    (`lengths`), a batch of one row is finite too (`one_row`), and rows may have fewer texts than others
+    (`filling`).
 
     Raises:
         AssertionError: beginning with the broken law's name.
     """
-    for trial in _trials(loss):
+    for trial in _trials(loss, filling):
         trial.pure()
         trial.finite(one_row)
-        trial.order_ofrows_of()
-        trial.filling()
+        trial.order_of_rows()
+        if filling:
+            trial.filling()
         trial.scale(lengths)
         trial.parameters()
         trial.cache()
         trial.ranks()
 
 
-def _trials(loss: Loss) -> Iterator[_Trial]:
+def _trials(loss: Loss, filling: bool) -> Iterator[_Trial]:
     shapes = [(2, 2), (1, 3)] if "negative" in loss.needs else [(2, 2), (1, 0)]
     for in_batch in (True, False):
         for positives, negatives in shapes:
             if not in_batch and not negatives and "contrast" in loss.needs:
                 continue
             batch = example_embeddings(positives=positives, negatives=negatives, in_batch=in_batch)
+            if not filling:
+                batch = dataclasses.replace(batch, valid=torch.ones_like(batch.valid))
             least: dict[str, Any] = {
                 name: getattr(batch, name) if name in loss.needs else None for name in READ
             }
@@ -142,7 +148,7 @@ class _Trial:
             assert torch.isfinite(value), f"finite: the loss is {float(value)} on {name}"
             assert torch.isfinite(grad).all(), f"finite: the gradient is not, on {name}"
 
-    def order_ofrows_of(self) -> None:
+    def order_of_rows(self) -> None:
         order = torch.tensor([3, 0, 5, 1, 4, 2])
         (first, pull), (second, moved) = (
             self.pulled(self.batch),

@@ -17,6 +17,7 @@ def losses() -> Mapping[str, type[Loss]]:
     from emberge_standard.losses.kl_distillation import KLDistillation
     from emberge_standard.losses.margin_mse import MarginMSE
     from emberge_standard.losses.matryoshka import Matryoshka
+    from emberge_standard.losses.sentence_transformers import SentenceTransformersLoss
 
     return {
         "infonce": InfoNCE,
@@ -25,4 +26,5 @@ def losses() -> Mapping[str, type[Loss]]:
         "margin_mse": MarginMSE,
         "kl_distillation": KLDistillation,
         "matryoshka": Matryoshka,
+        "sentence_transformers": SentenceTransformersLoss,
     }
