@@ -69,20 +69,21 @@ def _network(size: int, seed: int) -> Network:
 class Network:
     """A keyed permutation by a generalised Feistel network with cycle walking (Black & Rogaway, 2002).
 
-    A place is split into (left, right) on a grid hardly larger than `size`; in each of eight rounds one
+    A place is split into (left, right) on a grid hardly larger than `size`; in each of `rounds` rounds one
     half is shifted, modulo its range, by a keyed hash of the other, which can be undone and so never
     makes two places one. What falls on a grid point beyond the end goes through again until it does not.
-    The left range is even: odd cycles alone would reach half of all orders only.
+    The left range is even: odd cycles alone would reach half of all orders only. Eight rounds do for orders
+    too long for a table; on a grid of a few points all orders are as likely only after sixteen.
     """
 
     __slots__ = ("_keys", "_left", "_right", "size")
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, size: int, seed: int, rounds: int = ROUNDS) -> None:
         self.size = size
         left = max(2, math.isqrt(max(size - 1, 0)) + 1)
         self._left = left + left % 2
         self._right = -(-size // self._left)
-        self._keys = random_bits(ROUNDS, stable_seed(seed, "network"))
+        self._keys = random_bits(rounds, stable_seed(seed, "network"))
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """What stands at `places`."""
@@ -97,7 +98,7 @@ class Network:
         import numpy as np
 
         left, right = np.divmod(places, np.uint64(self._right))
-        for number in range(0, ROUNDS, 2):
+        for number in range(0, len(self._keys), 2):
             left = _shift(left, right, self._left, self._keys[number])
             right = _shift(right, left, self._right, self._keys[number + 1])
         return left * np.uint64(self._right) + right

@@ -38,13 +38,12 @@ EPOCHS_AT_HAND = 2
 class PlannedPart:
     """Rows of one dataset in a batch, and whether other rows' texts are negatives for them.
 
-    `cross_rank` says whether those of other ranks are; None leaves it to the loss.
+    Whether other ranks' are too is the loss's word (`cross_rank`), which may differ by task and dataset.
     """
 
     dataset: str
     rows: NDArray[np.int64]
     in_batch: bool
-    cross_rank: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,7 @@ class BatchPlan:
     It depends on no rank and no device, so that any number of them draws the same batches. Nothing is held
     but what the sampler says of an epoch: with a sampler that gives `Batches`, 10⁹ rows begin at once and
     step k is computed alone. `max_steps` overrides `epochs`; a fraction of an epoch is its first batches.
-    `negatives` and `cross_rank` say by task or dataset whether other rows' texts are negatives, and
-    whether other ranks' are.
+    `negatives` says by task or dataset whether other rows' texts are negatives.
 
     Raises:
         DataError: when there is nothing to train on, or an option names a dataset that is not there.
@@ -108,7 +106,6 @@ class BatchPlan:
         epochs: float = 1.0,
         max_steps: int | None = None,
         negatives: PerDataset[Negatives] | None = None,
-        cross_rank: PerDataset[bool] | None = None,
     ) -> None:
         if not samplers:
             raise DataError(
@@ -116,8 +113,7 @@ class BatchPlan:
             )
         self.seed = seed
         self._negatives = negatives or PerDataset()
-        self._cross_rank = cross_rank or PerDataset()
-        own = {"negatives": self._negatives, "cross_rank": self._cross_rank}
+        own = {"negatives": self._negatives}
         refuse_unknown_names({**sampler_options(samplers), **own}, pool)
         self.pool = select(samplers, pool, seed)
         if not self.pool:
@@ -195,13 +191,8 @@ class BatchPlan:
         return (self[step] for step in range(self.steps))
 
     def _part(self, part: Part, negatives: Negatives) -> PlannedPart:
-        info = self._infos[part.dataset]
-        return PlannedPart(
-            part.dataset,
-            np.asarray(part.rows, dtype=np.int64),
-            in_batch_negatives(info, negatives, self._negatives),
-            self._cross_rank.of(info.name, info.task),
-        )
+        in_batch = in_batch_negatives(self._infos[part.dataset], negatives, self._negatives)
+        return PlannedPart(part.dataset, np.asarray(part.rows, dtype=np.int64), in_batch)
 
     def groups(self) -> tuple[tuple[str, bool], ...]:
         """Each dataset with each policy it comes with: whether other rows' texts are negatives.
