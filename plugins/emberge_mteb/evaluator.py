@@ -224,7 +224,7 @@ class Mteb(Evaluator):
             raise RecipeError("evaluator 'mteb' needs a backbone, such as text_encoder")
         if model.adapter is not None:
             raise CheckpointError(
-                f"{model.name}: an adapter cannot be scored by itself; merge it into its base first"
+                f"{model.name}: an adapter is scored on its base; open it with whole_model first"
             )
         encoder = self.backbone.load(
             model.folder, device=workspace.machine.devices[0], dtype=self.dtype

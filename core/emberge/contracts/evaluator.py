@@ -83,5 +83,8 @@ class Evaluator:
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
-        """Scores of one model on some of its tasks, one by one, reporting progress as it goes."""
+        """Scores of one model on some of its tasks, one by one, reporting progress as it goes.
+
+        The model is whole: an adapter was put on its base, and the folder holds both.
+        """
         raise NotImplementedError

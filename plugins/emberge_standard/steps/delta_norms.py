@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from emberge import CheckpointError, Model
 
 if TYPE_CHECKING:
-    from emberge import Checkpoint, TensorReader, TensorSpec
+    from emberge import TensorReader, TensorSpec
 
 __all__ = ["delta_norms"]
 
@@ -21,18 +21,13 @@ def delta_norms(base: Model, model: Model) -> dict[str, float]:
     """‖theta − theta₀‖ by layer, over the tensors that hold floating-point numbers.
 
     Raises:
-        CheckpointError: when a tensor is missing in one of them or has another shape, or holds NaN, or
-            one of them is an adapter.
+        CheckpointError: when a tensor is missing in one of them or has another shape, or holds NaN.
     """
-    from emberge import Checkpoint, TensorReader, layer_of
+    from emberge import TensorReader, layer_of
 
-    for one in (base, model):
-        if one.adapter is not None:
-            raise CheckpointError(f"'{one.name}' is an adapter; fold it into its base first")
-    first, second = Checkpoint(base.folder), Checkpoint(model.folder)
     squares: dict[str, float] = {}
     with TensorReader() as reader:
-        for name, old, new in _pairs(base.name, first, model.name, second):
+        for name, old, new in _pairs(base, model):
             layer = layer_of(name)
             moved = _moved(reader, old, new)
             if not math.isfinite(moved):
@@ -43,19 +38,26 @@ def delta_norms(base: Model, model: Model) -> dict[str, float]:
     return {layer: math.sqrt(square) for layer, square in squares.items()}
 
 
-def _pairs(
-    base: str, first: Checkpoint, model: str, second: Checkpoint
-) -> Iterator[tuple[str, TensorSpec, TensorSpec]]:
-    from emberge import canonical_names
+def _specs(model: Model) -> Mapping[str, TensorSpec]:
+    """A model's tensors, those that an adapter changes with its changes."""
+    from emberge import Checkpoint, adapted_names, canonical_names
 
-    known, other = canonical_names(first).specs, canonical_names(second).specs
+    checkpoint = Checkpoint(model.folder)
+    names = adapted_names(canonical_names(checkpoint), checkpoint, model.adapter)
+    assert names is not None  # as all of it was asked for
+    return names.specs
+
+
+def _pairs(base: Model, model: Model) -> Iterator[tuple[str, TensorSpec, TensorSpec]]:
+    known, other = _specs(base), _specs(model)
     for name in sorted(known.keys() | other.keys()):
         old, new = known.get(name), other.get(name)
         if old is None or new is None:
-            raise CheckpointError(f"{name}: '{base if old is None else model}' lacks it")
+            raise CheckpointError(f"{name}: '{(base if old is None else model).name}' lacks it")
         if old.shape != new.shape:
             raise CheckpointError(
-                f"{name}: '{model}' has shape {list(new.shape)}, '{base}' has {list(old.shape)}; "
+                f"{name}: '{model.name}' has shape {list(new.shape)}, '{base.name}' has "
+                f"{list(old.shape)}; "
                 "measure models of one architecture"
             )
         if old.mergeable and new.mergeable:

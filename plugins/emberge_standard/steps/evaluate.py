@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from emberge import (
@@ -67,17 +67,24 @@ class Evaluate(Step):
             yield context.problem("there is no model to score", "models")
         if not self.evaluators:
             yield context.problem("there is no evaluator", "evaluators")
-        for entry in self.models:
-            context.model(entry.model)
-        counted = Counter((entry.model.text, entry.name) for entry in self.models)
-        for (text, _), count in counted.items():
-            if count > 1:
-                yield context.problem(f"model '{text}' is named {count} times", "models")
+        yield from self._check_models(context)
         yield from self._check_require(context)
         if self.resamples < 100:
             yield context.problem("a bootstrap needs at least 100 resamples", "resamples")
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
+
+    def _check_models(self, context: Preflight) -> Iterator[Problem]:
+        from emberge import whole_problems
+
+        for entry in self.models:
+            folder, adapter = context.model(entry.model), context.adapter(entry.model)
+            for problem in whole_problems(entry.model.text, folder, adapter):
+                yield context.problem(str(problem), "models")
+        counted = Counter((entry.model.text, entry.name) for entry in self.models)
+        for (text, _), count in counted.items():
+            if count > 1:
+                yield context.problem(f"model '{text}' is named {count} times", "models")
 
     def _check_require(self, context: Preflight) -> Iterator[Problem]:
         scored = {entry.model.text for entry in self.models}
@@ -148,10 +155,9 @@ class Evaluate(Step):
                 share = _Share(workspace, name, row * len(plans) + column, parts)
                 kept = {task.name: store.read(model, task) for task in plan}
                 missing = [task for task in plan if kept[task.name] is None]
-                if missing:
-                    for score in evaluator.evaluate(model, missing, share):
-                        store.write(model, score)
-                        kept[score.task.name] = score
+                for score in _scored(evaluator, model, missing, share) if missing else ():
+                    store.write(model, score)
+                    kept[score.task.name] = score
                 mine.update((task, score) for task, score in kept.items() if score is not None)
                 share.progress(1, 1)
             for task, score in mine.items():
@@ -193,6 +199,17 @@ class Evaluate(Step):
                 if model != other
             ],
         }
+
+
+def _scored(
+    evaluator: Evaluator, model: Model, tasks: Sequence[TaskInfo], workspace: _Share
+) -> Iterator[TaskScore]:
+    """An evaluator's scores; it sees a whole model, whatever the model is made of."""
+    from emberge import whole_model
+
+    with whole_model(model, workspace.work, workspace.machine) as folder:
+        whole = replace(model, folder=folder, adapter=None)
+        yield from evaluator.evaluate(whole, tasks, workspace)
 
 
 def _free_name(wanted: Sequence[str], taken: Container[str]) -> str:

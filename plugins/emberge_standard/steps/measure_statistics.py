@@ -14,7 +14,6 @@ from emberge import (
     Artifact,
     ArtifactKind,
     Backbone,
-    CheckpointError,
     DataEntry,
     Dataset,
     EmbergeError,
@@ -149,13 +148,16 @@ class MeasureStatistics(Step):
         }
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge import whole_problems
+
         if not self.models:
             yield context.problem("there are no models to measure", "models")
         for label, model in self._models.items():
             if "/" in label:
                 yield context.problem(f"'{label}' holds a slash; name it without", "models")
-            if model.adapter is not None:
-                yield context.problem(_an_adapter(model.text), "models")
+            adapted = whole_problems(model.text, context.model(model), context.adapter(model))
+            for problem in adapted:
+                yield context.problem(str(problem), "models")
         if self.measure != "delta_norms":
             yield from self._check_measured(context)
         elif self.base is None:
@@ -214,9 +216,6 @@ class MeasureStatistics(Step):
             for label, reference in self._models.items()
             for name, model in _found(label, workspace.models(reference)).items()
         }
-        for model in models.values():
-            if model.adapter is not None:
-                raise CheckpointError(_an_adapter(model.name))
         if self.measure == "delta_norms":
             return self._norms(workspace, models)
         return self._measured(workspace, models)
@@ -241,7 +240,7 @@ class MeasureStatistics(Step):
         return self._artifact((self.base, *self._models.values()), {"delta_norms": norms})
 
     def _measured(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
-        from emberge import Statistics, join_statistics, load_datasets
+        from emberge import Statistics, join_statistics, load_datasets, whole_model
 
         rehearsal = workspace.rehearsal
         datasets = load_datasets(
@@ -256,7 +255,8 @@ class MeasureStatistics(Step):
         facts = _facts(workspace)
         for number, (label, model) in enumerate(models.items()):
             work = workspace.work / f"measured-{number}"
-            found = self._one(workspace, label, model, datasets, work)
+            with whole_model(model, work, workspace.machine) as folder:
+                found = self._one(workspace, label, folder, datasets, work)
             parts += found.parts
             facts |= found.facts
         content = {label: model.fingerprint for label, model in models.items()}
@@ -269,7 +269,7 @@ class MeasureStatistics(Step):
         self,
         workspace: Workspace,
         label: str,
-        model: Model,
+        folder: Path,
         datasets: Sequence[Dataset],
         work: Path,
     ) -> Measured:
@@ -278,8 +278,8 @@ class MeasureStatistics(Step):
         what = Measurement(
             measure=self.measure,  # type: ignore[arg-type]
             backbone=self.backbone,
-            checkpoint=model.folder,
-            stored=stored_tensors(model.folder),
+            checkpoint=folder,
+            stored=stored_tensors(folder),
             datasets=datasets,
             sampler=self._sampler,
             losses=self._losses,
@@ -314,7 +314,3 @@ def _found(label: str, models: Any) -> dict[str, Model]:
 def _facts(workspace: Workspace) -> dict[str, str]:
     """What a file says of its making: the step's fingerprint, seed and versions."""
     return {"made": json.dumps(dict(workspace.provenance), default=str)}
-
-
-def _an_adapter(name: str) -> str:
-    return f"'{name}' is an adapter; fold it into its base before it is measured"

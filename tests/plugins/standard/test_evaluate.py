@@ -353,6 +353,9 @@ class Glance:
     def where(self, option: str = "") -> str:
         return option
 
+    def adapter(self, reference: ModelRef) -> Path | None:
+        return None
+
     def model(self, reference: ModelRef) -> None:
         self.looked.append(reference.text)
 
