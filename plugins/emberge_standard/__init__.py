@@ -16,6 +16,7 @@ from emberge import (
     Reader,
     Sampler,
     Step,
+    TokenLoss,
     hookimpl,
 )
 
@@ -58,7 +59,7 @@ def register_samplers() -> Mapping[str, type[Sampler]]:
 
 
 @hookimpl
-def register_losses() -> Mapping[str, type[Loss]]:
+def register_losses() -> Mapping[str, type[Loss] | type[TokenLoss]]:
     from emberge_standard.losses import losses
 
     return losses()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Loss
+from emberge import Loss, TokenLoss
 
 __all__ = ["losses"]
 
 
-def losses() -> Mapping[str, type[Loss]]:
+def losses() -> Mapping[str, type[Loss] | type[TokenLoss]]:
     """Every loss of the plugin by name."""
     from emberge_standard.losses.angle import AnglE
     from emberge_standard.losses.cosent import CoSENT
@@ -17,6 +17,7 @@ def losses() -> Mapping[str, type[Loss]]:
     from emberge_standard.losses.kl_distillation import KLDistillation
     from emberge_standard.losses.margin_mse import MarginMSE
     from emberge_standard.losses.matryoshka import Matryoshka
+    from emberge_standard.losses.mlm import MLM
     from emberge_standard.losses.sentence_transformers import SentenceTransformersLoss
 
     return {
@@ -26,5 +27,6 @@ def losses() -> Mapping[str, type[Loss]]:
         "margin_mse": MarginMSE,
         "kl_distillation": KLDistillation,
         "matryoshka": Matryoshka,
+        "mlm": MLM,
         "sentence_transformers": SentenceTransformersLoss,
     }

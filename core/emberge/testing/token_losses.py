@@ -1,0 +1,120 @@
+"""Laws of losses over tokens. A broken one is an AssertionError with its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from emberge.contracts.loss import TokenLoss, Tokens
+
+__all__ = ["check_token_loss"]
+
+VOCABULARY, WIDTH, MASK, UNSCORED = 50, 8, 4, -100
+
+
+def check_token_loss(loss: TokenLoss) -> None:
+    """Hold a loss over tokens to the laws of training.
+
+    A corruption is a pure function of text and seed, another one by another seed; it keeps the number of
+    tokens, spares what is to be spared, stays inside the vocabulary, and its labels are the text's own ids.
+    The loss is a finite scalar; it is a mean over scored places, so that chunks weighed by their number of
+    them add up to the whole; what is not scored gets no gradient and does not matter (but for the place
+    before a scored one, which may predict it); and without a scored place it is 0 with a gradient of zero.
+
+    Raises:
+        AssertionError: beginning with the broken law's name.
+    """
+    generator = np.random.default_rng(0)
+    texts = [
+        Tokens(
+            np.asarray([2, *generator.integers(5, VOCABULARY, size), 3]),
+            np.asarray([True, *[False] * size, True]),
+            MASK,
+            VOCABULARY,
+        )
+        for size in (40, 23, 31)
+    ]
+    for text in texts:
+        _corruption(loss, text)
+    _Trial(loss, texts).hold()
+
+
+def _corruption(loss: TokenLoss, text: Tokens) -> None:
+    before = text.ids.copy()
+    (ids, labels), (again, _), (other, _) = (loss.corrupt(text, seed) for seed in (1, 1, 2))
+    assert np.array_equal(before, text.ids), "pure: it changes its input"
+    assert np.array_equal(ids, again), "pure: one text and seed are corrupted in two ways"
+    assert not np.array_equal(ids, other), "seed: another one corrupts alike"
+    assert ids.shape == labels.shape == text.ids.shape, "length: there are more or fewer ids"
+    assert ids.dtype == labels.dtype == np.int64, "type: ids and labels are int64"
+    assert (ids >= 0).all(), "vocabulary: an id lies below 0"
+    assert (ids < text.vocabulary).all(), "vocabulary: an id lies outside"
+    scored = labels != UNSCORED
+    assert (labels[scored] == text.ids[scored]).all(), "labels: they are not the text's own ids"
+    assert not scored[text.spared].any(), "spared: a special token or a prompt's is scored"
+    assert (ids[~scored] == text.ids[~scored]).all(), "corruption: an unscored token is changed"
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    loss: TokenLoss
+    texts: list[Tokens]
+
+    def hold(self) -> None:
+        hidden, labels, head = self._batch()
+        value, pull = self._pulled(hidden, labels, head)
+        assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"
+        assert torch.isfinite(value), "finite: the loss is not"
+        assert torch.isfinite(pull).all(), "finite: the gradient is not"
+        assert pull.any(), "finite: the loss has no gradient"
+        self._unscored(hidden, labels, head)
+        self._parts(hidden, labels, head)
+        nothing, none = self._pulled(hidden, torch.full_like(labels, UNSCORED), head)
+        assert nothing == 0, "empty: without a scored place the loss is not 0"
+        assert not none.any(), "empty: without a scored place there is a gradient"
+
+    def _batch(self) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+        longest = max(len(text.ids) for text in self.texts)
+        labels = torch.full((len(self.texts), longest), UNSCORED)
+        for row, text in enumerate(self.texts):
+            labels[row, : len(text.ids)] = torch.from_numpy(self.loss.corrupt(text, 1)[1])
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return (
+                torch.randn(*labels.shape, WIDTH),
+                labels,
+                nn.Linear(WIDTH, VOCABULARY).requires_grad_(False),
+            )
+
+    def _pulled(
+        self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        leaf = hidden.clone().requires_grad_()
+        value = self.loss(leaf, labels, head)
+        (pull,) = torch.autograd.grad(value, leaf)
+        return value.detach(), pull
+
+    def _unscored(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> None:
+        scored = labels != UNSCORED
+        near = scored.clone()
+        near[:, :-1] |= scored[:, 1:]
+        other = torch.where(near[..., None], hidden, torch.full_like(hidden, 7.0))
+        (first, pull), (second, again) = (
+            self._pulled(states, labels, head) for states in (hidden, other)
+        )
+        assert torch.allclose(first, second), "unscored: what is not scored changes the loss"
+        assert not pull[~near].any(), "unscored: a gradient reaches what is not scored"
+        assert torch.allclose(pull, again), "unscored: what is not scored changes the gradient"
+
+    def _parts(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> None:
+        whole = self.loss(hidden, labels, head)
+        count = (labels != UNSCORED).sum(1)
+        rows = [self.loss(hidden[i : i + 1], labels[i : i + 1], head) for i in range(len(labels))]
+        mean = (torch.stack(rows) * count).sum() / count.sum()
+        assert torch.allclose(whole, mean, rtol=1e-5), (
+            f"parts: the mean of chunks by their scored places is {float(mean)}, not {float(whole)}"
+        )
