@@ -142,6 +142,7 @@ class TokenLoss:
 
     The runner takes it over all texts of a batch and weighs chunks by their scored positions, so that it is
     the mean over those of the whole batch.
+    `weight` is its factor in a sum of losses, applied by the runner.
     """
 
     weight: float = 1.0
