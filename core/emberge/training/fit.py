@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from emberge.contracts.backbone import Backbone, Encoder
@@ -20,10 +19,12 @@ from emberge.devices import torch_threads
 from emberge.errors import DataError
 from emberge.training.identity import identity_of, settle_engine
 from emberge.training.loop import Training
+from emberge.training.manifest import refuse_unknown_names
 from emberge.training.objective import Objective
 from emberge.training.options import FitOptions, FitResult
 from emberge.training.plan import BatchPlan
 from emberge.training.ranks import Ranks, RanksError, join_ranks
+from emberge.training.rows import same_rows
 from emberge.training.shards import split_weights
 from emberge.training.table import ExampleTable, build_table, sides
 
@@ -74,6 +75,7 @@ def fit(
     """
     among = _ranks(ranks, device)
     pool = _pool(datasets, rehearsal)
+    refuse_unknown_names({"loss": losses, **vars(options)}, pool)
     with warnings.catch_warnings(record=warn is not None) as said:
         if warn is not None:
             warnings.simplefilter("always", UserWarning)
@@ -122,7 +124,7 @@ def _bags(pool: Pool, plan: BatchPlan) -> dict[str, Rows]:
     return {
         info.name: rows
         for info, rows in plan.pool.items()
-        if not np.array_equal(np.asarray(rows), np.asarray(pool.get(info, ())))
+        if not same_rows(rows, pool.get(info, ()))
     }
 
 
@@ -151,12 +153,7 @@ def tables_of(
     """Each dataset's rows as token ids, read once and then found in `store`."""
     found = {}
     for dataset in datasets:
-        both = sides(
-            dataset,
-            encoder,
-            options.query_length or options.max_length,
-            options.document_length or options.max_length,
-        )
+        both = sides(dataset, encoder, options)
         note = f"reading {dataset.info.name}"
         found[dataset.info.name] = build_table(
             dataset,
@@ -170,10 +167,7 @@ def tables_of(
 
 def require_rows(plan: BatchPlan, tables: Mapping[str, ExampleTable], objective: Objective) -> None:
     """Refuse rows that lack what their losses read, before training."""
-    grouped: dict[tuple[str, bool], None] = {}
-    for batch in plan:
-        grouped |= dict.fromkeys((part.dataset, part.in_batch) for part in batch.parts)
     rows = {info.name: rows for info, rows in plan.pool.items()}
-    for name, in_batch in grouped:
+    for name, in_batch in plan.groups():
         for loss in objective.of(name):
             tables[name].require(loss.needs, rows[name], type(loss).__name__, in_batch)

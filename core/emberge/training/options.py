@@ -23,11 +23,16 @@ class FitOptions:
     It lasts `max_steps` or `epochs`, by default one; a fraction of one is its first batches. The
     learning rate rises over `warmup_ratio` of the steps and then follows `schedule`. Weight decay
     spares biases and norms. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
-    float32. Lengths count tokens; those of queries and documents default to `max_length`, and that to
-    the model's own. A row gives `positives` positives and up to `hard_negatives` negatives, drawn anew
-    each epoch; rows with fewer repeat theirs (`fill: repeat`) or leave places out (`mask`). `negatives`
-    says by task or dataset whether other rows' texts are negatives too: auto is yes for retrieval and
-    reranking. Without `dropout` equal texts of a batch are encoded once.
+    float32. Lengths count tokens and may differ by task or dataset; those of queries and documents
+    (`query_length`, `document_length`) default to `max_length`, and that to the model's own.
+    `query_prompt` is put before anchors, and before every text of a symmetric set, `document_prompt` before
+    positives and negatives, by task or dataset: the prompt of the data itself comes before one given by
+    task, the model's own after it.
+
+    A row gives `positives` positives and up to `hard_negatives` negatives, drawn anew each epoch; rows with
+    fewer repeat theirs (`fill: repeat`) or leave places out (`mask`). `negatives` says by task or dataset
+    whether other rows' texts are negatives too: auto is yes for retrieval and reranking. Without `dropout`
+    equal texts of a batch are encoded once.
 
     `token_budget` is the padded size of a chunk in tokens, `kept_tokens` how many tokens' activations are
     kept for the backward pass instead of being computed again; neither changes what is learned but by
@@ -47,9 +52,11 @@ class FitOptions:
     adam_beta2: float = 0.999
     adam_epsilon: float = 1e-8
     precision: Precision = "auto"
-    max_length: int | None = None
-    query_length: int | None = None
-    document_length: int | None = None
+    max_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    query_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    document_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    query_prompt: PerDataset[str] = field(default_factory=PerDataset)
+    document_prompt: PerDataset[str] = field(default_factory=PerDataset)
     positives: int = 1
     hard_negatives: int = 7
     fill: Literal["repeat", "mask"] = "repeat"
@@ -64,9 +71,6 @@ class FitOptions:
     def __post_init__(self) -> None:
         least = {
             "max_steps": 1,
-            "max_length": 2,
-            "query_length": 2,
-            "document_length": 2,
             "positives": 1,
             "hard_negatives": 0,
             "token_budget": 1,
@@ -81,6 +85,8 @@ class FitOptions:
             value = getattr(self, name)
             if value is not None and value < bound:
                 raise ValueError(f"{name} must be at least {bound}, not {value}")
+        for name in ("max_length", "query_length", "document_length"):
+            self._settle_length(name)
         if self.epochs is not None and self.max_steps is not None:
             raise ValueError("give epochs or max_steps, not both")
         if self.epochs is not None and self.epochs <= 0:
@@ -89,6 +95,17 @@ class FitOptions:
             raise ValueError(f"warmup_ratio is a share from 0 to 1, not {self.warmup_ratio:g}")
         if self.max_grad_norm is not None and self.max_grad_norm <= 0:
             raise ValueError(f"max_grad_norm must be above 0, not {self.max_grad_norm:g}")
+
+    def _settle_length(self, name: str) -> None:
+        given = getattr(self, name)
+        if not isinstance(
+            given, PerDataset
+        ):  # a bare number is the default, in Python as in a recipe
+            given = PerDataset(default=given)
+            object.__setattr__(self, name, given)
+        for value in (given.default, *given.by_task.values(), *given.by_dataset.values()):
+            if value is not None and value < 2:
+                raise ValueError(f"{name} must be at least 2, not {value}")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from emberge.contracts.step import DataRef
 from emberge.data.datasets import load_datasets
 from emberge.data.entry import DataEntry
 from emberge.data.sources import expand
+from emberge.training.manifest import refuse_unknown_names
 from emberge.training.options import FitOptions
 from emberge.training.plan import BatchPlan
 
@@ -49,6 +50,7 @@ def outlook(
     if sum(f.stat().st_size for f in files if f is not None) > COUNTED_BYTES:
         return []
     datasets = load_datasets(entries, readers=readers, resolve=places.__getitem__)
+    refuse_unknown_names(vars(options), [d.info for d in datasets])
     plan = BatchPlan(
         {d.info: range(len(d)) for d in datasets},
         sampler,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Chosen", "Drawn", "in_pieces", "take_rows"]
+__all__ = ["Chosen", "Drawn", "in_pieces", "same_rows", "take_rows"]
 
 PIECE = 1 << 20
 
@@ -35,6 +35,15 @@ def in_pieces(rows: Rows, size: int = PIECE) -> Iterator[NDArray[np.int64]]:
 
     for start in range(0, len(rows), size):
         yield take_rows(rows, np.arange(start, min(start + size, len(rows)), dtype=np.int64))
+
+
+def same_rows(one: Rows, other: Rows) -> bool:
+    """Whether both are the same numbers in the same order."""
+    if one is other or (isinstance(one, range) and isinstance(other, range)):
+        return bool(one == other)
+    if len(one) != len(other):
+        return False
+    return all((a == b).all() for a, b in zip(in_pieces(one), in_pieces(other), strict=True))
 
 
 class LazyRows(Sequence[int]):

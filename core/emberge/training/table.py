@@ -12,8 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberge.contracts.dataset import Dataset, DatasetInfo, Example
+from emberge.contracts.option import PerDataset
 from emberge.contracts.sampler import Rows
 from emberge.errors import DataError
+from emberge.training.options import FitOptions
+from emberge.training.rows import in_pieces
 from emberge.training.tokens import TEXTS_AT_ONCE, Ragged, RaggedWriter, kept_folder
 
 if TYPE_CHECKING:
@@ -33,20 +36,31 @@ class Side:
     max_length: int | None
 
 
-def sides(
-    dataset: Dataset, encoder: Encoder, query_length: int | None, document_length: int | None
-) -> tuple[Side, Side]:
+def sides(dataset: Dataset, encoder: Encoder, options: FitOptions) -> tuple[Side, Side]:
     """The anchor's side and that of positives and negatives.
 
-    The dataset's prompt comes before anchors, and before everything if it is symmetric; without one the
-    model's own prompts are taken.
+    The prompt that comes before anchors, and before everything if the dataset is symmetric, is the one that
+    the options give this dataset, else its own, else the one for its task, else the model's.
     """
-    own = encoder.prompts
-    query = dataset.prompt or own.get("query", "")
-    document = own.get("document", own.get("passage", ""))
-    return Side(query, query_length), Side(
-        query if dataset.symmetric else document, document_length
+    named, own = (dataset.info.name, dataset.info.task), encoder.prompts
+    query = _prompt(options.query_prompt, dataset, dataset.prompt, own.get("query", ""))
+    document = _prompt(
+        options.document_prompt, dataset, "", own.get("document", own.get("passage", ""))
     )
+    longest = options.max_length.of(*named)
+    return Side(query, options.query_length.of(*named) or longest), Side(
+        query if dataset.symmetric else document, options.document_length.of(*named) or longest
+    )
+
+
+def _prompt(given: PerDataset[str], dataset: Dataset, of_data: str, of_model: str) -> str:
+    name, task = dataset.info.name, dataset.info.task
+    if name in given.by_dataset:
+        return given.by_dataset[name]
+    if of_data:
+        return of_data
+    told = given.of(name, task)
+    return of_model if told is None else told
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +92,17 @@ class ExampleTable:
         Raises:
             DataError: naming dataset, row, and what to do.
         """
-        taken = np.asarray(rows, dtype=np.int64)
         for need in sorted(needs):
-            bad = self._lacking(need, taken, in_batch)
-            if len(bad):
+            first, lacking = 0, 0
+            for taken in in_pieces(rows):
+                bad = self._lacking(need, taken, in_batch)
+                if len(bad):
+                    first = first or int(bad[0]) + 1
+                    lacking += len(bad)
+            if lacking:
                 raise DataError(
-                    f"dataset '{self.info.name}': row {int(bad[0]) + 1} has no {_WORDS[need]}, which loss "
-                    f"'{loss}' needs ({len(bad)} of {len(taken)} rows); {_FIXES[need]}"
+                    f"dataset '{self.info.name}': row {first} has no {_WORDS[need]}, which loss "
+                    f"'{loss}' needs ({lacking} of {len(rows)} rows); {_FIXES[need]}"
                 )
 
     def _lacking(self, need: str, rows: NDArray[np.int64], in_batch: bool) -> NDArray[np.int64]:
