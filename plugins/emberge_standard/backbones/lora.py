@@ -77,6 +77,9 @@ class Lora:
                 tuner = LoraModel(trunk, {"default": config}, "default")
             except (ValueError, NotImplementedError) as error:
                 raise CheckpointError(f"{source}: takes no adapter: {error}") from error
+        for parameter in trunk.parameters():
+            if parameter.requires_grad:  # small steps would be lost in half precision
+                parameter.data = parameter.data.float()
         return LoraTrunk(self, tuner, targets, source)
 
     def _targets(self, trunk: Any, source: Path) -> list[str]:

@@ -187,8 +187,11 @@ class TextEncoder(Backbone):
 
 
 def _recompute(trunk: Any, checkpoint: Path) -> None:
+    # Earlier releases know it by its old name alone, of which later ones warn.
+    old = trunk.gradient_checkpointing_enable
+    enable = getattr(trunk, "activation_checkpointing_enable", old)
     try:
-        trunk.gradient_checkpointing_enable({"use_reentrant": False})
+        enable({"use_reentrant": False})
     except ValueError as error:
         raise CheckpointError(
             f"{checkpoint}: {type(trunk).__name__} has no gradient_checkpointing"
