@@ -1,17 +1,32 @@
 from __future__ import annotations
 
+import time
+import tracemalloc
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from emberge import Batch, DataError, DatasetInfo, Negatives, Part, PerDataset, Pool, Sampler
+from emberge import (
+    Batch,
+    Batches,
+    DataError,
+    DatasetInfo,
+    Negatives,
+    Part,
+    PerDataset,
+    Pool,
+    Sampler,
+    Shuffled,
+)
 from emberge.training.batches import Draw, draw_batch
 from emberge.training.encode import TextEmbedder
 from emberge.training.plan import BatchPlan
 from emberge.training.table import Side, build_table
 from emberge_boom.bagging import Bagging
 from emberge_standard.samplers.batch_shuffle import BatchShuffle
+from emberge_standard.samplers.two_stage import TwoStage
 
 POOL = {
     DatasetInfo("find", "retrieval", 50): range(50),
@@ -42,9 +57,31 @@ def test_every_epoch_has_its_own_order() -> None:
     assert first != second
 
 
+@dataclass(frozen=True, kw_only=True)
+class Backwards(BatchShuffle):
+    """Another code of the same options."""
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        return super().batches(dict(reversed(pool.items())), seed)
+
+
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 4}, {"epochs": 2}, {"samplers": (Bagging(ratio=0.5), *SAMPLER)}],
+    [
+        {"seed": 4},
+        {"epochs": 2},
+        {"epochs": 0.5},
+        {"max_steps": 3},
+        {"samplers": (Bagging(ratio=0.5), *SAMPLER)},
+        {"samplers": (BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),)},
+        {"samplers": (BatchShuffle(batch_size=PerDataset(default=8, by_task={"sts": 8})),)},
+        {"samplers": (Backwards(batch_size=PerDataset(default=8)),)},
+        {"pool": {info: rows for info, rows in POOL.items() if info.name != "topics"}},
+        {"pool": {**POOL, DatasetInfo("more", "sts", 8): range(8)}},
+        {"pool": {info: range(1, info.size) for info in POOL}},
+        {"pool": {info: list(rows)[::-1] for info, rows in POOL.items()}},
+        {"negatives": PerDataset(default="hard_only")},
+    ],
 )
 def test_the_fingerprint_tells_plans_apart(change: dict[str, object]) -> None:
     given = {"pool": POOL, "samplers": SAMPLER, "seed": 3, "epochs": 1}
@@ -87,6 +124,133 @@ def test_the_sampler_has_the_last_word_on_negatives() -> None:
     plan = BatchPlan(POOL, (HardOnly(),), seed=0, negatives=PerDataset(default="in_batch"))
     assert plan[0].stage == 1
     assert not plan[0].parts[0].in_batch
+
+
+def test_what_a_sampler_draws_is_part_of_the_fingerprint(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Code that changes without its options does not continue another's training."""
+    before = BatchPlan(POOL, SAMPLER, seed=3).fingerprint
+    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint == before
+    monkeypatch.setattr(
+        BatchShuffle, "batches", lambda self, pool, seed: Shuffled(self.lanes(pool, seed), seed + 1)
+    )
+    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint != before
+
+
+HUGE = 10**9
+
+
+def test_a_billion_rows_take_no_memory_and_no_time() -> None:
+    pool = {
+        DatasetInfo("web", "retrieval", HUGE): range(HUGE),
+        DatasetInfo("alike", "sts", 10**6): range(10**6),
+    }
+    samplers = (
+        Bagging(ratio=0.9),
+        BatchShuffle(batch_size=PerDataset(default=256, by_task={"sts": 64})),
+    )
+    began = time.process_time()
+    tracemalloc.start()
+    plan = BatchPlan(pool, samplers, seed=1, epochs=3)
+    found = {step: plan[step] for step in (0, plan.steps // 2, plan.steps - 1)}
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert plan.steps == 3 * (900_000_000 // 256 + 900_000 // 64)
+    assert peak < 4_000_000
+    assert time.process_time() - began < 5
+    assert [batch.epoch for batch in found.values()] == [0, 1, 2]
+    again = BatchPlan(pool, samplers, seed=1, epochs=3)
+    assert again.fingerprint == plan.fingerprint
+    for step, batch in reversed(found.items()):
+        (part,), (same,) = batch.parts, again[step].parts
+        assert np.array_equal(part.rows, same.rows)
+        assert len(set(part.rows.tolist())) == len(part.rows)
+        assert part.rows.max() < HUGE
+    assert plan.groups() == (("alike", False), ("web", True))
+
+
+def test_large_and_small_sets_are_drawn_once_an_epoch() -> None:
+    """Above 65,536 rows orders are computed, and every row still comes once."""
+    pool = {DatasetInfo("web", "retrieval", 70_001): range(70_001)}
+    plan = BatchPlan(
+        pool, (BatchShuffle(batch_size=PerDataset(default=500), tail="keep"),), seed=2, epochs=2
+    )
+    for epoch in (0, 1):
+        batches = [plan[step] for step in range(plan.starts[epoch], plan.starts[epoch + 1])]
+        rows = np.concatenate([batch.parts[0].rows for batch in batches])
+        assert np.array_equal(np.sort(rows), np.arange(70_001))
+
+
+def test_groups_are_the_datasets_with_their_negatives() -> None:
+    two_stages = BatchPlan(POOL, (TwoStage(batch_size=PerDataset(default=8)),), seed=0)
+    assert set(two_stages.groups()) == {
+        (p.dataset, p.in_batch) for b in two_stages for p in b.parts
+    }
+    assert set(two_stages.groups()) == {
+        ("alike", False),
+        ("find", False),
+        ("find", True),
+        ("topics", False),
+    }
+    assert BatchPlan(POOL, (HardOnly(),), seed=0).groups() == (("find", False),)
+
+
+def test_a_generator_will_do_for_a_sampler() -> None:
+    plan = BatchPlan(POOL, (Generated(),), seed=0, epochs=2.5)
+    assert plan.starts == [0, 4, 8, 10]
+    assert [b.parts[0].rows.tolist() for b in plan][:2] == [[0], [1]]
+    assert plan.groups() == (("alike", False), ("find", True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated(Sampler):
+    """A sampler that yields its batches, an empty one among them."""
+
+    def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
+        yield Batch((Part("alike", [0]),))
+        yield Batch((Part("find", []),))
+        for row in (1, 2, 3):
+            yield Batch((Part("find", [row]),))
+
+
+@pytest.mark.parametrize(
+    ("samplers", "negatives", "message"),
+    [
+        (
+            (BatchShuffle(batch_size=PerDataset(default=8, by_dataset={"fnid": 4})),),
+            PerDataset(),
+            "batch_size of sampler BatchShuffle: by_dataset names 'fnid', which is no dataset of this "
+            "training; did you mean 'find'",
+        ),
+        (
+            SAMPLER,
+            PerDataset(by_dataset={"alik": "in_batch"}),
+            "negatives: .* did you mean 'alike'",
+        ),
+        (SAMPLER, PerDataset(by_task={"retreival": "in_batch"}), "did you mean 'retrieval'"),
+        (SAMPLER, PerDataset(by_dataset={"zzz": "in_batch"}), "there are find, alike, topics"),
+        (
+            (BatchShuffle(batch_size=PerDataset(default=64)),),
+            PerDataset(),
+            r"no dataset fills a batch: 'find' \(50 rows, batches of 64\).*tail: keep",
+        ),
+        ((Bagging(ratio=0.5),), PerDataset(), "only selects"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_refused(
+    samplers: tuple[Sampler, ...], negatives: PerDataset[Negatives], message: str
+) -> None:
+    error = NotImplementedError if isinstance(samplers[-1], Bagging) else DataError
+    with pytest.raises(error, match=message):
+        BatchPlan(POOL, samplers, seed=0, negatives=negatives)
+
+
+def test_a_sampler_says_a_thing_once() -> None:
+    pool = {**POOL, DatasetInfo("tiny", "sts", 3): range(3)}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        plan = BatchPlan(pool, SAMPLER, seed=0, epochs=4)
+        assert [plan[step].step for step in (0, plan.steps - 1, 0)] == [0, plan.steps - 1, 0]
+    assert ["'tiny' (3 rows, batches of 8)" in str(word.message) for word in said] == [True]
 
 
 def test_nothing_to_train_on_is_said() -> None:

@@ -98,9 +98,8 @@ class FitOptions:
 
     def _settle_length(self, name: str) -> None:
         given = getattr(self, name)
-        if not isinstance(
-            given, PerDataset
-        ):  # a bare number is the default, in Python as in a recipe
+        if not isinstance(given, PerDataset):
+            # A bare number is the default, in Python as in a recipe.
             given = PerDataset(default=given)
             object.__setattr__(self, name, given)
         for value in (given.default, *given.by_task.values(), *given.by_dataset.values()):
