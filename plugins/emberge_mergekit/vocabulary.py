@@ -18,6 +18,7 @@ from emberge import (
     Problem,
     Step,
     Workspace,
+    suggest,
 )
 
 if TYPE_CHECKING:
@@ -99,6 +100,29 @@ class MergekitVocabulary(Step):
                 yield context.problem(_adapter(reference.text), f"models.{number}")
             elif folder is not None and not _has_tokenizer(folder):
                 yield context.problem(f"'{reference.text}' has no tokenizer", f"models.{number}")
+        yield from self._check_rules(context)
+
+    def _check_rules(self, context: Preflight) -> Iterable[Problem]:
+        """Rules for tokens that the model they name does not have."""
+        from emberge_mergekit.known_tokens import known_tokens, rows_of
+
+        for token, rule in self.tokens.items():
+            folder = context.model(rule.model) if rule.model is not None else None
+            if folder is None or rule.model is None:
+                continue
+            if rule.token_id is not None:
+                rows = rows_of(folder)
+                if rows is not None and not 0 <= rule.token_id < rows:
+                    said = (
+                        f"'{rule.model.text}' has embeddings 0 to {rows - 1}, not {rule.token_id}"
+                    )
+                    yield context.problem(said, f"tokens.{token}")
+                continue
+            known, wanted = known_tokens(folder), rule.token or token
+            if known is not None and wanted not in known:
+                hint = suggest(wanted, sorted(known))
+                said = f"'{rule.model.text}' has no token '{wanted}'{hint}"
+                yield context.problem(said, f"tokens.{token}")
 
     def _named(self) -> Iterable[tuple[str, ModelRef]]:
         if self.base is not None:

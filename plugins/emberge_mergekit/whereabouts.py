@@ -35,6 +35,7 @@ class Whereabouts:
         if path in self.steps:
             self._refuse_revision(path, revision, line)
             return f"${self.steps[path]}"
+        self._refuse_file(path, line)
         folder = self._folder(path, line)
         if folder is not None:
             self._refuse_revision(path, revision, line)
@@ -59,6 +60,14 @@ class Whereabouts:
         if here:
             return str(Path(path).absolute())
         return path if written == path else None
+
+    def _refuse_file(self, path: str, line: int) -> None:
+        file = self.beside / path
+        if not file.is_file():
+            return
+        itself = self.faults.path is not None and file.samefile(self.faults.path)
+        what = "is this config itself" if itself else "is a file"
+        self.faults.add(line, f"'{path}' {what}; a model is a folder, or one of the hub's")
 
     def _refuse_revision(self, path: str, revision: str | None, line: int) -> None:
         if revision is not None:

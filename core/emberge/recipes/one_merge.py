@@ -177,7 +177,13 @@ def _model(model: str, weight: float | None) -> str:
 
 
 def _named(model: str) -> str:
-    """A model as a recipe names it: on a command line a bare name that is a folder means the folder."""
+    """A model as a recipe names it: on a command line a bare name that is a folder means the folder.
+
+    Raises:
+        RecipeError: for the name of a YAML file that is not there, which is no model's.
+    """
+    if Path(model).suffix in (".yaml", ".yml") and not Path(model).exists():
+        raise RecipeError(f"{model}: there is no such file")
     if not is_folder(model) and Path(model).is_dir():
         model = f"./{model}"
     return json.dumps(model.replace("$", "$$"), ensure_ascii=False)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-__all__ = ["random_config"]
+__all__ = ["RandomConfig", "random_config"]
 
 # Parts of tensor names; each matches something in every model.
 _FILTERS = (
@@ -56,9 +56,19 @@ _DELTA_SHARED = {"normalize": bool, "rescale": bool, "lambda": (0.2, 1.5), "int8
 _NEEDED = {"slerp": ("t",), "nearswap": ("t",)}
 
 
-def random_config(seed: int, models: Sequence[str], layers: int) -> str:
-    """A config as YAML; the same seed gives the same one."""
-    return _Draw(random.Random(seed), list(models), layers).config()
+class RandomConfig(NamedTuple):
+    """A config as YAML, and the name in it that mergekit takes or passes over and we must refuse."""
+
+    text: str
+    refused: str | None
+
+
+def random_config(seed: int, models: Sequence[str], layers: int) -> RandomConfig:
+    """A config; the same seed gives the same one."""
+    draw = _Draw(random.Random(seed), list(models), layers)
+    config = draw.config()
+    refused = draw.odd(config) if draw.rng.random() < 0.06 else None
+    return RandomConfig(yaml.safe_dump(config, sort_keys=False), refused)
 
 
 class _Draw:
@@ -66,13 +76,13 @@ class _Draw:
         self.rng, self.models, self.layers = rng, models, layers
         self.method = rng.choice(METHODS)
 
-    def config(self) -> str:
+    def config(self) -> dict[str, Any]:
         rng, method = self.rng, self.method
         based = method in (*_DELTAS, *_PAIRS[:3], "breadcrumbs", "breadcrumbs_ties")
         based = based or method in ("model_stock", "sce", "ram", "ramplus_tl")
         optional = method in ("nuslerp", "multislerp", "linear", "karcher")
         based = based or (optional and rng.random() < 0.5)
-        config: dict[str, Any] = {"merge_method": method, "dtype": "float32"}
+        config: dict[str, Any] = {"merge_method": method, **self._dtypes()}
         inputs = self._inputs(based)
         if based:
             config["base_model"] = self.models[0]
@@ -87,7 +97,32 @@ class _Draw:
         if rng.random() < 0.1 and len(config.get("slices", [0])) == 1:
             inner = {k: config.pop(k) for k in ("models", "slices") if k in config}
             config["modules"] = {"default": inner}
-        return yaml.safe_dump(config, sort_keys=False)
+        if rng.random() < 0.05:
+            config["tokenizer_source"] = rng.choice(["union", "base", self.models[1]])
+        return config
+
+    def odd(self, config: dict[str, Any]) -> str:
+        """Put something in that mergekit does not mind, and say what it is called."""
+        parameters = config["parameters"]
+        if "slices" in config and self.rng.random() < 0.5:
+            config["slices"][0]["residual_weight"] = 0.5
+            return "residual_weight"
+        if "normalize" in parameters and self.rng.random() < 0.5:
+            parameters["normalize"] = [True, False]
+            return "normalize"
+        name = self.rng.choice(["wieght", "densty", "nomalize", "embed_slerp"])
+        parameters[name] = 0.5
+        return name
+
+    def _dtypes(self) -> dict[str, str]:
+        """What is computed in and stored, none of which rounds."""
+        drawn = self.rng.random()
+        # The last bits of a float32 decide how often a Karcher mean is refined.
+        if drawn < 0.1 or self.method == "karcher":
+            return {"dtype": "float64"}
+        if drawn < 0.2:
+            return {"dtype": "float32", "out_dtype": "float64"}
+        return {"dtype": "float32"} if drawn < 0.9 else {}
 
     def _inputs(self, based: bool) -> list[str]:
         """The base first, where there is one."""
@@ -150,6 +185,8 @@ class _Draw:
     def _setting(self, within: tuple[float, float]) -> Any:
         """A number, several over depth, or either by filter."""
         kind = self.rng.random()
+        if kind < 0.05:
+            return f"{self._number(within):.3e}"
         if kind < 0.5:
             return self._number(within)
         if kind < 0.75:
@@ -159,7 +196,10 @@ class _Draw:
             {"filter": name, "value": self._simple(within)} for name in chosen
         ]
         if self.rng.random() < 0.7:
-            entries.append({"value": self._simple(within)})
+            last = {"value": self._simple(within)}
+            entries.append(last if self.rng.random() < 0.8 else {"filter": "*", **last})
+        elif len(entries) == 1 and self.rng.random() < 0.3:
+            return entries[0]
         return entries
 
     def _simple(self, within: tuple[float, float]) -> Any:
@@ -182,5 +222,7 @@ class _Draw:
             one: dict[str, Any] = {"sources": sources}
             if self.rng.random() < 0.3:
                 one["parameters"] = self._shared(everything=False)
+            if based and self.rng.random() < 0.2:
+                one["base_model"] = self.rng.choice(inputs)
             slices.append(one)
         return slices

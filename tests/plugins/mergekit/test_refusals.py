@@ -257,6 +257,27 @@ def test_a_missing_folder_is_named_at_the_line_that_names_it(
     assert f"{config}:4: './b': there is no such folder" in said
 
 
+@pytest.mark.parametrize("name", ["./config.yml", "config.yml"])
+def test_a_config_is_no_model_of_its_own(name: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.yml"
+    config.write_text(changed("me/b", name))
+    with pytest.raises(RecipeError, match=rf"{config}:4: '{name}' is this config itself"):
+        translate(config.read_text(), config)
+    (tmp_path / "other.bin").touch()
+    with pytest.raises(RecipeError, match=r":2: 'other.bin' is a file; a model is a folder"):
+        translate(changed("me/a", "other.bin"), config)
+
+
+def test_a_config_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yml"
+    for verb in (["merge", str(config)], ["run", str(config)], ["check", str(config)]):
+        out = ["--out", str(tmp_path / "out")] if verb[0] != "check" else []
+        assert main([*verb, *out]) == 2
+        assert f"{config}: there is no such" in capsys.readouterr().err
+
+
 def test_a_folder_at_two_places_is_ambiguous(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,6 +239,23 @@ def test_a_wrong_option_of_the_step_is_said(
     assert WRONG[options] in said
 
 
+def test_rules_for_tokens_that_a_model_lacks_are_refused_before_any_work(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    rows = len(state_of(models["A"])[VOCABULARY[0]])
+    wrong = {
+        "{kind: model_token, model: A, token: wether}": "has no token 'wether'; did you mean 'weather'",
+        "{kind: model_token, model: A, token_id: 9999}": f"has embeddings 0 to {rows - 1}, not 9999",
+        "B": "has no token '<|new|>'",
+    }
+    for source, said in wrong.items():
+        text = filled(RULES.replace("{kind: model_token, model: A, token_id: 7}", source), models)
+        with pytest.raises(RecipeError, match=re.escape(said)) as caught:
+            checked(text, tmp_path)
+        line = text.splitlines().index(next(t for t in text.splitlines() if "<|new|>" in t)) + 1
+        assert f"config.yml:{line}: " in str(caught.value)
+
+
 def test_a_vocabulary_has_its_own_tokenizer() -> None:
     text = (
         "steps:\n  v: {mergekit_vocabulary: {models: [me/a]}}\n"
