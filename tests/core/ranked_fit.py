@@ -1,125 +1,198 @@
-"""One training on several ranks, for tests: each rank is a process of its own.
-
-`python ranked_fit.py CASE.pkl` runs what a pickled dict says (arguments of `fit`, and `root`, `echo`) and, on
-the first rank, pickles losses beside the result.
-"""
+"""Trainings on several ranks, for tests: each rank is a process, forked from one that has imported all."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
+import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).parents[2]
+LIMIT = 240.0  # seconds until ranks are taken to hang
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+@dataclass(frozen=True)
+class Death:
+    """When a rank ends itself by SIGKILL: some seconds after a step, or while it saves for the n-th time.
+
+    `how` is "step", or of a save "half" (a file is half there), "flush", "rename", "renamed" or "remove" (of
+    an older state).
+    """
+
+    rank: int = 0
+    how: str = "step"
+    number: int = 1
+    delay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is to be trained, by every rank: arguments of `fit`, and what shall go wrong."""
+
+    root: Path
+    arguments: Mapping[str, Any]
+    shard: bool = False
+    deaths: tuple[Death, ...] = ()
 
 
 def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
     """What torchrun would tell a process."""
     told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
-    return {
-        **os.environ,
-        **{name: str(value) for name, value in told.items()},
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "PYTHONPATH": str(REPOSITORY),
-        "OMP_NUM_THREADS": "1",
-    }
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {**{name: str(value) for name, value in told.items()}, **address}
 
 
-def start(case: Mapping[str, Any], path: Path, ranks: int) -> list[subprocess.Popen[str]]:
-    """Start all ranks of a case; the first one's standard output can be read."""
+def start(trainings: Sequence[Training], path: Path, ranks: int) -> list[ForkServerProcess]:
+    """Start all ranks; `results` and `said` read what they leave at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(dict(case)))
-    port = free_port()
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.core.ranked_fit", str(path)],
-            stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=REPOSITORY,
-            env=environment(rank, ranks, port),
-        )
+    path.write_bytes(pickle.dumps(list(trainings)))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.core.ranked_fit", "tests.core.ranked_imports"])
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = int(found.getsockname()[1])
+    processes = [
+        context.Process(target=_rank, args=(path, environment(rank, ranks, port)))
         for rank in range(ranks)
     ]
+    for process in processes:
+        process.start()
+    return processes
 
 
-def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
-    """Wait for all ranks; what each wrote to standard error."""
-    return [process.communicate(timeout=300)[1] for process in processes]
+def codes(processes: Sequence[ForkServerProcess]) -> list[int | None]:
+    """How the ranks ended; None for one that hangs."""
+    end = time.monotonic() + LIMIT
+    for process in processes:
+        process.join(max(0.1, end - time.monotonic()))
+    found = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+    return found
 
 
-def run(case: Mapping[str, Any], path: Path, ranks: int) -> Any:
-    """Run a case to its end; its results."""
-    processes = start(case, path, ranks)
-    errors = finish(processes)
-    assert all(process.returncode == 0 for process in processes), "\n".join(errors)
-    return pickle.loads(path.with_suffix(".out").read_bytes())
+def said(path: Path, rank: int) -> str:
+    """What a rank wrote to standard error."""
+    return path.with_suffix(f".{rank}.err").read_text()
 
 
-def main(path: Path) -> None:
+def run(trainings: Sequence[Training], path: Path, ranks: int) -> list[dict[str, Any]]:
+    """Run trainings to their end: of each the losses, as they were logged, and the result."""
+    ended = codes(start(trainings, path, ranks))
+    assert not any(ended), f"{ended}\n" + "\n".join(said(path, rank) for rank in range(ranks))
+    return results(path)
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    """What trainings that ran to their end left."""
+    found: list[dict[str, Any]] = pickle.loads(path.with_suffix(".out").read_bytes())
+    return found
+
+
+def _rank(path: Path, told: Mapping[str, str]) -> None:
     import torch
     from emberge.errors import EmbergeError
     from emberge.training.ranks import leave_ranks
 
+    os.environ.update(told)
+    rank = int(told["RANK"])
+    os.dup2(os.open(path.with_suffix(f".{rank}.err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
     torch.set_num_threads(1)
-    case = pickle.loads(path.read_bytes())
-    found = []
     try:
-        for one in case["trainings"]:
-            found.append(train({**case, **one}))
+        found = [_train(training, rank) for training in pickle.loads(path.read_bytes())]
     except EmbergeError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
-    if os.environ["RANK"] == "0":
+    if rank == 0:
         path.with_suffix(".out").write_bytes(pickle.dumps(found))
     leave_ranks()
 
 
-def train(case: Mapping[str, Any]) -> dict[str, Any]:
+def _train(training: Training, rank: int) -> dict[str, Any]:
     from emberge import fit
 
-    ranks, rank = (int(os.environ[name]) for name in ("WORLD_SIZE", "RANK"))
     losses: list[float] = []
-    root: Path = case["root"]
-    if rank:  # only the first writes
-        root = Path(os.devnull)
+    deaths = [death for death in training.deaths if death.rank == rank]
+    for death in deaths:
+        _prepare(death)
 
     def told(name: str, value: float, step: int) -> None:
         if name == "loss":
             losses.append(value)
 
     def progress(done: int, total: int, unit: str, note: str = "") -> None:
-        if unit == "steps" and rank == 0 and case.get("echo"):
-            print(done, flush=True)
+        for death in deaths:
+            if (death.how, death.number, unit) == ("step", done, "steps"):
+                threading.Timer(death.delay, _die).start()
 
-    before = case.get("before")
-    if before is not None:
-        before(rank)
+    # Ranks that are not the first write no result: a folder that cannot be made would tell.
+    root = training.root if rank == 0 else Path(os.devnull)
     result = fit(
-        **case["fit"],
+        **training.arguments,
         folder=root / "out",
-        work=case["root"] / "work",
-        store=case["root"] / "store",
+        work=training.root / "work",
+        store=training.root / "store",
         device="cpu",
         progress=progress,
         metric=told,
-        ranks=ranks,
-        shard=case.get("shard", False),
+        ranks=int(os.environ["WORLD_SIZE"]),
+        shard=training.shard,
     )
     return {"losses": losses, "result": result}
 
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+def _die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _prepare(death: Death) -> None:
+    """Put the death into what saves a state."""
+    import safetensors.torch
+    from emberge.training import saves
+
+    if death.how == "half":
+        _at(safetensors.torch, "save_file", death.number, _half)
+    elif death.how == "flush":
+        _at(saves, "_flush", death.number, _die)
+    elif death.how == "rename":
+        _at(saves.os, "rename", death.number, _die)
+    elif death.how == "renamed":
+        _at(saves.os, "rename", death.number, partial(_after, os.rename))
+    elif death.how == "remove":
+        _at(saves.shutil, "rmtree", death.number, _half_removed)
+
+
+def _at(owner: Any, name: str, number: int, instead: Any) -> None:
+    plain, count = getattr(owner, name), [0]
+
+    def counted(*given: Any, **more: Any) -> Any:
+        count[0] += 1
+        return (instead if count[0] == number else plain)(*given, **more)
+
+    setattr(owner, name, counted)
+
+
+def _half(tensors: Any, path: Path, **_: Any) -> None:
+    Path(path).write_bytes(b"\x40" * 1000)
+    _die()
+
+
+def _after(work: Any, *given: Any) -> None:
+    work(*given)
+    _die()
+
+
+def _half_removed(folder: Path, *_: Any, **__: Any) -> None:
+    for path in sorted(Path(folder).iterdir())[:1]:
+        path.unlink()
+    _die()

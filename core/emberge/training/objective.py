@@ -15,7 +15,7 @@ from emberge.errors import DataError, PluginError
 
 __all__ = ["Objective"]
 
-OFFERED = frozenset({"negative", "contrast", "positive_score", "label"})
+OFFERED = frozenset({"negative", "contrast", "positive_score", "negative_score", "label"})
 
 
 class Objective:

@@ -150,7 +150,7 @@ class Ranks:
         """
         if self.size == 1:
             return
-        marks = {name: _mark(tensor) for name, tensor in tensors.items()}
+        marks = {name: mark(tensor) for name, tensor in tensors.items()}
         found: list[Any] = [None] * self.size
         with _together():
             dist.all_gather_object(found, marks)
@@ -326,7 +326,7 @@ def _buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def _mark(tensor: Tensor) -> tuple[int, int]:
+def mark(tensor: Tensor) -> tuple[int, int]:
     """Two sums over a tensor's bits: equal tensors have equal ones, and a changed one hardly ever."""
     flat = tensor.detach().contiguous().flatten()
     bits = flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)

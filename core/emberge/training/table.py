@@ -20,6 +20,8 @@ from emberge.training.rows import in_pieces
 from emberge.training.tokens import TEXTS_AT_ONCE, Ragged, RaggedWriter, kept_folder
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from emberge.contracts.backbone import Encoder
 
 __all__ = ["ExampleTable", "Side", "build_table", "sides"]
@@ -69,7 +71,7 @@ class ExampleTable:
 
     `entries` index `sequences`, which holds each text once for each side; `positives` counts them per row;
     `scores` [entries] are NaN where a file gives none; `labels` are -1 without one; `text_ids` [sequences]
-    are equal for equal texts.
+    are equal for equal texts. `guide` gives what a guide makes of entries [*k], as embeddings [*k, d].
     """
 
     info: DatasetInfo
@@ -80,6 +82,7 @@ class ExampleTable:
     labels: NDArray[np.int64]
     text_ids: NDArray[np.int64]
     sequences: Ragged
+    guide: Callable[[NDArray[np.int64]], Tensor] | None = None
 
     @property
     def negatives(self) -> NDArray[np.int64]:
@@ -113,6 +116,9 @@ class ExampleTable:
         if need == "positive_score":
             # Scores come for all positives of a row or for none.
             return np.asarray(rows[np.isnan(self.scores[self.starts[rows] + 1])])
+        if need == "negative_score":
+            last = self.scores[self.starts[rows + 1] - 1]
+            return np.asarray(rows[(self.negatives[rows] > 0) & np.isnan(last)])
         return rows[:0]
 
 
@@ -121,12 +127,14 @@ _WORDS = {
     "contrast": "negative of its own",
     "label": "label",
     "positive_score": "score",
+    "negative_score": "score of its negatives",
 }
 _FIXES = {
     "negative": "add hard negatives or choose another loss",
     "contrast": "add hard negatives, or take other rows' texts with negatives: in_batch",
     "label": "name the column, or choose another loss",
     "positive_score": "name the score column, or choose another loss for this task",
+    "negative_score": "score them by a teacher, or choose another loss",
 }
 
 
