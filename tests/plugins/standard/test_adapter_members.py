@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,24 @@ from emberge import (
     MergeRequest,
     Stage,
     Statistics,
+    load_plugins,
     merge_checkpoints,
     plan_merge,
     write_statistics,
 )
+from emberge_mergekit.strategy import Mergekit
 from emberge_standard.merging.passthrough import Passthrough
+from safetensors.torch import save_file
 
 from tests import tiny
+from tests.benchmarks.measure import run as cost_of
 from tests.peft_adapters import save_adapter
 from tests.plugins.standard.registered import CHAINS
 
+STRATEGIES: dict[str, Sequence[Stage]] = {
+    **{name: links for name, (links, _) in CHAINS.items()},
+    "mergekit": [Mergekit(method="sce")],
+}
 SETTINGS = (
     {"target_modules": ["query", "value", "word_embeddings"]},
     {"target_modules": ["query", "output.dense"], "use_rslora": True, "r": 2},
@@ -102,11 +112,18 @@ def measured(strategy: Sequence[Stage], whole: Path, folder: Path) -> Sequence[S
     return [dataclasses.replace(strategy[0], **files)]
 
 
-@pytest.mark.parametrize("name", CHAINS)
+def test_no_registered_strategy_is_left_out() -> None:
+    found = load_plugins(block=()).components
+    registered = {c.name for c in found if c.kind == "merge strategy"}
+    assert {"linear", "layer_softmax", "mergekit"} <= registered
+    assert registered <= {name.partition(",")[0].partition(" ")[0] for name in STRATEGIES}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_members_that_are_adapters_give_the_bytes_of_whole_ones(
     name: str, base: Path, adapters: list[Path], wholes: list[Path], tmp_path: Path
 ) -> None:
-    strategy = measured(CHAINS[name][0], wholes[0], tmp_path / "statistics")
+    strategy = measured(STRATEGIES[name], wholes[0], tmp_path / "statistics")
     origin = MergeInput("base", base)
     count, based = fitting(strategy, origin, len(adapters))
     made = []
@@ -123,3 +140,38 @@ def test_members_that_are_adapters_give_the_bytes_of_whole_ones(
         ]
         made.append(bytes_of(members, strategy, origin if based else None, tmp_path / f"{whole}"))
     assert made[0] == made[1]
+
+
+def deep(folder: Path, layers: int, members: int = 3) -> list[str]:
+    """`base+adapter` of adapters on a base of so many matrices of 4 MB."""
+    generator = torch.Generator().manual_seed(layers)
+    base = folder / "base"
+    base.mkdir(parents=True)
+    names = [f"layers.{i}.weight" for i in range(layers)]
+    save_file(
+        {n: torch.randn(512, 2048, generator=generator) for n in names}, base / "model.safetensors"
+    )
+    (base / "config.json").write_text("{}")
+    for member in range(members):
+        place = folder / f"a{member}"
+        place.mkdir()
+        factors = {}
+        for i in range(layers):
+            lead = f"base_model.model.layers.{i}.lora_"
+            factors[f"{lead}A.weight"] = torch.randn(4, 2048, generator=generator)
+            factors[f"{lead}B.weight"] = torch.randn(512, 4, generator=generator)
+        save_file(factors, place / "adapter_model.safetensors")
+        said = {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "base_model_name_or_path": "base"}
+        (place / "adapter_config.json").write_text(json.dumps(said))
+    return [f"{base}+{folder / f'a{member}'}" for member in range(members)]
+
+
+def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
+    """Three adapters on 8 MB and on 48 MB, of which each member written whole would be as much again."""
+    peaks = []
+    for layers in (2, 12):
+        models = deep(tmp_path / str(layers), layers)
+        words = ["--strategy", "linear", "--memory", "16MB", "--workers", "1", "--devices", "cpu"]
+        words += ["--out", str(tmp_path / f"out{layers}"), "--quiet"]
+        peaks.append(cost_of([sys.executable, "-m", "emberge", "merge", *models, *words]).anonymous)
+    assert peaks[1] < peaks[0] + (16 << 20), [peak >> 20 for peak in peaks]
