@@ -65,6 +65,10 @@ class LazyRows(Sequence[int]):
             return int(self.take(np.array([which], dtype=np.int64))[0])
         return [int(row) for row in self.take(np.asarray(which, dtype=np.int64))]
 
+    def __iter__(self) -> Iterator[int]:
+        for piece in in_pieces(self):
+            yield from piece.tolist()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         import numpy as np
 

@@ -47,6 +47,8 @@ SHARED = (
     "max_length",
     "query_length",
     "document_length",
+    "query_prompt",
+    "document_prompt",
     "positives",
     "hard_negatives",
     "fill",
@@ -95,12 +97,16 @@ class MeasureStatistics(Step):
     """How often the data are gone through; a fraction is the first batches."""
     max_steps: int | None = None
     """How many batches instead."""
-    max_length: int | None = None
-    """Tokens of a text at most; the model's own limit by default."""
-    query_length: int | None = None
+    max_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    """Tokens of a text at most, by task or dataset; the model's own limit by default."""
+    query_length: PerDataset[int | None] = field(default_factory=PerDataset)
     """As `max_length`, of queries."""
-    document_length: int | None = None
+    document_length: PerDataset[int | None] = field(default_factory=PerDataset)
     """As `max_length`, of documents."""
+    query_prompt: PerDataset[str] = field(default_factory=PerDataset)
+    """Text before anchors, by task or dataset, as for training."""
+    document_prompt: PerDataset[str] = field(default_factory=PerDataset)
+    """Text before positives and negatives, by task or dataset, as for training."""
     positives: int = 1
     """Positives taken of a row."""
     hard_negatives: int = 7

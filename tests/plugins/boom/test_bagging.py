@@ -74,3 +74,41 @@ def test_laws() -> None:
 def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Bagging(**options)  # type: ignore[arg-type]
+
+
+LARGE = 200_003
+
+
+def test_bags_of_large_sets_are_drawn_as_they_are_read() -> None:
+    bag = np.array(_bag(Bagging(ratio=0.4), LARGE))
+    assert len(set(bag.tolist())) == len(bag) == round(0.4 * LARGE)
+    assert bag.min() >= 0
+    assert bag.max() < LARGE
+    # Evenly from the whole: counts of ten tenths are hypergeometric, standard deviation about 66.
+    counts = np.bincount(bag * 10 // LARGE, minlength=10)
+    assert np.abs(counts - len(bag) / 10).max() < 400
+    other = set(_bag(Bagging(ratio=0.4, draw=1), LARGE))
+    assert len(other & set(bag.tolist())) / LARGE == pytest.approx(0.16, abs=0.005)
+
+
+def test_parts_and_nested_bags_of_large_sets_hold_too() -> None:
+    first = set(_bag(Bagging(ratio=0.3, part="first"), LARGE))
+    rest = set(_bag(Bagging(ratio=0.3, part="rest"), LARGE))
+    assert not first & rest
+    assert len(first) + len(rest) == LARGE
+    assert set(_bag(Bagging(ratio=0.1, nested=True), LARGE)) < set(
+        _bag(Bagging(ratio=0.2, nested=True), LARGE)
+    )
+    drawn = _bag(Bagging(replacement=True), LARGE)
+    assert len(drawn) == LARGE
+    assert len(set(drawn)) / LARGE == pytest.approx(1 - 1 / np.e, abs=0.005)
+
+
+def test_a_bag_of_a_billion_rows_takes_no_memory() -> None:
+    info = DatasetInfo("web", "retrieval", 10**9)
+    bag = Bagging(ratio=0.6).select({info: range(10**9)}, 0)[info]
+    assert len(bag) == 600_000_000
+    assert bag[599_999_999] != bag[0]
+    nested = Bagging(ratio=0.5).select({info: bag}, 0)[info]
+    assert len(nested) == 300_000_000
+    assert 0 <= nested[12_345] < 10**9
