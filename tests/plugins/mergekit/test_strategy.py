@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from emberge import PerModel, RecipeError, merge_state_dicts, parse_recipe
+from emberge.cli import main
+from emberge_mergekit import methods
 from emberge_mergekit.library import merge_one
 from emberge_mergekit.methods import METHODS
 from emberge_mergekit.strategy import Mergekit
+from emberge_mergekit.translate import translate
 from torch import Tensor
 
-from tests.plugins.mergekit.peer import plugins, quietly
+from tests.plugins.mergekit.peer import llama, plugins, quietly, state_of
 
 WEIGHTS = [0.5, 0.3, 0.2]
 
@@ -109,3 +113,57 @@ def test_what_mergekit_refuses_is_told_of_the_tensor() -> None:
     base, models = tensors(2)
     with pytest.raises(Exception, match="w: mergekit's della says: Epsilon must be chosen"):
         merged(strategy, models, base)
+
+
+OF_ITS_OWN = '''\
+"""A method that is registered with mergekit."""
+
+import warnings
+
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from mergekit.merge_methods.base import TensorGroup
+    from mergekit.merge_methods.easy_define import merge_method
+    from mergekit.merge_methods.registry import register
+
+
+@merge_method(name="furthest")
+def furthest(group: TensorGroup, push: float = 1.0) -> torch.Tensor:
+    stacked = torch.stack([one.tensor for one in group.entries])
+    return push * stacked.amax(dim=0)
+
+
+register(furthest)
+'''
+
+
+@pytest.fixture
+def registered(tmp_path: Path) -> Iterator[Path]:
+    """A plugin file that registers a method with mergekit; the method is forgotten afterwards."""
+    path = tmp_path / "mine.py"
+    path.write_text(OF_ITS_OWN)
+    yield path
+    with quietly():
+        from mergekit.merge_methods import registry
+
+    registry._METHODS.pop("furthest")
+    methods._registered.cache_clear()
+
+
+def test_a_method_that_someone_registers_with_mergekit_is_a_method_of_configs(
+    registered: Path, tmp_path: Path
+) -> None:
+    for seed, name in enumerate("ab"):
+        llama(tmp_path / name, seed=seed, num_hidden_layers=1)
+    config = tmp_path / "config.yml"
+    text = "models: [{model: ./a}, {model: ./b}]\nmerge_method: furthest\nparameters: {push: 0.5}\n"
+    config.write_text(text)
+    merge = ["merge", str(config), "--plugin", str(registered), "--quiet"]
+    assert main([*merge, "--out", str(tmp_path / "merged")]) == 0
+    a, b, made = (state_of(tmp_path / name) for name in ("a", "b", "merged"))
+    assert all(torch.equal(made[n], 0.5 * torch.maximum(a[n], b[n])) for n in made)
+    said = r"config.yml:3: merge method 'furthest' has no parameter 'psuh'; did you mean 'push'\?"
+    with pytest.raises(RecipeError, match=said):
+        translate(text.replace("push", "psuh"), config)
