@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from emberge import CheckpointError
 
 if TYPE_CHECKING:
-    from emberge import Checkpoint, Model, TensorReader, TensorSpec
+    from emberge import Model, TensorReader, TensorSpec
     from torch import Tensor
 
 __all__ = ["EMBEDDINGS", "FINAL", "Distances", "layer_distances", "layer_order"]
@@ -53,20 +53,15 @@ def layer_distances(base: Model, model: Model) -> Distances:
     Tensors are matched by their names without a wrapper's prefix, and only where shapes agree.
 
     Raises:
-        CheckpointError: when a folder holds no safetensors, the models have no tensor in common, or one
-            of them is an adapter.
+        CheckpointError: when a folder holds no safetensors, or the models have no tensor in common.
     """
     from emberge import Checkpoint, layer_of
 
-    for one in (base, model):
-        if one.adapter is not None:
-            raise CheckpointError(f"'{one.name}' is an adapter, whose distance is not measured")
-    first, second = Checkpoint(base.folder), Checkpoint(model.folder)
-    pairs, left_out = _pairs(first, second)
+    pairs, left_out = _pairs(base, model)
     if not pairs:
         raise CheckpointError(f"'{model.name}' and '{base.name}' have no tensor in common")
     sums: dict[str, list[float]] = {}
-    with first.reader() as old, second.reader() as new:
+    with Checkpoint(base.folder).reader() as old, Checkpoint(model.folder).reader() as new:
         for name, spec, other in pairs:
             moved, size = _squares(old, new, spec, other)
             layer = sums.setdefault(layer_of(name), [0.0, 0.0])
@@ -81,15 +76,21 @@ def layer_distances(base: Model, model: Model) -> Distances:
     )
 
 
-def _pairs(
-    base: Checkpoint, model: Checkpoint
-) -> tuple[list[tuple[str, TensorSpec, TensorSpec]], list[str]]:
-    """(canonical name, the base's tensor, the model's), and the names without their like."""
-    from emberge import canonical_names
+def _specs(model: Model) -> Mapping[str, TensorSpec]:
+    """A model's tensors by canonical name, those that an adapter changes with its changes."""
+    from emberge import Checkpoint, adapted_names, canonical_names
 
-    known = canonical_names(base).specs
+    checkpoint = Checkpoint(model.folder)
+    names = adapted_names(canonical_names(checkpoint), checkpoint, model.adapter)
+    assert names is not None  # as all of it was asked for
+    return names.specs
+
+
+def _pairs(base: Model, model: Model) -> tuple[list[tuple[str, TensorSpec, TensorSpec]], list[str]]:
+    """(canonical name, the base's tensor, the model's), and the names without their like."""
+    known = _specs(base)
     pairs, left_out = [], []
-    for name, spec in canonical_names(model).specs.items():
+    for name, spec in _specs(model).items():
         if not spec.mergeable:
             continue
         like = known.get(name)

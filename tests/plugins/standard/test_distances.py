@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge import CheckpointError, Model, layer_of
+from emberge import CheckpointError, Model, layer_of, whole_model
 from emberge_standard.reporting import distances
 from emberge_standard.reporting.distances import layer_distances, layer_order
 from safetensors.torch import load_file, save_file
 
 from tests import tiny
+from tests.peft_adapters import save_adapter
 
 
 def model(folder: Path, adapter: Path | None = None) -> Model:
@@ -90,9 +91,14 @@ def test_models_without_a_common_tensor_are_refused(bert: Path, tmp_path: Path) 
         layer_distances(model(bert), model(other))
 
 
-def test_an_adapter_is_refused_by_name(bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is an adapter"):
-        layer_distances(model(bert), model(bert, adapter=tmp_path))
+def test_an_adapter_is_as_far_as_the_whole_model(bert: Path, tmp_path: Path) -> None:
+    adapter = save_adapter(tmp_path / "adapter", bert, use_dora=True)
+    one = model(bert, adapter=adapter)
+    found = layer_distances(model(bert), one)
+    with whole_model(Model("whole", bert, "", adapter=adapter), tmp_path) as folder:
+        assert found.layers == layer_distances(model(bert), model(folder)).layers
+    assert found.layers["layers.1"] > 0.01
+    assert found.layers["embeddings"] == 0
 
 
 def test_layers_stand_in_the_order_of_the_model() -> None:
