@@ -101,7 +101,7 @@ def results(path: Path) -> list[dict[str, Any]]:
 def _rank(path: Path, told: Mapping[str, str]) -> None:
     import torch
     from emberge.errors import EmbergeError
-    from emberge.training.ranks import leave_ranks
+    from emberge.training.joined import leave_ranks
 
     os.environ.update(told)
     rank = int(told["RANK"])
@@ -193,6 +193,6 @@ def _after(work: Any, *given: Any) -> None:
 
 
 def _half_removed(folder: Path, *_: Any, **__: Any) -> None:
-    for path in sorted(Path(folder).iterdir())[:1]:
+    for path in sorted(p for p in Path(folder).rglob("*") if p.is_file())[:1]:
         path.unlink()
     _die()

@@ -137,5 +137,5 @@ def test_another_number_of_ranks_goes_on_with_the_same_batches(bert: Path, tmp_p
     assert [step for step, _ in losses] == [step for step, _ in one["result"].curve]
     # Seven digits, which is all that float32 has.
     assert [loss for _, loss in losses] == pytest.approx(
-        [loss for _, loss in one["result"].curve], rel=3e-7
+        [loss for _, loss in one["result"].curve], rel=5e-7
     )

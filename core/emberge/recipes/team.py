@@ -20,7 +20,8 @@ from emberge.recipes.provenance import recipe_hash
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.results import Result, Results
 from emberge.recipes.workspace import StepWorkspace, Surroundings, installed_readers
-from emberge.training.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
+from emberge.training.joined import join_ranks, leave_ranks
+from emberge.training.ranks import LostRankError, Ranks, RanksError
 
 __all__ = ["Team", "form_team"]
 

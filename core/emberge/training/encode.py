@@ -1,17 +1,11 @@
-"""The only caller of a model: embeddings for evaluation, and the forward and backward passes of training.
+"""Embeddings for evaluation and mining; the passes of training stand beside it.
 
-A batch of texts is cut into chunks of like length. Each chunk runs by itself, its random numbers seeded by
-its place; the loss sees all embeddings at once and gives back their gradients; each chunk then takes its
-share through the model. A chunk whose activations do not fit in memory until then is run again (Gao et al.,
-2021, arXiv:2101.06983). As every chunk sees the same texts, seed and order either way, keeping or
-recomputing changes no bit of the result.
+Nothing else calls a model.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +14,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import Auxiliary, Embedded, Encoder, TokenisedText
-from emberge.seeds import stable_seed
-from emberge.training.chunks import chunks, padded_tokens
-from emberge.training.memory import saved_bytes
-from emberge.training.ranks import ALONE, Ranks
+from emberge.contracts.backbone import Encoder, TokenisedText
+from emberge.training.chunks import chunks
+from emberge.training.passes import (
+    Encoded,
+    EncodePlan,
+    Passed,
+    device_of,
+    encode_and_backward,
+    forward,
+)
 from emberge.training.tokens import TokenCache
 
-__all__ = ["EncodePlan", "Encoded", "TextEmbedder", "default_token_budget", "encode_and_backward"]
+__all__ = [
+    "EncodePlan",
+    "Encoded",
+    "Passed",
+    "TextEmbedder",
+    "default_token_budget",
+    "encode_and_backward",
+]
 
 Progress = Callable[..., None]
 # Rows whose embeddings wait on the device before they are copied to the host.
@@ -39,226 +45,6 @@ def default_token_budget(device: str, *, training: bool) -> int:
     if device.startswith("cpu"):
         return 2048  # what keeps a small model's activations near the cache; measured
     return 16384 if training else 65536
-
-
-@dataclass(frozen=True)
-class EncodePlan:
-    """How a batch runs: tokens of a chunk, how many activations are kept, precision, dropout.
-
-    Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
-    with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. With `sharded`
-    the `ranks` hold a share of the weights each, and run as many chunks at the same time.
-    """
-
-    token_budget: int
-    kept_tokens: int | None = None
-    kept_bytes: int | None = None
-    autocast: torch.dtype | None = None
-    dropout: bool = True
-    ranks: Ranks = ALONE
-    sharded: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """Embeddings of a batch's texts [n, d] as leaves of the loss's graph, with those of asked layers."""
-
-    embeddings: Tensor
-    layers: Mapping[float, Tensor] = field(default_factory=dict)
-
-    @property
-    def leaves(self) -> list[Tensor]:
-        """Everything that the loss may send a gradient to."""
-        return [self.embeddings, *self.layers.values()]
-
-
-@dataclass(frozen=True)
-class Passed:
-    """What a training pass leaves on one rank.
-
-    `loss` is its share of the batch's, detached and on the device; `tokens` are counted without padding and
-    `padded` with it; of those, activations were kept for `kept`.
-    """
-
-    loss: Tensor
-    tokens: int
-    padded: int
-    kept: int = 0
-
-
-def encode_and_backward(
-    encoder: Encoder,
-    texts: Sequence[TokenisedText],
-    objective: Callable[[Encoded], Tensor],
-    plan: EncodePlan,
-    *,
-    seed: int,
-    layers: Sequence[float] = (),
-) -> Passed:
-    """Embed a batch, take the loss of all embeddings, and add its gradients to the model's.
-
-    `objective` gets the embeddings in the order of `texts` and returns a scalar; anything else that it
-    depends on (a learned temperature) gets its gradient from the same backward pass. A loss term of the
-    model's own is added.
-    """
-    lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
-    pieces = chunks(lengths, plan.token_budget)
-    # Ranks that share weights hand them round in every chunk, so all of them run equally many.
-    idle = plan.ranks.largest(len(pieces)) - len(pieces) if plan.sharded else 0
-    runner = _Chunks(encoder, texts, pieces, plan, seed, tuple(layers), idle)
-    first = runner.first()
-    loss = objective(first.encoded)
-    loss.backward()  # type: ignore[no-untyped-call]
-    loss = loss.detach() + runner.second(first)
-    return Passed(loss, int(lengths.sum()), padded_tokens(lengths, pieces), first.kept)
-
-
-@dataclass(eq=False)
-class _First:
-    """What the first pass leaves: embeddings as leaves, the graphs that are kept, counts of the batch."""
-
-    encoded: Encoded
-    graphs: list[_Output | None]
-    counts: Tensor | None
-    kept: int
-
-
-@dataclass(frozen=True, eq=False)
-class _Output:
-    """What a chunk gives: its embeddings and those of layers, and the model's own loss term."""
-
-    values: list[Tensor]
-    auxiliary: Auxiliary | None
-
-
-@dataclass(frozen=True, eq=False)
-class _Chunks:
-    """A batch's chunks, and the two passes over them."""
-
-    encoder: Encoder
-    texts: Sequence[TokenisedText]
-    pieces: Sequence[NDArray[np.int64]]
-    plan: EncodePlan
-    seed: int
-    layers: tuple[float, ...]
-    idle: int = 0
-
-    def first(self) -> _First:
-        """All embeddings as leaves, and the graphs of the chunks that keep theirs."""
-        device = _device(self.encoder)
-        left, kept = self.plan.kept_tokens, 0
-        measured = left is None and self.plan.kept_bytes is not None
-        graphs: list[_Output | None] = []
-        values: list[list[Tensor]] = []
-        counts: list[Tensor] = []
-        for index in range(len(self.pieces) + self.idle):
-            size = self._size(index)
-            keep = self._agreed(left is None or left >= size)
-            with contextlib.ExitStack() as stack:
-                if not keep:
-                    stack.enter_context(torch.no_grad())
-                counter = stack.enter_context(saved_bytes(self.encoder.module)) if measured else [0]
-                output = self._run(index)
-            if measured:
-                # The first chunk is the longest, so none of the others needs more for a token.
-                left = int((self.plan.kept_bytes or 0) / max(1, counter[0]) * size)
-                measured = False
-            left = left - size if left is not None and keep else left
-            graphs.append(output if keep else None)
-            if index < len(self.pieces):
-                kept += size if keep else 0
-                values.append([value.detach() for value in output.values])
-                if output.auxiliary is not None:
-                    counts.append(output.auxiliary.counts.detach())
-        order = torch.from_numpy(np.argsort(np.concatenate(self.pieces))).to(device)
-        leaves = [torch.cat(v)[order].float().requires_grad_() for v in zip(*values, strict=True)]
-        encoded = Encoded(leaves[0], dict(zip(self.layers, leaves[1:], strict=True)))
-        total = self.plan.ranks.total(torch.stack(counts).sum(0)) if counts else None
-        return _First(encoded, graphs, total, kept)
-
-    def _agreed(self, keep: bool) -> bool:
-        """Whether all ranks that run this chunk together keep its graph."""
-        return not self.plan.ranks.any_of([not keep])[0] if self.plan.sharded else keep
-
-    def _piece(self, index: int) -> NDArray[np.int64]:
-        # A chunk that is only there for the others' sake holds any one text.
-        return self.pieces[index] if index < len(self.pieces) else np.zeros(1, np.int64)
-
-    def _size(self, index: int) -> int:
-        piece = self._piece(index)
-        return len(piece) * max(len(self.texts[i].ids) for i in piece)
-
-    def second(self, first: _First) -> Tensor:
-        """Send the gradients of the embeddings through the model, chunk by chunk in a fixed order.
-
-        The model's own loss is added on the way, and returned.
-        """
-        own = first.encoded.embeddings.new_zeros(())
-        for index in range(len(first.graphs)):
-            output, first.graphs[index] = first.graphs[index], None
-            if output is None:
-                output = self._run(index)
-            pairs = self._pulls(index, output, first.encoded)
-            if output.auxiliary is not None and first.counts is not None:
-                term = output.auxiliary.term(first.counts)
-                idle = index >= len(self.pieces)
-                own = own + (0 if idle else term.detach())
-                if term.requires_grad:
-                    pairs.append((term, torch.full_like(term, 0.0 if idle else self._scale)))
-            if pairs:
-                torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
-        return own
-
-    def _pulls(self, index: int, output: _Output, encoded: Encoded) -> list[tuple[Tensor, Tensor]]:
-        """A chunk's outputs, each with its gradient."""
-        if index >= len(self.pieces):
-            return [
-                (value, torch.zeros_like(value)) for value in output.values if value.requires_grad
-            ]
-        rows = torch.from_numpy(np.ascontiguousarray(self.pieces[index]))
-        rows = rows.to(_device(self.encoder))
-        return [
-            (value, _scaled(leaf.grad[rows].to(value.dtype), self._scale))
-            for value, leaf in zip(output.values, encoded.leaves, strict=True)
-            if leaf.grad is not None and value.requires_grad
-        ]
-
-    @property
-    def _scale(self) -> float:
-        # Shares of weights get the mean of the ranks' gradients, where their sum is meant.
-        return self.plan.ranks.size if self.plan.sharded else 1.0
-
-    def _run(self, index: int) -> _Output:
-        # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
-        # killed and continued, draw the same dropout.
-        if self.plan.dropout:
-            torch.manual_seed(stable_seed(self.seed, index))
-        texts = [self.texts[i] for i in self._piece(index)]
-        out = _forward(self.encoder, texts, self.layers, self.plan.autocast)
-        values = [out.embeddings, *(out.layers[layer] for layer in self.layers)]
-        return _Output(values, out.auxiliary)
-
-
-def _scaled(pull: Tensor, scale: float) -> Tensor:
-    return pull if scale == 1 else pull * scale
-
-
-def _forward(
-    encoder: Encoder,
-    texts: Sequence[TokenisedText],
-    layers: Sequence[float] = (),
-    autocast: torch.dtype | None = None,
-) -> Embedded:
-    device = _device(encoder)
-    features = {
-        name: value.to(device, non_blocking=True) for name, value in encoder.collate(texts).items()
-    }
-    with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-        return encoder(features, layers)
-
-
-def _device(encoder: Encoder) -> torch.device:
-    return next(encoder.module.parameters()).device
 
 
 class TextEmbedder:
@@ -279,7 +65,7 @@ class TextEmbedder:
         self.encoder = encoder
         self.store = store
         self.token_budget = token_budget or default_token_budget(
-            _device(encoder).type, training=False
+            device_of(encoder).type, training=False
         )
         self.progress = progress
         self._caches: dict[tuple[str, int | None], TokenCache] = {}
@@ -291,7 +77,7 @@ class TextEmbedder:
         distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         place = np.fromiter((distinct[text] for text in texts), np.int64, len(texts))
         tokens = self._tokens(list(distinct), prompt, max_length)
-        return self._encode(tokens)[place]
+        return self.embed_tokens(tokens)[place]
 
     def _tokens(
         self, texts: Sequence[str], prompt: str, max_length: int | None
@@ -303,7 +89,8 @@ class TextEmbedder:
             self._caches[key] = TokenCache(self.store, self.encoder, prompt, max_length)
         return self._caches[key].tokens(texts)
 
-    def _encode(self, texts: Sequence[TokenisedText]) -> NDArray[np.float32]:
+    def embed_tokens(self, texts: Sequence[TokenisedText]) -> NDArray[np.float32]:
+        """Embeddings float32 [n, d] of texts that are token ids already."""
         result = np.empty((len(texts), self.encoder.dimension), np.float32)
         pieces = chunks([len(t.ids) for t in texts], self.token_budget)
         module = self.encoder.module
@@ -314,7 +101,7 @@ class TextEmbedder:
         try:
             with torch.inference_mode():
                 for piece in pieces:
-                    out = _forward(self.encoder, [texts[i] for i in piece]).embeddings
+                    out = forward(self.encoder, [texts[i] for i in piece]).embeddings
                     waiting.append((piece, out))
                     held += len(piece)
                     done += len(piece)

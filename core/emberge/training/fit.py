@@ -18,12 +18,13 @@ from emberge.contracts.step import Rehearsal
 from emberge.devices import torch_threads
 from emberge.errors import DataError
 from emberge.training.identity import identity_of, settle_engine
+from emberge.training.joined import join_ranks
 from emberge.training.loop import Training
 from emberge.training.manifest import refuse_unknown_names
 from emberge.training.objective import Objective
 from emberge.training.options import FitOptions, FitResult
 from emberge.training.plan import BatchPlan
-from emberge.training.ranks import Ranks, RanksError, join_ranks
+from emberge.training.ranks import Ranks, RanksError
 from emberge.training.rows import same_rows
 from emberge.training.shards import split_weights
 from emberge.training.table import ExampleTable, build_table, sides
@@ -106,7 +107,11 @@ def fit(
         if shard and among.size > 1:
             split_weights(encoder, among)
         training = Training(plan, encoder, objective, found, options, engine, work, among)
-        identity = identity_of(plan, used, options, checkpoint)
+        code = {
+            "backbone": backbone,
+            **{f"loss of {d.info.name}": losses.of(d.info.name, d.info.task) for d in used},
+        }
+        identity = identity_of(plan, used, options, checkpoint, code)
         result = training.run(identity, progress, metric, folder)
     return replace(result, bags=_bags(pool, plan))
 

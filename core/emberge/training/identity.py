@@ -52,9 +52,16 @@ def settle_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
 
 
 def identity_of(
-    plan: BatchPlan, datasets: Sequence[Dataset], options: FitOptions, checkpoint: Path
+    plan: BatchPlan,
+    datasets: Sequence[Dataset],
+    options: FitOptions,
+    checkpoint: Path,
+    code: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What must be the same for a saved state to be continued."""
+    """What must be the same for a saved state to be continued.
+
+    `code` are components by what they are for; each counts by its name and options.
+    """
     weights = hashlib.sha256()
     for path in sorted([*checkpoint.glob("*.safetensors"), *checkpoint.glob("*/*.safetensors")]):
         with path.open("rb") as file:
@@ -67,22 +74,24 @@ def identity_of(
         "data": {dataset.info.name: dataset.fingerprint for dataset in datasets},
         "checkpoint": weights.hexdigest(),
         "options": json.loads(json.dumps(asked, default=str)),
+        "code": {name: repr(part) for name, part in code.items()},
     }
 
 
 def refuse_other(state: State, identity: Mapping[str, Any], states: Path) -> None:
     """Refuse to continue what another training began, with the reason."""
     known = state.facts["identity"]
-    for part in ("checkpoint", "data", "options", "plan"):
+    for part in ("checkpoint", "data", "options", "code", "plan"):
         if known[part] == identity[part]:
             continue
         what = {
             "checkpoint": "the weights it starts from",
             "data": "the data",
             "options": "the options",
+            "code": "the options of components",
             "plan": "the batches (sampler, seed or number of rows)",
         }[part]
-        if part in ("data", "options"):
+        if part in ("data", "options", "code"):
             old, new = known[part], identity[part]
             names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
             what += f" ({', '.join(names)})"
