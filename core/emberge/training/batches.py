@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -217,9 +217,20 @@ def _embeddings(
             layers=layers,
         )
 
-    return seen(
+    whole = seen(
         encoded.embeddings, {name: seen(values, {}) for name, values in encoded.layers.items()}
     )
+    if table.guide is None:
+        return whole
+    told = table.guide(drawn.entries)
+    guide = replace(
+        whole,
+        anchor=told[:, 0],
+        positive=told[:, 1 : 1 + slots],
+        negative=told[:, 1 + slots :],
+        layers={},
+    )
+    return replace(whole, guide=guide)
 
 
 def _given(scores: NDArray[np.floating], device: torch.device) -> Tensor | None:

@@ -17,6 +17,7 @@ from emberge.contracts.sampler import Pool, Rows, Sampler
 from emberge.contracts.step import Rehearsal
 from emberge.devices import torch_threads
 from emberge.errors import DataError
+from emberge.training.guides import Whereabouts, with_guides
 from emberge.training.identity import identity_of, settle_engine
 from emberge.training.joined import join_ranks
 from emberge.training.loop import Training
@@ -56,13 +57,15 @@ def fit(
     warn: Callable[[str], None] | None = None,
     ranks: int = 1,
     shard: bool = False,
+    guides: Whereabouts | None = None,
 ) -> FitResult:
     """Train a checkpoint and write the model into `folder`.
 
     `work` keeps states to resume from: killed at any moment and called again with the same arguments, it
     ends with the same bytes on the same kind of device. `store` keeps token ids for other trainings.
     Everything that makes a result depends on the arguments alone; `progress(done, total, unit, note)` and
-    `metric(name, value, step)` are told how it goes.
+    `metric(name, value, step)` are told how it goes. `guides` says where the models lie that losses name as
+    their guides.
 
     With several `ranks` this is called in as many processes, set up by `torchrun`, `accelerate launch` or
     `emberge run --ranks`, with the same arguments; only the first writes anything but caches. Batches are
@@ -104,6 +107,9 @@ def fit(
         among.first_does(lambda: tables() and None)
         found = tables()
         require_rows(plan, found, objective)
+        found = with_guides(
+            found, used, objective, whereabouts=guides, device=among.device, store=store or work
+        )
         if shard and among.size > 1:
             split_weights(encoder, among)
         training = Training(plan, encoder, objective, found, options, engine, work, among)

@@ -49,7 +49,7 @@ class SentenceTransformersLoss(Loss):
 
     loss: str
     """The library's class, such as `CoSENTLoss`."""
-    options: dict[str, float | bool | str] = field(default_factory=dict)
+    options: dict[str, int | float | bool | str] = field(default_factory=dict)
     """The arguments of that class, but for the model and what is the runner's."""
     reads: Reads | None = None
     guide: Guide | None = None

@@ -88,6 +88,7 @@ class Train(FitOptions, Step):
                 f"{last}end the chain with a sampler that groups, such as batch_shuffle", "sampler"
             )
             return
+        yield from self._check_guides(context)
         found = list(self._check_data(context))
         yield from found
         if not any(problem.severity == "error" for problem in found):
@@ -100,6 +101,15 @@ class Train(FitOptions, Step):
         elif folder is not None:
             for message in self.backbone.check(folder):
                 yield context.problem(message, "backbone")
+
+    def _check_guides(self, context: Preflight) -> Iterator[Problem]:
+        losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
+        for loss in (one for several in losses for one in several or ()):
+            guide = loss.guided_by
+            folder = context.model(guide.model) if guide is not None else None
+            if guide is not None and folder is not None:
+                for message in guide.backbone.check(folder):
+                    yield context.problem(f"guide: {message}", "loss")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         from emberge import check_entries
@@ -184,6 +194,7 @@ class Train(FitOptions, Step):
             warn=workspace.warn,
             ranks=workspace.machine.ranks,
             shard=workspace.machine.shard,
+            guides=lambda reference: _guide_folder(workspace, reference),
         )
         if rehearsal is None:
             _write_bags(workspace.folder, result)
@@ -221,6 +232,15 @@ class Train(FitOptions, Step):
             "sampler": [repr(sampler) for sampler in self.sampler],
             "learning_rate": self.learning_rate,
         }
+
+
+def _guide_folder(workspace: Workspace, reference: ModelRef) -> Path:
+    guide = workspace.model(reference)
+    if guide.adapter is not None:
+        raise CheckpointError(
+            f"{guide.name}: a guide is a whole model, not an adapter; merge it first"
+        )
+    return guide.folder
 
 
 def _adapter(folder: Path) -> dict[str, Any]:
