@@ -42,20 +42,9 @@ __all__ = ["MeasureStatistics"]
 
 # Options that say which texts are taken, as training has them.
 SHARED = (
-    "epochs",
-    "max_steps",
-    "max_length",
-    "query_length",
-    "document_length",
-    "query_prompt",
-    "document_prompt",
-    "positives",
-    "hard_negatives",
-    "fill",
-    "negatives",
-    "token_budget",
-    "kept_tokens",
-)
+    "epochs max_steps max_length query_length document_length query_prompt document_prompt "
+    "positives hard_negatives fill negatives token_budget kept_tokens"
+).split()
 
 
 @dataclass(frozen=True, kw_only=True)
