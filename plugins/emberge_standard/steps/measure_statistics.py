@@ -44,7 +44,7 @@ __all__ = ["MeasureStatistics"]
 SHARED = (
     "epochs max_steps max_length query_length document_length query_prompt document_prompt "
     "positives hard_negatives fill negatives token_budget kept_tokens"
-).split()
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class MeasureStatistics(Step):
         self._options()
 
     def _options(self) -> FitOptions:
-        given = {name: getattr(self, name) for name in SHARED}
+        given = {name: getattr(self, name) for name in SHARED.split()}
         return FitOptions(**given, dropout=False, precision="float32")
 
     @property
