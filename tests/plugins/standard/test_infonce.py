@@ -57,6 +57,42 @@ def test_codiemb_worked_numbers(temperature: float, form: str, expected: float) 
     assert float(loss(batch, {})) == pytest.approx(expected, rel=1e-6)
 
 
+class _Terms(InfoNCE):
+    """The terms [b, p] before they are reduced."""
+
+    def _reduce(self, terms: torch.Tensor, e: Embeddings) -> torch.Tensor:
+        return terms
+
+
+@pytest.mark.parametrize(
+    ("temperature", "in_batch", "expected"),
+    [
+        (1.0, False, [0.479839829, 0.479839829]),
+        (1.0, True, [0.796274143, 1.081180957]),
+        (0.05, False, [6.151769e-05, 6.151769e-05]),
+        (0.05, True, [6.160771e-05, 0.088940792]),
+    ],
+)
+def test_boom_worked_terms(temperature: float, in_batch: bool, expected: list[float]) -> None:
+    terms = _Terms(temperature=temperature)(_batch([[10], [80]], [[60], [150]], in_batch), {})
+    assert terms[:, 0].tolist() == pytest.approx(expected, rel=2e-7)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "form", "expected"),
+    [
+        (1.0, "all", [0.928707290, 0.956241484, 1.245301985, 1.245301985]),
+        (1.0, "same_slot", [0.796274143, 0.759426666, 1.081180957, 1.108444201]),
+        (0.5, "all", [0.530586483, 0.568728809, 0.971425095, 0.971425095]),
+        (0.5, "same_slot", [0.470847935, 0.438214191, 0.860868913, 0.893744950]),
+    ],
+)
+def test_codiemb_worked_terms(temperature: float, form: str, expected: list[float]) -> None:
+    loss = _Terms(temperature=temperature, positives_in_denominator=form)  # type: ignore[arg-type]
+    terms = loss(_batch([[10, 20], [80, 100]], [[60], [150]], True), {})
+    assert terms.flatten().tolist() == pytest.approx(expected, rel=1e-8)
+
+
 def test_slots_may_be_summed() -> None:
     batch = _batch([[10, 20], [80, 100]], [[60], [150]], True)
     loss = InfoNCE(temperature=1.0, slot_reduction="sum")
