@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,7 @@ from emberge import (
 
 from emberge_standard.losses.infonce import InfoNCE
 from emberge_standard.samplers.batch_shuffle import BatchShuffle
+from emberge_standard.steps.labels import found_under, labelled
 from emberge_standard.steps.stored_tensors import part_writer, stored_tensors
 
 if TYPE_CHECKING:
@@ -123,14 +123,7 @@ class MeasureStatistics(Step):
         """The models by label; unnamed ones by what they are called."""
         if isinstance(self.models, dict):
             return self.models
-        words = [
-            re.sub(r"[^\w.=,-]+", "-", m.text.strip("./$").rpartition("/")[2]) for m in self.models
-        ]
-        apart = len(set(words)) == len(words) and all(words)
-        return {
-            word if apart else str(number): model
-            for number, (word, model) in enumerate(zip(words, self.models, strict=True))
-        }
+        return labelled(self.models)
 
     def expand(self) -> Mapping[str, Step]:
         """A step for each model, unless one file compares them all with a base."""
@@ -209,7 +202,7 @@ class MeasureStatistics(Step):
         models = {
             name: model
             for label, reference in self._models.items()
-            for name, model in _found(label, workspace.models(reference)).items()
+            for name, model in found_under(label, workspace.models(reference)).items()
         }
         if self.measure == "delta_norms":
             return self._norms(workspace, models)
@@ -297,13 +290,6 @@ class MeasureStatistics(Step):
         return Artifact(
             kind="statistics", parents=parents, details={"measure": self.measure, **details}
         )
-
-
-def _found(label: str, models: Any) -> dict[str, Model]:
-    """One model under its label, or each of several (`$run.checkpoints`) under a number beside it."""
-    if len(models) == 1:
-        return {label: models[0]}
-    return {f"{label}-{number}": model for number, model in enumerate(models)}
 
 
 def _facts(workspace: Workspace) -> dict[str, str]:
