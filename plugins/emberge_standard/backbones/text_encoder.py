@@ -29,9 +29,10 @@ class TextEncoder(Backbone):
     that of the weights. What is saved loads without remote code.
 
     `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only what goes into each
-    block and computes the rest again: about a third more time, for activations that grow with the blocks'
-    inputs alone. `torch_compile` has the transformer compiled for chunks of any shape. It is off: on a CPU it
-    never pays (MiniLM, one thread: a first step of minutes, later ones four times as long as without).
+    block and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that
+    grow with the blocks' inputs alone. `torch_compile` has the transformer compiled for chunks of any shape.
+    It is off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as
+    long as without).
     """
 
     pooling: Pooling | None = None
