@@ -13,6 +13,7 @@ from emberge import (
     Plugins,
     Reader,
     Sampler,
+    TokenLoss,
     hookimpl,
     load_plugins,
     parse_recipe,
@@ -166,7 +167,8 @@ def test_every_installed_component_of_a_recipe_has_an_example_that_is_taken() ->
     assert installed.components
     for component in installed.components:
         (page,) = component_page(installed, component.full_name)
-        if component.kind != "reader":
+        # Readers are found by a file's ending, and losses over hidden states wait for a step that takes one.
+        if component.kind != "reader" and not issubclass(component.type, TokenLoss):
             assert parse_recipe(page["example"], installed).steps, component.full_name
 
 
