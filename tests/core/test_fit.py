@@ -99,8 +99,10 @@ def test_training_learns_and_tells(shaky: Path, tmp_path: Path) -> None:
         "grad_norm",
         "tokens_per_second",
         "padding_share",
+        "kept_share",
         "examples",
     }
+    assert {v for n, v, _ in metrics if n == "kept_share"} == {1.0}
     assert max(v for n, v, _ in metrics if n == "padding_share") < 0.35
 
 

@@ -56,7 +56,7 @@ class Record:
     examples: int = 0
     _waiting: _Waiting | None = None
     _since: dict[str, list[float]] = field(default_factory=dict)
-    _tokens: list[int] = field(default_factory=lambda: [0, 0])
+    _tokens: list[int] = field(default_factory=lambda: [0, 0, 0])
     _clock: float = field(default_factory=time.monotonic)
 
     def add(
@@ -100,13 +100,14 @@ class Record:
         self._since.setdefault(step.batch.name, []).append(loss)
         self._tokens[0] += step.passed.tokens
         self._tokens[1] += step.passed.padded
+        self._tokens[2] += step.passed.kept
         if step.batch.step % self.every == self.every - 1 or step.batch.step + 1 == self.steps:
             self._log(step, norm)
 
     def _log(self, step: _Waiting, norm: float) -> None:
         now, at = step.ended, step.batch.step + 1
         values = [v for found in self._since.values() for v in found]
-        tokens, padded = self._tokens
+        tokens, padded, kept = self._tokens
         self.metric("loss", sum(values) / len(values), at)
         if len(self._since) > 1 or len(set(self.names)) > 1:
             for name, found in self._since.items():
@@ -115,8 +116,9 @@ class Record:
         self.metric("grad_norm", norm, at)
         self.metric("tokens_per_second", tokens / max(now - self._clock, 1e-9), at)
         self.metric("padding_share", 1 - tokens / max(padded, 1), at)
+        self.metric("kept_share", kept / max(padded, 1), at)
         self.metric("examples", float(self.examples), at)
-        self._since, self._tokens, self._clock = {}, [0, 0], now
+        self._since, self._tokens, self._clock = {}, [0, 0, 0], now
 
     def _complaint(self, batch: PlannedBatch, what: str) -> str:
         rows = [int(r) + 1 for part in batch.parts for r in part.rows]

@@ -165,7 +165,7 @@ class TextModel:
         trunk = self._chain.trunk
         with BlockInputs(trunk, layers) as taps:
             # A compiled transformer has no place to listen in; its plain forward has.
-            states = (trunk._call_impl if layers else trunk)(**inputs)[0]
+            states = (trunk._call_impl if layers else trunk)(**inputs)[0]  # type: ignore[no-untyped-call]
         pooled = {
             layer: self._pool(taps.state(layer, states), features, self._poolings)
             for layer in layers
