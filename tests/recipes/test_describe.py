@@ -13,7 +13,6 @@ from emberge import (
     Plugins,
     Reader,
     Sampler,
-    TokenLoss,
     hookimpl,
     load_plugins,
     parse_recipe,
@@ -165,10 +164,10 @@ def test_every_example_is_taken_by_the_grammar_and_shows_the_component(name: str
 def test_every_installed_component_of_a_recipe_has_an_example_that_is_taken() -> None:
     installed = load_plugins(block=())
     assert installed.components
+    waiting = {"mlm"}  # a loss over hidden states, for which there is no step yet
     for component in installed.components:
         (page,) = component_page(installed, component.full_name)
-        # Readers are found by a file's ending, and losses over hidden states wait for a step that takes one.
-        if component.kind != "reader" and not issubclass(component.type, TokenLoss):
+        if component.kind != "reader" and component.name not in waiting:
             assert parse_recipe(page["example"], installed).steps, component.full_name
 
 
