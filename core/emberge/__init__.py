@@ -156,6 +156,7 @@ if TYPE_CHECKING:
         lowest_score,
         unit_vectors,
     )
+    from emberge.training.watch import Watch
 
 _LAZY_NAMES = {
     "emberge.data.datasets": (
@@ -199,6 +200,7 @@ _LAZY_NAMES = {
     "emberge.training.permutation": "Permutation",
     "emberge.training.rows": "Chosen Drawn take_rows",
     "emberge.training.vectors": "blockwise log_sum_products lowest_score unit_vectors",
+    "emberge.training.watch": "Watch",
 }
 _LAZY = {name: module for module, names in _LAZY_NAMES.items() for name in names.split()}
 
@@ -315,6 +317,7 @@ __all__ = [
     "Truncation",
     "Units",
     "VocabularyPolicy",
+    "Watch",
     "WeightRole",
     "Workspace",
     "__version__",

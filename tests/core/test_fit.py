@@ -100,6 +100,7 @@ def test_training_learns_and_tells(shaky: Path, tmp_path: Path) -> None:
         "tokens_per_second",
         "padding_share",
         "kept_share",
+        "memory_gib",
         "examples",
     }
     assert {v for n, v, _ in metrics if n == "kept_share"} == {1.0}

@@ -29,6 +29,7 @@ from emberge.training.ranks import Ranks, RanksError
 from emberge.training.rows import same_rows
 from emberge.training.shards import split_weights
 from emberge.training.table import ExampleTable, build_table, sides
+from emberge.training.watch import Watch
 
 __all__ = ["FitOptions", "FitResult", "fit", "require_rows", "tables_of"]
 
@@ -58,6 +59,7 @@ def fit(
     ranks: int = 1,
     shard: bool = False,
     guides: Whereabouts | None = None,
+    watch: Watch | None = None,
 ) -> FitResult:
     """Train a checkpoint and write the model into `folder`.
 
@@ -65,7 +67,7 @@ def fit(
     ends with the same bytes on the same kind of device. `store` keeps token ids for other trainings.
     Everything that makes a result depends on the arguments alone; `progress(done, total, unit, note)` and
     `metric(name, value, step)` are told how it goes. `guides` says where the models lie that losses name as
-    their guides.
+    their guides. `watch` scores the model on the way, ends the training early and chooses the result.
 
     With several `ranks` this is called in as many processes, set up by `torchrun`, `accelerate launch` or
     `emberge run --ranks`, with the same arguments; only the first writes anything but caches. Batches are
@@ -112,10 +114,11 @@ def fit(
         )
         if shard and among.size > 1:
             split_weights(encoder, among)
-        training = Training(plan, encoder, objective, found, options, engine, work, among)
+        training = Training(plan, encoder, objective, found, options, engine, work, among, watch)
         code = {
             "backbone": backbone,
             **{f"loss of {d.info.name}": losses.of(d.info.name, d.info.task) for d in used},
+            **({"evaluate": watch} if watch else {}),
         }
         identity = identity_of(plan, used, options, checkpoint, code)
         result = training.run(identity, progress, metric, folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from emberge.training.options import FitOptions
 from emberge.training.plan import BatchPlan
 from emberge.training.saves import clear_torn, publish
+from emberge.training.watch import link_or_copy
 
 __all__ = ["KeptModels"]
 
@@ -47,16 +47,10 @@ class KeptModels:
         """Put the kept models into a result; the originals stay until the step is done."""
         kept = self._by_step() if self.keep_last else []
         for path in kept:
-            shutil.copytree(path, folder / "checkpoints" / path.name, copy_function=_link)
+            target = folder / "checkpoints" / path.name
+            shutil.copytree(path, target, copy_function=link_or_copy, dirs_exist_ok=True)
         return tuple(Path("checkpoints") / path.name for path in kept)
 
     def _by_step(self) -> list[Path]:
         found = self.folder.glob("step-*") if self.folder.is_dir() else ()
         return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

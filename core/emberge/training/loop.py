@@ -32,6 +32,7 @@ from emberge.training.record import Record
 from emberge.training.saves import State, clear_torn, latest_state, save_state
 from emberge.training.shards import clip_gradients, is_split, put, sum_gradients, whole, whole_model
 from emberge.training.table import ExampleTable
+from emberge.training.watch import Course, Watch
 
 __all__ = ["Training"]
 
@@ -58,6 +59,7 @@ class Training:
         engine: Engine,
         work: Path,
         ranks: Ranks = ALONE,
+        watch: Watch | None = None,
     ) -> None:
         self.plan, self.encoder, self.objective, self.tables = plan, encoder, objective, tables
         self.options, self.work, self.ranks = options, work, ranks
@@ -82,6 +84,7 @@ class Training:
         )
         self.draw = Draw(options.positives, options.hard_negatives, options.fill, plan.seed)
         self.kept = KeptModels.of(plan, options, work / "checkpoints")
+        self.course = Course(watch, plan.steps, work / "scored")
         self.seconds = 0.0
 
     def run(
@@ -94,16 +97,21 @@ class Training:
         """Train to the end, from the newest state if there is one, and write the model."""
         steps = self.plan.steps
         every = self.options.logging_steps or Record.interval(steps)
-        record = Record(steps, metric, every, str(self.work / "states"))
+        tasks = {info.name: info.task for info in self.plan.pool}
+        record = Record(steps, metric, every, tasks, str(self.work / "states"), self.ranks)
         first = self._resume(identity, record)
         started = saved = time.monotonic()
         before, cost = self.seconds, 0.0
         for step in range(first, steps):
+            if self.course.stopped:
+                break
             self.step(self.plan[step], record, check=step == first)
-            progress(step + 1, steps, "steps", _note(record))
+            progress(step + 1, steps, "steps", record.note)
             now = time.monotonic()
-            self.seconds = before + now - started
-            if self._is_time(step + 1, now - saved, cost):
+            scored = self._score(step + 1, record, progress, metric)
+            self.seconds = before + time.monotonic() - started
+            if scored or self._is_time(step + 1, now - saved, cost):
+                now = time.monotonic()
                 record.settle()
                 self._keep(step + 1)
                 self._save(step + 1, identity, record)
@@ -112,7 +120,11 @@ class Training:
             elif step + 1 in self.kept.steps:
                 record.settle()
                 self._keep(step + 1)
-        record.settle()
+        record.finish()
+        return self._result(record, self._finish(folder))
+
+    def _result(self, record: Record, checkpoints: tuple[Path, ...]) -> FitResult:
+        steps, best = len(record.losses), self.course.best
         return FitResult(
             examples=record.examples,
             steps=steps,
@@ -120,8 +132,26 @@ class Training:
             losses=record.final_losses(),
             curve=record.curve(),
             pool=self.plan.sizes,
-            checkpoints=self._finish(folder),
+            checkpoints=checkpoints,
+            scores=tuple(self.course.scores),
+            result_step=best[0] if best is not None and self.course.leads else steps,
         )
+
+    def _score(
+        self, step: int, record: Record, progress: Progress, metric: Callable[..., None]
+    ) -> bool:
+        """Score the model of this step if it is time to; only the first rank does, and tells the others."""
+        if not self.course.is_due(step):
+            return False
+        record.settle()
+        began = time.monotonic()
+        progress(step, self.plan.steps, "steps", "scoring")
+        with whole_model(self.encoder.module):
+            self.ranks.first_does(lambda: self.course.write(step, self.encoder.save))
+        self.course.scores = self.ranks.first_does(lambda: self.course.take(step))
+        metric("score", self.course.scores[-1][1], step)
+        record.leave_out(time.monotonic() - began)
+        return True
 
     def step(self, batch: PlannedBatch, record: Record, *, check: bool = False) -> None:
         """One optimizer step; with `check` the ranks make sure that they agree before it is taken."""
@@ -189,6 +219,7 @@ class Training:
         record.losses = list(state.facts["losses"])
         record.names = list(state.facts["names"])
         record.examples = state.facts["examples"]
+        self.course.restore(state.facts.get("scores", ()))
         self.seconds = state.facts["seconds"]
         return state.step
 
@@ -218,11 +249,13 @@ class Training:
             "losses": record.losses,
             "names": record.names,
             "examples": record.examples,
+            "scores": self.course.scores,
             "seconds": self.seconds,
         }
 
         def save() -> None:
             save_state(self.work / "states", step, tensors, facts)
+            self.course.saved()
 
         self.ranks.first_does(save)
 
@@ -241,20 +274,19 @@ class Training:
                 self.ranks.first_does(lambda: self.kept.keep(step, self.encoder.save))
 
     def _finish(self, folder: Path) -> tuple[Path, ...]:
-        """Write the model and hand over those that were kept."""
+        """Write the model, the last or the best one, and hand over those that were kept."""
         self.encoder.module.eval()
 
         def write() -> tuple[Path, ...]:
             folder.mkdir(parents=True, exist_ok=True)
-            self.encoder.save(folder)
+            if self.course.leads:
+                self.course.hand_over(folder)
+            else:
+                self.encoder.save(folder)
             return self.kept.hand_over(folder)
 
         with whole_model(self.encoder.module):
             return self.ranks.first_does(write)
-
-
-def _note(record: Record) -> str:
-    return "" if record.last is None else f"loss {record.last:.4g}"
 
 
 def _has_dropout(module: torch.nn.Module) -> bool:

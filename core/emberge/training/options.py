@@ -114,7 +114,8 @@ class FitResult:
     `pool` counts the rows per dataset after the samplers' selection; `bags` holds their numbers where they
     are not all of them in order. `losses` are means over each dataset's last tenth of steps (at least one),
     `curve` is (step, mean loss since the point before). `seconds` adds up over interruptions, but for work
-    that was lost. `checkpoints` are paths of kept models inside the result.
+    that was lost. `checkpoints` are paths of kept models inside the result. `scores` are (step, score) of the
+    models that were scored on the way, `result_step` the step whose model is the result.
     """
 
     examples: int
@@ -125,3 +126,5 @@ class FitResult:
     pool: Mapping[str, int]
     checkpoints: tuple[Path, ...] = ()
     bags: Mapping[str, Rows] = field(default_factory=dict, compare=False)
+    scores: tuple[tuple[int, float], ...] = ()
+    result_step: int = 0
