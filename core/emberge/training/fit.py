@@ -17,6 +17,7 @@ from emberge.contracts.sampler import Pool, Rows, Sampler
 from emberge.contracts.step import Rehearsal
 from emberge.devices import torch_threads
 from emberge.errors import DataError
+from emberge.training.budget import budgeted
 from emberge.training.guides import Whereabouts, with_guides
 from emberge.training.identity import identity_of, settle_engine
 from emberge.training.joined import join_ranks
@@ -109,20 +110,29 @@ def fit(
         among.first_does(lambda: tables() and None)
         found = tables()
         require_rows(plan, found, objective)
+        settled = budgeted(work, engine, encoder, found.values(), among)
+        if options.token_budget is None:
+            metric("token_budget", float(settled.token_budget), 0)
         found = with_guides(
             found, used, objective, whereabouts=guides, device=among.device, store=store or work
         )
         if shard and among.size > 1:
             split_weights(encoder, among)
-        training = Training(plan, encoder, objective, found, options, engine, work, among, watch)
+        training = Training(plan, encoder, objective, found, options, settled, work, among, watch)
         code = {
             "backbone": backbone,
             **{f"loss of {d.info.name}": losses.of(d.info.name, d.info.task) for d in used},
             **({"evaluate": watch} if watch else {}),
         }
         identity = identity_of(plan, used, options, checkpoint, code)
+        if not among.first:
+            progress = metric = _nobody_is_told
         result = training.run(identity, progress, metric, folder)
     return replace(result, bags=_bags(pool, plan))
+
+
+def _nobody_is_told(*_: object) -> None:
+    """The first rank reports for all of them."""
 
 
 def _ranks(count: int, device: str) -> Ranks:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,20 @@ from emberge.training.options import FitOptions
 from emberge.training.plan import BatchPlan
 from emberge.training.saves import State
 
-__all__ = ["Engine", "identity_of", "refuse_other", "settle_engine"]
+__all__ = ["Engine", "identity_of", "refuse_other", "settle_budget", "settle_engine"]
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What the machine decides once: chosen at the first start, kept for every later one."""
+    """What the machine decides once: chosen at the first start, kept for every later one.
+
+    The token budget is `fitted` when it was asked for by name or memory was looked at.
+    """
 
     threads: int
     token_budget: int
     precision: str
+    fitted: bool = True
 
 
 def settle_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> Engine:
@@ -43,8 +47,24 @@ def settle_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     precision = options.precision
     resolved = dtype_for(device) if precision == "auto" else precision
     budget = options.token_budget or default_token_budget(device, training=True)
-    engine = Engine(max(1, torch.get_num_threads() // beside), budget, resolved)
+    asked = options.token_budget is not None
+    engine = Engine(max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked)
     work.mkdir(parents=True, exist_ok=True)
+    return _written(work, engine)
+
+
+def settle_budget(work: Path, engine: Engine, fit: Callable[[int], int]) -> Engine:
+    """The engine with the budget that `fit` makes of its own, written down; one that is settled stays.
+
+    No state is saved before, so a kill on the way here changes nothing.
+    """
+    if engine.fitted:
+        return engine
+    return _written(work, replace(engine, token_budget=fit(engine.token_budget), fitted=True))
+
+
+def _written(work: Path, engine: Engine) -> Engine:
+    path = work / "engine.json"
     side = path.with_name(".engine.json.part")
     side.write_text(json.dumps(asdict(engine)))
     os.replace(side, path)
