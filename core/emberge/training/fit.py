@@ -111,7 +111,7 @@ def fit(
         found = tables()
         require_rows(plan, found, objective)
         settled = budgeted(work, engine, encoder, found.values(), among)
-        if options.token_budget is None:
+        if among.first and options.token_budget is None:
             metric("token_budget", float(settled.token_budget), 0)
         found = with_guides(
             found, used, objective, whereabouts=guides, device=among.device, store=store or work

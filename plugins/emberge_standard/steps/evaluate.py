@@ -27,7 +27,7 @@ from emberge_standard.requirements import Judge, Requirement, tasks_of
 from emberge_standard.score_store import ScoreStore, file_name
 from emberge_standard.score_table import GROUPS, means, select, table
 
-__all__ = ["Evaluate", "ModelEntry"]
+__all__ = ["Evaluate", "ModelEntry", "scored"]
 
 SCORES, TABLE = "scores.json", "scores.md"
 Scores = dict[str, dict[str, TaskScore]]
@@ -155,7 +155,7 @@ class Evaluate(Step):
                 share = _Share(workspace, name, row * len(plans) + column, parts)
                 kept = {task.name: store.read(model, task) for task in plan}
                 missing = [task for task in plan if kept[task.name] is None]
-                for score in _scored(evaluator, model, missing, share) if missing else ():
+                for score in scored(evaluator, model, missing, share) if missing else ():
                     store.write(model, score)
                     kept[score.task.name] = score
                 mine.update((task, score) for task, score in kept.items() if score is not None)
@@ -201,8 +201,8 @@ class Evaluate(Step):
         }
 
 
-def _scored(
-    evaluator: Evaluator, model: Model, tasks: Sequence[TaskInfo], workspace: _Share
+def scored(
+    evaluator: Evaluator, model: Model, tasks: Sequence[TaskInfo], workspace: Any
 ) -> Iterator[TaskScore]:
     """An evaluator's scores; it sees a whole model, whatever the model is made of."""
     from emberge import whole_model

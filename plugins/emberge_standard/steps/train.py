@@ -29,6 +29,9 @@ from emberge import (
     component,
 )
 
+from emberge_standard.reporters.trackers import tracker_faults, tracking
+from emberge_standard.steps.on_the_way import EvaluateOnTheWay
+
 __all__ = ["Train"]
 
 
@@ -54,8 +57,16 @@ class Train(FitOptions, Step):
     retrieval and reranking.
 
     A state to resume from is saved every `save_steps` steps, or about every half minute; `keep_last` of the
-    models at those steps (or at the ends of epochs) are kept for merging as `$id.checkpoints`.
-    `logging_steps` is the distance of logged points, by default for about 500 of them. `token_budget` is
+    models at those steps (or at the ends of epochs) are kept for merging: `models: $id.checkpoints` of a
+    `merge` takes them all, oldest first. `evaluate` scores the model on the way, can end the training early
+    and makes the best model the result.
+
+    Every `logging_steps` steps, by default at about 500 points, `metrics.jsonl` and `trackers`
+    (`tensorboard`, `wandb` and others of accelerate; their files go to `trackers` in the result) are told
+    `loss`, `loss/<dataset>` and `task_loss/<task>` as means since the point before, `tokens_per_second`
+    without padding, `padding_share` and `kept_share` of what the model was run on, the most memory until
+    then (`memory_gib`, and `gpu_memory_gib` that tensors took), `grad_norm`, `learning_rate` and `examples`;
+    `score` and `score/<task>` stand at the steps that were scored. `token_budget` is
     the padded size of a chunk in tokens, `kept_tokens` how many tokens' activations are kept for the backward
     pass instead of being computed again; by default both follow the machine.
 
@@ -73,6 +84,8 @@ class Train(FitOptions, Step):
     loss: PerDataset[tuple[Loss, ...]]
     backbone: Backbone = component("text_encoder")
     seed: int | None = None
+    evaluate: EvaluateOnTheWay | None = None
+    trackers: tuple[str, ...] = ()
 
     def _options(self) -> FitOptions:
         return FitOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(FitOptions)})
@@ -89,6 +102,10 @@ class Train(FitOptions, Step):
             )
             return
         yield from self._check_guides(context)
+        for fault in tracker_faults(self.trackers):
+            yield context.problem(fault, "trackers")
+        if self.evaluate is not None:
+            yield from self.evaluate.check(context)
         found = list(self._check_data(context))
         yield from found
         if not any(problem.severity == "error" for problem in found):
@@ -176,26 +193,35 @@ class Train(FitOptions, Step):
             warn=workspace.warn,
         )
         seed = workspace.seed if self.seed is None else self.seed
-        result = fit(
-            backbone=self.backbone,
-            checkpoint=model.folder,
-            datasets=datasets,
-            sampler=self.sampler,
-            losses=self.loss,
-            options=self._options(),
-            folder=workspace.folder,
-            work=workspace.work,
-            seed=seed,
-            device=workspace.machine.devices[0],
-            store=workspace.store,
-            progress=workspace.progress,
+        adapts = self.backbone.leaves_adapter
+        evaluate = self.evaluate
+        with tracking(
+            () if rehearsal else self.trackers,
+            run=workspace.id,
+            folder=workspace.folder / "trackers",
             metric=workspace.metric,
-            rehearsal=rehearsal,
-            warn=workspace.warn,
-            ranks=workspace.machine.ranks,
-            shard=workspace.machine.shard,
-            guides=lambda reference: _guide_folder(workspace, reference),
-        )
+        ) as metric:
+            result = fit(
+                backbone=self.backbone,
+                checkpoint=model.folder,
+                datasets=datasets,
+                sampler=self.sampler,
+                losses=self.loss,
+                options=self._options(),
+                folder=workspace.folder,
+                work=workspace.work,
+                seed=seed,
+                device=workspace.machine.devices[0],
+                store=workspace.store,
+                progress=workspace.progress,
+                metric=metric,
+                rehearsal=rehearsal,
+                warn=workspace.warn,
+                ranks=workspace.machine.ranks,
+                shard=workspace.machine.shard,
+                guides=lambda reference: _guide_folder(workspace, reference),
+                watch=evaluate.watch(workspace, model, metric, adapts=adapts) if evaluate else None,
+            )
         if rehearsal is None:
             _write_bags(workspace.folder, result)
         tasks = {d.info.name: (d.info.task, d.info.size) for d in datasets}
@@ -205,7 +231,7 @@ class Train(FitOptions, Step):
             parents=(model.name,),
             details={
                 **self._details(model, result, tasks, seed),
-                **(_adapter(workspace.folder) if self.backbone.leaves_adapter else {}),
+                **(_adapter(workspace.folder) if adapts else {}),
             },
         )
 
@@ -227,6 +253,8 @@ class Train(FitOptions, Step):
             "seconds": round(result.seconds, 1),
             "losses": dict(result.losses),
             "loss_curve": [list(point) for point in result.curve],
+            "scores_on_the_way": [list(scored) for scored in result.scores],
+            "result_step": result.result_step,
             "checkpoints": [path.as_posix() for path in result.checkpoints],
             "backbone": dict(self.backbone.options()),
             "sampler": [repr(sampler) for sampler in self.sampler],
