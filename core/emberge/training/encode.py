@@ -16,6 +16,7 @@ from torch import Tensor
 
 from emberge.contracts.backbone import Encoder, TokenisedText
 from emberge.training.chunks import chunks
+from emberge.training.packed import PackedWeights
 from emberge.training.passes import (
     Encoded,
     EncodePlan,
@@ -69,6 +70,7 @@ class TextEmbedder:
         )
         self.progress = progress
         self._caches: dict[tuple[str, int | None], TokenCache] = {}
+        self._packed = PackedWeights(encoder.module)
 
     def embed(
         self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
@@ -99,7 +101,7 @@ class TextEmbedder:
         waiting: list[tuple[NDArray[np.int64], Tensor]] = []
         done = held = 0
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), self._packed.used(self.token_budget):
                 for piece in pieces:
                     out = forward(self.encoder, [texts[i] for i in piece]).embeddings
                     waiting.append((piece, out))
