@@ -43,8 +43,6 @@ class EvaluateOnTheWay:
         for name, value in (("every", self.every), ("patience", self.patience)):
             if value is not None and value < 1:
                 yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
-        if not self.evaluators:
-            yield context.problem("there is no evaluator", "evaluate.evaluators")
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
 
