@@ -32,7 +32,8 @@ VERBS = {
         "emberge run recipe.yaml --out out --set members.train.learning_rate=2e-5\n"
         "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB\n"
         "emberge run recipe.yaml --out out --ranks 8\n"
-        "torchrun --nnodes 2 --nproc-per-node 8 … -m emberge run recipe.yaml --out out",
+        "torchrun --nnodes 2 --nproc-per-node 8 … -m emberge run recipe.yaml --out out\n"
+        "accelerate launch --multi_gpu --num_processes 8 -m emberge run recipe.yaml --out out",
     ),
     "check": (
         "report everything that is wrong with a recipe, without loading weights",
@@ -40,7 +41,8 @@ VERBS = {
     ),
     "rehearse": (
         "run a whole recipe on two training steps and 64 rows a step, in minutes",
-        "emberge rehearse recipe.yaml\nemberge rehearse recipe.yaml --out out/rehearsal",
+        "emberge rehearse recipe.yaml\nemberge rehearse recipe.yaml --out out/rehearsal\n"
+        "emberge rehearse recipe.yaml --ranks 8",
     ),
     "status": (
         "say what is done in an OUT and what is left, also while it is being run",
@@ -167,7 +169,10 @@ def _common(parser: argparse.ArgumentParser, default: Any) -> None:
 def _run(parser: argparse.ArgumentParser) -> None:
     _recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
-    group = _machine(parser)
+    _ranks(_machine(parser))
+
+
+def _ranks(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--ranks", type=int, metavar="N", help="train by N processes, one a GPU")
     group.add_argument(
         "--shard", action="store_true", help="ranks split weights and optimizer (FSDP2)"
@@ -182,7 +187,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
 def _rehearse(parser: argparse.ArgumentParser) -> None:
     _recipe(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep what is made, in this folder")
-    _machine(parser)
+    _ranks(_machine(parser))
 
 
 def _status(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,7 @@ __all__ = [
 
 def run(options: argparse.Namespace) -> int:
     """Check a recipe, run it, and say where each result stands."""
-    from emberge.recipes.launch import ranks_told, team_of
+    from emberge.recipes.launch import has_followed, team_of
     from emberge.recipes.preflight import check_recipe
     from emberge.recipes.run import run_recipe
 
@@ -44,9 +44,7 @@ def run(options: argparse.Namespace) -> int:
     recipe = _recipe(options, plugins)
     machine = _machine(options)
     ranked = team_of(options.words, machine, options.ranks, options.shard)
-    if ranks_told()[0] > 0:
-        with ranked as team:
-            team.follow(recipe, options.out, plugins, machine)  # type: ignore[union-attr]
+    if has_followed(ranked, recipe, options.out, plugins, machine):
         return 0
     _hold_to_check(check_recipe(recipe, plugins), options.quiet)
     try:
@@ -79,15 +77,21 @@ def check(options: argparse.Namespace) -> int:
 
 def rehearse(options: argparse.Namespace) -> int:
     """Run a recipe on very little and say what happened in each step."""
+    from emberge.recipes.launch import has_followed, team_of
     from emberge.recipes.preflight import check_recipe
     from emberge.recipes.rehearse import rehearse as rehearse_recipe
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
+    machine = _machine(options)
+    ranked = team_of(options.words, machine, options.ranks, options.shard)
+    if has_followed(ranked, recipe, options.out, plugins, machine):
+        return 0
     _hold_to_check(check_recipe(recipe, plugins), options.quiet)
-    steps, error = rehearse_recipe(
-        recipe, plugins, options.out, machine=_machine(options), quiet=options.quiet
-    )
+    with ranked as team:
+        steps, error = rehearse_recipe(
+            recipe, plugins, options.out, machine=machine, quiet=options.quiet, team=team
+        )
     for step in steps:
         print(f"{step.id}: {step.line}")
         print("".join(f"  warning: {warning}\n" for warning in step.warnings), end="")

@@ -10,22 +10,72 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge.contracts.step import Machine
 from emberge.errors import EmbergeError, RecipeError
 
 if TYPE_CHECKING:
+    from emberge.plugins import Plugins
+    from emberge.recipes.recipe import Recipe
     from emberge.recipes.team import Team
 
-__all__ = ["Followers", "ranks_told", "team_of"]
+__all__ = ["Followers", "has_followed", "heed_launcher", "ranks_told", "team_of"]
 
 # What torchrun tells a process, and so does this.
 RANK, SIZE = "RANK", "WORLD_SIZE"
+# The same by MPI, which is what `accelerate launch --mpirun_hostfile` starts processes by.
+BY_MPI = {
+    RANK: ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"),
+    SIZE: ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
+    "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"),
+    "LOCAL_WORLD_SIZE": (
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "MPI_LOCALNRANKS",
+        "MV2_COMM_WORLD_LOCAL_SIZE",
+    ),
+}
+# Tells a process that its standard input ends with the process that started it.
+LEASH = "EMBERGE_LEASH"
 # How long the first rank may take to notice by itself that another has ended.
 GRACE = 30.0
 # How long the others may take to leave when all is done.
 LEAVING = 20.0
+
+
+def heed_launcher(ranks: int | None) -> None:
+    """Take up what MPI tells this process, and end it as soon as the one that started it as a rank has gone.
+
+    `ranks` are those asked for by name.
+
+    Raises:
+        RecipeError: when `accelerate launch` was to start several processes and has started one.
+    """
+    environment = os.environ
+    if environment.pop(LEASH, None):
+        threading.Thread(target=_held_by_leash, daemon=True).start()
+    if RANK in environment or SIZE in environment:
+        return
+    told = {
+        name: environment[found]
+        for name, names in BY_MPI.items()
+        if (found := next((each for each in names if each in environment), None))
+    }
+    if RANK in told and SIZE in told and "MASTER_ADDR" in environment:
+        environment.update(told)
+    elif ranks is None and {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= environment.keys():
+        raise RecipeError(
+            "accelerate launch was asked for several processes and has started one, as it does with --cpu or "
+            "without GPUs; use `emberge run --ranks N`, torchrun, or accelerate launch --multi_gpu without "
+            "--cpu, which starts them on CPUs too"
+        )
+
+
+def _held_by_leash() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(EmbergeError.exit_code)
 
 
 def ranks_told(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
@@ -46,10 +96,9 @@ def ranks_told(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     return rank, size
 
 
-@contextlib.contextmanager
 def team_of(
     words: Sequence[str], machine: Machine, ranks: int | None, shard: bool
-) -> Iterator[Team | None]:
+) -> contextlib.AbstractContextManager[Team | None]:
     """The ranks that a launcher told this process of, or `ranks` of them started here; None for one alone.
 
     `words` are the command's, for processes that are started. `accelerate launch --use_fsdp` means `shard`.
@@ -58,6 +107,30 @@ def team_of(
         RecipeError: for a number of ranks that cannot be.
         RanksError: when they do not find each other.
     """
+    heed_launcher(ranks)
+    return _team(words, machine, ranks, shard)
+
+
+def has_followed(
+    ranked: contextlib.AbstractContextManager[Team | None],
+    recipe: Recipe,
+    out: Path | None,
+    plugins: Plugins,
+    machine: Machine,
+) -> bool:
+    """Whether this process is not the first of its ranks; if so it has followed that one to the end."""
+    if ranks_told()[0] == 0:
+        return False
+    with ranked as team:
+        assert team is not None
+        team.follow(recipe, out, plugins, machine)
+    return True
+
+
+@contextlib.contextmanager
+def _team(
+    words: Sequence[str], machine: Machine, ranks: int | None, shard: bool
+) -> Iterator[Team | None]:
     _, told = ranks_told()
     wanted = told if ranks is None else ranks
     _hold_possible(wanted, told, machine)
@@ -108,12 +181,12 @@ class Followers:
         self._processes = [
             subprocess.Popen(
                 [sys.executable, "-m", "emberge", *words],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # nothing is written: it ends when this process does
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                env={**os.environ, RANK: str(rank), "LOCAL_RANK": str(rank)},
+                env={**os.environ, RANK: str(rank), "LOCAL_RANK": str(rank), LEASH: "1"},
                 start_new_session=True,  # Ctrl-C is for the first rank, which ends the others
             )
             for rank in range(1, ranks)
@@ -147,11 +220,16 @@ class Followers:
         self._forget()
 
     def _forget(self) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
         for name in (RANK, SIZE, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
             os.environ.pop(name, None)
 
     def _watch(self, rank: int, process: subprocess.Popen[str]) -> None:
-        _, said = process.communicate()
+        assert process.stderr is not None
+        said = process.stderr.read()
+        process.wait()
         if self._over.is_set():
             return
         lines = [line for line in said.splitlines() if line.startswith("error: ")]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import find_machine, human_size
@@ -19,6 +19,9 @@ from emberge.plugins import Plugins
 from emberge.recipes.lock import OutInUseError
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run import run_recipe
+
+if TYPE_CHECKING:
+    from emberge.recipes.team import Team
 
 __all__ = ["RehearsedStep", "rehearse"]
 
@@ -60,11 +63,13 @@ def rehearse(
     machine: Machine | None = None,
     limits: Rehearsal | None = None,
     quiet: bool = False,
+    team: Team | None = None,
 ) -> tuple[list[RehearsedStep], Exception | None]:
     """Run all steps on two training steps and 64 rows each; results go to `out` or are thrown away.
 
     Returns each step's outcome, and the error that ended the rehearsal, if one did. What was measured is
-    given as it is: from so few steps nothing is said about the time or memory of the real run.
+    given as it is: from so few steps nothing is said about the time or memory of the real run. With a `team`
+    this is the first of its ranks, and memory is this one's.
     """
     machine = machine or find_machine()
     watch = _Watch({step.id: RehearsedStep(step.id) for step in recipe.steps}, machine)
@@ -78,6 +83,7 @@ def rehearse(
                 machine=machine,
                 rehearsal=limits or Rehearsal(),
                 quiet=quiet,
+                team=team,
             )
         except RequirementError:
             pass  # on so few rows no score means anything

@@ -193,18 +193,23 @@ class _Run:
                 "fingerprint": fingerprint,
                 "finished": self.made,
                 "recipe": self.around.recipe,
+                "out": str(self.place.path.absolute()),
+                "rehearsal": self._rehearsal(),
             }
         )
 
-    def _fingerprint(self, step: RecipeStep) -> str:
+    def _rehearsal(self) -> dict[str, Any] | None:
         rehearsal = self.around.rehearsal
+        return dataclasses.asdict(rehearsal) if rehearsal else None
+
+    def _fingerprint(self, step: RecipeStep) -> str:
         return stable_hash(
             {
                 "kind": step.kind,
                 "step": plain(step.step, self.plugins, self.around.results.stands_for),
                 "identity": step.step.identity(),
                 "seed": self.recipe.seed,
-                "rehearsal": dataclasses.asdict(rehearsal) if rehearsal else None,
+                "rehearsal": self._rehearsal(),
             }
         )
 

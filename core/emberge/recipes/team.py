@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Machine
+from emberge.contracts.step import Machine, Rehearsal
 from emberge.errors import EmbergeError, RecipeError
 from emberge.plugins import Plugins
 from emberge.recipes.fingerprint import HashCache
@@ -100,24 +100,24 @@ class Team:
                 self.ranks.hear(f"left/{rank}", datetime.timedelta(seconds=10))
         leave_ranks()
 
-    def follow(self, recipe: Recipe, out: Path, plugins: Plugins, machine: Machine) -> None:
+    def follow(self, recipe: Recipe, out: Path | None, plugins: Plugins, machine: Machine) -> None:
         """Enter the steps that the first rank calls into, until it is done.
 
-        `out` is where the first rank works; on another machine results of earlier steps are found if that
-        folder is seen from there.
+        `out` is where the first rank works, or None to be told; on another machine results of earlier steps
+        are found if that folder is seen from there.
 
         Raises:
             EmbergeError: when a step failed on this rank alone, or the first rank has gone.
         """
         ranks = self.ranks
         steps = {step.id: step for step in recipe.steps}
-        place = OutFolder(Path(out))
-        place.prepare()
         number = 1
         while (call := ranks.hear(f"call/{number}")) is not None:
             if call["recipe"] != recipe_hash(recipe):
                 raise RecipeError("this rank was given another recipe than the first one")
             failure = ""
+            place = OutFolder(out or Path(call["out"]))
+            place.prepare()
             try:
                 _enter(steps[call["step"]], call, recipe, place, plugins, self.machine(machine))
             except LostRankError:
@@ -170,6 +170,7 @@ def _enter(
             record=None,  # type: ignore[arg-type]  # nothing is recorded here
             machine=machine,
             seed=recipe.seed,
+            rehearsal=Rehearsal(**call["rehearsal"]) if call["rehearsal"] else None,
             readers=installed_readers(plugins),
             recipe=call["recipe"],
             output=Path(output),
