@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,25 @@ def test_a_budget_asked_for_is_taken(
     _fit(shaky, tmp_path, metrics, token_budget=700)
     assert _budget(tmp_path) == 700
     assert "token_budget" not in {name for name, _, _ in metrics}
+
+
+@pytest.mark.parametrize(("kept_tokens", "share"), [(0, "0% kept"), (400, r"\d\d?% kept")])
+def test_progress_says_how_many_activations_are_kept(
+    shaky: Path, tmp_path: Path, kept_tokens: int, share: str
+) -> None:
+    notes: list[str] = []
+
+    def progress(done: int, total: int, unit: str, note: str) -> None:
+        notes.append(note)
+
+    _fit(shaky, tmp_path, progress=progress, kept_tokens=kept_tokens, token_budget=200)
+    assert re.search(rf", {share}$", notes[-1])
+
+
+def test_progress_says_nothing_of_activations_when_all_are_kept(
+    shaky: Path, tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    _fit(shaky, tmp_path, progress=lambda *said: notes.append(said[3]))
+    assert "tokens/s" in notes[-1]
+    assert "kept" not in notes[-1]

@@ -180,6 +180,8 @@ class Record:
             parts.append(f"{_short(said['tokens_per_second'])} tokens/s")
             parts.append(f"{said['padding_share']:.0%} padding")
             parts.append(f"{said.get('gpu_memory_gib', said['memory_gib']):.1f} GiB")
+            if said["kept_share"] < 1:  # the rest of the activations is computed twice
+                parts.append(f"{said['kept_share']:.0%} kept")
         self.note = ", ".join(parts)
 
     def _complaint(self, batch: PlannedBatch, what: str) -> str:
