@@ -70,6 +70,7 @@ def test_time_that_is_left_out_makes_nothing_slower(monkeypatch: pytest.MonkeyPa
     for step in range(2):
         clock[0] += 1
         _add(record, step, 1.0, "find")
+        record.settle()
         clock[0] += 100
         record.leave_out(100)
     record.finish()

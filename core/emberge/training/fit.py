@@ -126,13 +126,13 @@ def fit(
         }
         identity = identity_of(plan, used, options, checkpoint, code)
         if not among.first:
-            progress = metric = _nobody_is_told
+            metric = _nobody_is_told
         result = training.run(identity, progress, metric, folder)
     return replace(result, bags=_bags(pool, plan))
 
 
 def _nobody_is_told(*_: object) -> None:
-    """The first rank reports for all of them."""
+    """The first rank logs for all of them."""
 
 
 def _ranks(count: int, device: str) -> Ranks:

@@ -286,7 +286,9 @@ class Training:
             return self.kept.hand_over(folder)
 
         with whole_model(self.encoder.module):
-            return self.ranks.first_does(write)
+            kept = self.ranks.first_does(write)
+        self.ranks.any_of([False])  # the first, who holds what all hear, leaves when all have heard
+        return kept
 
 
 def _has_dropout(module: torch.nn.Module) -> bool:
