@@ -9,8 +9,8 @@ import pytest
 import torch
 from emberge import Encoder, TextEmbedder
 from emberge.training import packed
-from emberge.training.encode import forward
 from emberge.training.packed import PackedWeights
+from emberge.training.passes import forward
 from emberge_standard.backbones.text_encoder import TextEncoder
 
 from tests.tiny import WORDS

@@ -18,6 +18,7 @@ from emberge.contracts.backbone import TokenisedText
 from emberge.contracts.loss import Embeddings
 from emberge.seeds import random_bits, stable_seed
 from emberge.training.encode import Encoded
+from emberge.training.feed import to_device
 from emberge.training.gathered import rows_of
 from emberge.training.objective import Objective
 from emberge.training.plan import PlannedBatch, PlannedPart
@@ -197,10 +198,10 @@ def _embeddings(
     table, slots = drawn.table, drawn.slots
     scores = np.where(drawn.entries >= 0, table.scores[drawn.entries], np.nan)
     labels = np.asarray(table.labels[drawn.part.rows])
-    index = torch.from_numpy(places).to(device)
+    index = to_device(torch.from_numpy(places), device)
 
     def on_device(array: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+        return to_device(torch.from_numpy(np.ascontiguousarray(array)), device)
 
     def seen(values: Tensor, layers: Mapping[float, Embeddings]) -> Embeddings:
         rows = values[index.flatten()].view(*index.shape, -1)
@@ -236,4 +237,5 @@ def _embeddings(
 def _given(scores: NDArray[np.floating], device: torch.device) -> Tensor | None:
     if not scores.size or np.isnan(scores).all():
         return None
-    return torch.from_numpy(np.ascontiguousarray(scores, dtype=np.float32)).to(device)
+    values = np.ascontiguousarray(scores, dtype=np.float32)
+    return to_device(torch.from_numpy(values), device)

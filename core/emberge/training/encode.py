@@ -16,14 +16,15 @@ from torch import Tensor
 
 from emberge.contracts.backbone import Encoder, TokenisedText
 from emberge.training.chunks import chunks
+from emberge.training.feed import feed
 from emberge.training.packed import PackedWeights
 from emberge.training.passes import (
     Encoded,
     EncodePlan,
     Passed,
     device_of,
+    embedded,
     encode_and_backward,
-    forward,
 )
 from emberge.training.tokens import TokenCache
 
@@ -101,9 +102,13 @@ class TextEmbedder:
         waiting: list[tuple[NDArray[np.int64], Tensor]] = []
         done = held = 0
         try:
-            with torch.inference_mode(), self._packed.used(self.token_budget):
-                for piece in pieces:
-                    out = forward(self.encoder, [texts[i] for i in piece]).embeddings
+            with (
+                torch.inference_mode(),
+                self._packed.used(self.token_budget),
+                feed(self.encoder, texts, pieces) as given,
+            ):
+                for index, piece in enumerate(pieces):
+                    out = embedded(self.encoder, given[index]).embeddings
                     waiting.append((piece, out))
                     held += len(piece)
                     done += len(piece)

@@ -21,10 +21,19 @@ from torch import Tensor
 from emberge.contracts.backbone import Auxiliary, Embedded, Encoder, TokenisedText
 from emberge.seeds import stable_seed
 from emberge.training.chunks import chunks, padded_tokens
+from emberge.training.feed import Features, Feed, feed, to_device
 from emberge.training.memory import saved_bytes
 from emberge.training.ranks import ALONE, Ranks
 
-__all__ = ["EncodePlan", "Encoded", "Passed", "device_of", "encode_and_backward", "forward"]
+__all__ = [
+    "EncodePlan",
+    "Encoded",
+    "Passed",
+    "device_of",
+    "embedded",
+    "encode_and_backward",
+    "forward",
+]
 
 
 @dataclass(frozen=True)
@@ -91,11 +100,14 @@ def encode_and_backward(
     pieces = chunks(lengths, plan.token_budget)
     # Ranks that share weights hand them round in every chunk, so all of them run equally many.
     idle = plan.ranks.largest(len(pieces)) - len(pieces) if plan.sharded else 0
-    runner = _Chunks(encoder, texts, pieces, plan, seed, tuple(layers), idle)
-    first = runner.first()
-    loss = objective(first.encoded)
-    loss.backward()  # type: ignore[no-untyped-call]
-    loss = loss.detach() + runner.second(first)
+    # A chunk that is only there for the others' sake holds any one text.
+    run = [*pieces, *[np.zeros(1, np.int64)] * idle]
+    with feed(encoder, texts, run) as given:
+        runner = _Chunks(given, pieces, plan, seed, tuple(layers), idle)
+        first = runner.first()
+        loss = objective(first.encoded)
+        loss.backward()  # type: ignore[no-untyped-call]
+        loss = loss.detach() + runner.second(first)
     return Passed(loss, int(lengths.sum()), padded_tokens(lengths, pieces), first.kept)
 
 
@@ -121,13 +133,16 @@ class _Output:
 class _Chunks:
     """A batch's chunks, and the two passes over them."""
 
-    encoder: Encoder
-    texts: Sequence[TokenisedText]
+    given: Feed
     pieces: Sequence[NDArray[np.int64]]
     plan: EncodePlan
     seed: int
     layers: tuple[float, ...]
     idle: int = 0
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.given.encoder
 
     def first(self) -> _First:
         """All embeddings as leaves, and the graphs of the chunks that keep theirs."""
@@ -156,7 +171,7 @@ class _Chunks:
                 values.append([value.detach() for value in output.values])
                 if output.auxiliary is not None:
                     counts.append(output.auxiliary.counts.detach())
-        order = torch.from_numpy(np.argsort(np.concatenate(self.pieces))).to(device)
+        order = to_device(torch.from_numpy(np.argsort(np.concatenate(self.pieces))), device)
         leaves = [torch.cat(v)[order].float().requires_grad_() for v in zip(*values, strict=True)]
         encoded = Encoded(leaves[0], dict(zip(self.layers, leaves[1:], strict=True)))
         total = self.plan.ranks.total(torch.stack(counts).sum(0)) if counts else None
@@ -166,13 +181,9 @@ class _Chunks:
         """Whether all ranks that run this chunk together keep its graph."""
         return not self.plan.ranks.any_of([not keep])[0] if self.plan.sharded else keep
 
-    def _piece(self, index: int) -> NDArray[np.int64]:
-        # A chunk that is only there for the others' sake holds any one text.
-        return self.pieces[index] if index < len(self.pieces) else np.zeros(1, np.int64)
-
     def _size(self, index: int) -> int:
-        piece = self._piece(index)
-        return len(piece) * max(len(self.texts[i].ids) for i in piece)
+        piece = self.given.pieces[index]
+        return len(piece) * max(len(self.given.texts[i].ids) for i in piece)
 
     def second(self, first: _First) -> Tensor:
         """Send the gradients of the embeddings through the model, chunk by chunk in a fixed order.
@@ -201,8 +212,9 @@ class _Chunks:
             return [
                 (value, torch.zeros_like(value)) for value in output.values if value.requires_grad
             ]
-        rows = torch.from_numpy(np.ascontiguousarray(self.pieces[index]))
-        rows = rows.to(device_of(self.encoder))
+        rows = to_device(
+            torch.from_numpy(np.ascontiguousarray(self.pieces[index])), device_of(self.encoder)
+        )
         return [
             (value, _scaled(leaf.grad[rows].to(value.dtype), self._scale))
             for value, leaf in zip(output.values, encoded.leaves, strict=True)
@@ -219,8 +231,7 @@ class _Chunks:
         # killed and continued, draw the same dropout.
         if self.plan.dropout:
             torch.manual_seed(stable_seed(self.seed, index))
-        texts = [self.texts[i] for i in self._piece(index)]
-        out = forward(self.encoder, texts, self.layers, self.plan.autocast)
+        out = embedded(self.encoder, self.given[index], self.layers, self.plan.autocast)
         values = [out.embeddings, *(out.layers[layer] for layer in self.layers)]
         return _Output(values, out.auxiliary)
 
@@ -237,10 +248,19 @@ def forward(
 ) -> Embedded:
     """Embed one batch of texts, on the encoder's device."""
     device = device_of(encoder)
-    features = {
-        name: value.to(device, non_blocking=True) for name, value in encoder.collate(texts).items()
-    }
-    with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
+    features = {name: to_device(value, device) for name, value in encoder.collate(texts).items()}
+    return embedded(encoder, features, layers, autocast)
+
+
+def embedded(
+    encoder: Encoder,
+    features: Features,
+    layers: Sequence[float] = (),
+    autocast: torch.dtype | None = None,
+) -> Embedded:
+    """Embed what lies on the encoder's device."""
+    kind = device_of(encoder).type
+    with torch.autocast(kind, dtype=autocast, enabled=autocast is not None):
         return encoder(features, layers)
 
 

@@ -1,0 +1,71 @@
+"""What a device is given: from pinned memory, made while it computes, and never waited for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from emberge.contracts.backbone import Encoder, TokenisedText
+
+__all__ = ["Feed", "feed", "to_device"]
+
+Features = Mapping[str, Tensor]
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device. A copy to a GPU takes its turn there, and the caller goes on at once."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        # A copy from ordinary memory would wait until the GPU has done all that it was given.
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+@dataclass(eq=False)
+class Feed:
+    """Hands out the features of chunks of `texts`; with a `worker` the next chunk's are made meanwhile."""
+
+    encoder: Encoder
+    texts: Sequence[TokenisedText]
+    pieces: Sequence[NDArray[np.int64]]
+    device: torch.device
+    worker: ThreadPoolExecutor | None = None
+    _ahead: tuple[int, Future[Features]] | None = None
+
+    def __getitem__(self, index: int) -> Features:
+        """Features of a chunk, on the device."""
+        ahead, self._ahead = self._ahead, None
+        made = ahead[1].result() if ahead and ahead[0] == index else self._made(index)
+        if self.worker is not None and index + 1 < len(self.pieces):
+            self._ahead = index + 1, self.worker.submit(self._made, index + 1)
+        return {name: value.to(self.device, non_blocking=True) for name, value in made.items()}
+
+    def _made(self, index: int) -> Features:
+        features = self.encoder.collate([self.texts[i] for i in self.pieces[index]])
+        if self.device.type != "cuda":
+            return features
+        return {name: value.pin_memory() for name, value in features.items()}
+
+
+@contextlib.contextmanager
+def feed(
+    encoder: Encoder,
+    texts: Sequence[TokenisedText],
+    pieces: Sequence[NDArray[np.int64]],
+    *,
+    ahead: bool | None = None,
+) -> Iterator[Feed]:
+    """A feed for the encoder's device; `ahead` is whether a thread works ahead: by default for a GPU."""
+    device = next(encoder.module.parameters()).device
+    ahead = device.type == "cuda" if ahead is None else ahead
+    if not ahead:  # on a CPU it would only take the model's own time
+        yield Feed(encoder, texts, pieces, device)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="feed") as worker:
+        yield Feed(encoder, texts, pieces, device, worker)
