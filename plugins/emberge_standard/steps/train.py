@@ -86,6 +86,7 @@ class Train(FitOptions, Step):
     seed: int | None = None
     evaluate: EvaluateOnTheWay | None = None
     trackers: tuple[str, ...] = ()
+    """Who else is told what is logged: `tensorboard`, `wandb` or another of accelerate, if installed."""
 
     def _options(self) -> FitOptions:
         return FitOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(FitOptions)})
