@@ -15,9 +15,9 @@ Three models, one thread of a shared 2-core EPYC (AVX-512), CPU seconds, ours an
     squad-dev   0.9   15.9   18.2   the passages are known from squad
     all        18.6   45.9   2.46
 
-So it is twice as fast where tasks share texts, and 1.7 times where they share none. The rest is matrix
-products at about 100 GFLOP/s, which is near what the core can do in float32: without equal texts nothing but
-fewer or less precise products would gain more. Tokens, which are made once, cost less than 1 % of either side.
+So it is more than twice as fast where tasks share texts, and 1.7 times where they share few. Most of the rest
+is matrix products, at about 100 GFLOP/s (measured alone), near what the core can do in float32: without equal
+texts only fewer or less precise products would gain more. Tokenising costs less than 1 % of either side.
 """
 
 from __future__ import annotations
