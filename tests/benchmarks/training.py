@@ -12,6 +12,7 @@ Measured on one thread of a shared 2-core EPYC (AVX-512), CPU seconds a step, ou
 
     retrieval, batch 32, MNRL    7.0    11.1   1.6   (two rounds)
     mixed, batch 32, MNRL        2.7    10.4   3.81
+    mixed, batch 128, cached MNRL, mini-batch 8: 10.7, 40.7, 3.8 (one round)
 
 What is left over in retrieval are the texts' own tokens: kernels are near the core's peak. In mixed batches
 most of the peer's tokens are padding. One row of it: `-k "mixed and plain"`, some minutes.
