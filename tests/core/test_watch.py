@@ -107,7 +107,7 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("number", [1, 3, 5])
 @pytest.mark.parametrize("when", ["scoring", "progress"])
 def test_a_killed_training_stops_at_the_same_step_with_the_same_bytes(
     bert: Path, tmp_path: Path, when: str, number: int
