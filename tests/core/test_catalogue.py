@@ -23,6 +23,7 @@ from emberge import (
     load_datasets,
     load_eval_set,
 )
+from emberge.recipes.models import locate_file
 from emberge_standard.readers.json_lines import JsonLines
 
 READERS = [JsonLines()]
@@ -110,6 +111,15 @@ def test_a_catalogue_names_its_sets_beside_it(folder: Path) -> None:
         where=f"{folder / 'datasets.yaml'}:16",
     )
     assert (topics.symmetric, topics.domain, topics.prompt) == (True, None, "")
+
+
+def test_a_catalogue_is_found_from_where_one_stands(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    named = load_catalogue(Path(folder.name)).train
+    paths = [entry.path for entry in named if entry.path is not None]
+    assert [locate_file(path).is_file() for path in paths] == [True] * len(named)
 
 
 def test_all_training_sets_are_loaded_or_those_in_only(folder: Path) -> None:

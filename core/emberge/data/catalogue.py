@@ -94,7 +94,7 @@ class _Reading(Nodes):
         if where is not None and "hub" in keys:
             raise self.error(node, "a set has a path or a hub id, not both")
         if where is not None:
-            options["path"] = DataRef(str(self.beside(where)), folder=self.path.parent)
+            options["path"] = DataRef(str(self.beside(where)))
         if "columns" in keys:
             options["columns"] = self.columns(keys["columns"][1])
         return DataEntry(name=self.text(self.need(keys, "name", node)), **options)
