@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from emberge.contracts.dataset import DatasetInfo
@@ -11,6 +12,9 @@ from emberge.contracts.dataset import DatasetInfo
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from emberge.contracts.step import FileRef, Preflight
+    from emberge.errors import Problem
 
 __all__ = ["Batch", "Batches", "Negatives", "Part", "Pool", "Rows", "Sampler", "Tail"]
 
@@ -60,7 +64,24 @@ class Batches:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """Choose examples (`select`) or group them (`batches`). A chain selects in turn; its last link groups."""
+    """Choose examples (`select`) or group them (`batches`). A chain selects in turn; its last link groups.
+
+    A step that trains asks for the `resolved` samplers, so that one may read what earlier steps made.
+    """
+
+    def check(self, context: Preflight) -> Iterable[Problem]:
+        """Faults that can be seen before a run, of what the sampler reads beside the data."""
+        return ()
+
+    def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
+        """The sampler that goes to work, once the files that its options name are there; default: itself.
+
+        What it read it holds as plain values, by which an interrupted training knows it again.
+
+        Raises:
+            EmbergeError: for a file that does not give what the options ask for.
+        """
+        return self
 
     def select(self, pool: Pool, seed: int) -> Pool:
         """The rows to train on; `seed` is the run's, so a bag stays the same in every epoch."""

@@ -43,7 +43,7 @@ class Reference:
     """
 
     text: str
-    folder: Path = field(default=Path(), compare=False)
+    folder: Path = field(default=Path(), compare=False, repr=False)
     accepts: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -293,6 +293,13 @@ class Step:
     def expand(self) -> Mapping[str, Step]:
         """Into independent steps (all pairs, a grid) by name; default: itself alone."""
         return {"": self}
+
+    def gather(self, parts: Mapping[str, StepRef]) -> Step | None:
+        """The step that makes one result of what `expand` gave, each part by its name; default: none.
+
+        It bears the id alone: `$id` is its result, and the parts are its own affair.
+        """
+        return None
 
     def identity(self) -> str:
         """What outside the recipe and its inputs the result depends on, such as versions; default: nothing.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from emberge.contracts.step import Step
+from emberge.contracts.step import Step, StepRef
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
 from emberge.recipes import components, construct, nested, references, values
@@ -224,17 +224,21 @@ class _Reading:
                 group.where,
                 lines,
             )
-            for one in self._expanded(whole):
-                self.steps.append(one)
+            parts, gathering = self._expanded(whole)
+            self.steps += [*parts, *gathering]
+            for one in gathering or parts:
                 produces.append(Instance(one.id, one.variables, one.step.produces))
         self.made[group.id] = produces
 
-    def _expanded(self, whole: RecipeStep) -> list[RecipeStep]:
-        """The independent steps that a step is made of; usually itself alone."""
+    def _expanded(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
+        """The independent steps that a step is made of, usually itself alone, and what gathers them."""
         parts = whole.step.expand()
         if set(parts) == {""}:
-            return [replace(whole, step=parts[""])]
-        return [replace(whole, id=f"{whole.id}.{name}", step=part) for name, part in parts.items()]
+            return [replace(whole, step=parts[""])], []
+        ids = {name: f"{whole.id}.{name}" for name in parts}
+        steps = [replace(whole, id=ids[name], step=part) for name, part in parts.items()]
+        last = whole.step.gather({n: StepRef(f"${known}", self.folder) for n, known in ids.items()})
+        return steps, [replace(whole, step=last)] if last is not None else []
 
     def _refuse_twins(self) -> None:
         seen: dict[tuple[str, str], list[RecipeStep]] = {}

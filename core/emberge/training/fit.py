@@ -48,7 +48,7 @@ def fit(
     sampler: Sequence[Sampler],
     losses: PerDataset[tuple[Loss, ...]],
     options: FitOptions,
-    folder: Path,
+    folder: Path | None,
     work: Path,
     seed: int,
     device: str,
@@ -62,7 +62,7 @@ def fit(
     guides: Whereabouts | None = None,
     watch: Watch | None = None,
 ) -> FitResult:
-    """Train a checkpoint and write the model into `folder`.
+    """Train a checkpoint and write the model into `folder`; None keeps no model, only what is said of it.
 
     `work` keeps states to resume from: killed at any moment and called again with the same arguments, it
     ends with the same bytes on the same kind of device. `store` keeps token ids for other trainings.

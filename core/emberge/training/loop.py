@@ -92,9 +92,9 @@ class Training:
         identity: Mapping[str, Any],
         progress: Progress,
         metric: Callable[..., None],
-        folder: Path,
+        folder: Path | None,
     ) -> FitResult:
-        """Train to the end, from the newest state if there is one, and write the model."""
+        """Train to the end, from the newest state if there is one; write the model if it has a place."""
         steps = self.plan.steps
         every = self.options.logging_steps or Record.interval(steps)
         tasks = {info.name: info.task for info in self.plan.pool}
@@ -135,6 +135,7 @@ class Training:
             checkpoints=checkpoints,
             scores=tuple(self.course.scores),
             result_step=best[0] if best is not None and self.course.leads else steps,
+            step_losses=tuple(zip(record.names, record.losses, strict=True)),
         )
 
     def _score(
@@ -273,8 +274,11 @@ class Training:
             with whole_model(self.encoder.module):
                 self.ranks.first_does(lambda: self.kept.keep(step, self.encoder.save))
 
-    def _finish(self, folder: Path) -> tuple[Path, ...]:
+    def _finish(self, folder: Path | None) -> tuple[Path, ...]:
         """Write the model, the last or the best one, and hand over those that were kept."""
+        if folder is None:
+            self.ranks.any_of([False])  # see below
+            return ()
         self.encoder.module.eval()
 
         def write() -> tuple[Path, ...]:

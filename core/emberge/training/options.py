@@ -128,3 +128,5 @@ class FitResult:
     bags: Mapping[str, Rows] = field(default_factory=dict, compare=False)
     scores: tuple[tuple[int, float], ...] = ()
     result_step: int = 0
+    step_losses: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+    """(dataset, training loss) of every optimizer step, those before an interruption too."""
