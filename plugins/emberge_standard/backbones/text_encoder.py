@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from emberge_standard.backbones.layout import Layout, ModuleEntry, read_json, re
 from emberge_standard.backbones.lora import Lora
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
+Kernel = Literal["eager", "sdpa", "flash_attention_2"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,9 @@ class TextEncoder(Backbone):
     block and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that
     grow with the blocks' inputs alone. `torch_compile` has the transformer compiled for chunks of any shape.
     It is off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as
-    long as without).
+    long as without). `attn_implementation` is transformers' word for the kernel of the attention, by default
+    its own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
+    attended to without their padding (ModernBERT, Warner et al., 2024, arXiv:2412.13663).
     """
 
     pooling: Pooling | None = None
@@ -44,6 +48,7 @@ class TextEncoder(Backbone):
     lora: Lora | None = None
     gradient_checkpointing: bool = False
     torch_compile: bool = False
+    attn_implementation: Kernel | None = None
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 2:
@@ -59,6 +64,8 @@ class TextEncoder(Backbone):
             self._layout(checkpoint)
         except CheckpointError as error:
             return [str(error)]
+        if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
+            return ["attn_implementation flash_attention_2 needs the package flash-attn"]
         return []
 
     def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
@@ -68,7 +75,8 @@ class TextEncoder(Backbone):
         from emberge_standard.backbones.weights import load_trunk
 
         layout, config = self._layout(checkpoint)
-        trunk = load_trunk(layout.trunk_folder, config, self.dtype or dtype)
+        kernel = self.attn_implementation
+        trunk = load_trunk(layout.trunk_folder, config, self.dtype or dtype, kernel)
         self._probe(layout, trunk)
         adapter = self.lora.on(trunk, checkpoint) if self.lora is not None else None
         try:

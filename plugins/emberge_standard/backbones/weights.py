@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 BUFFERS = ("position_ids", "inv_freq", "masked_bias")
 
 
-def load_trunk(folder: Path, config: Mapping[str, Any], dtype: str) -> Any:
+def load_trunk(
+    folder: Path, config: Mapping[str, Any], dtype: str, kernel: str | None = None
+) -> Any:
     """A transformers model of a config's dictionary and the weights in `folder`, without its unused pooler.
+
+    `kernel` is the attention's implementation, None for the one that transformers prefers.
 
     Raises:
         CheckpointError: for pickled, missing, left-over or misshapen weights, or a model that needs remote
@@ -37,6 +41,7 @@ def load_trunk(folder: Path, config: Mapping[str, Any], dtype: str) -> Any:
                 str(folder),
                 config=built,
                 dtype=getattr(torch, dtype),
+                attn_implementation=kernel,
                 output_loading_info=True,
                 local_files_only=True,
                 trust_remote_code=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,31 @@ def test_compiled_is_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     encoder.save(tmp_path / "saved")
     again = TextEmbedder(_load(TextEncoder(), tmp_path / "saved")).embed(TEXTS)
     assert np.abs(again - theirs).max() <= 1e-6
+
+
+@pytest.mark.parametrize("architecture", ["modernbert", "qwen3"])
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+def test_the_attentions_kernel_may_be_chosen(
+    architecture: str, kernel: Any, tmp_path: Path
+) -> None:
+    source = tiny.checkpoint(tmp_path / "m", architecture)
+    texts = ["how to read a file", "weather", "sort a list of numbers"]
+    chosen = _load(TextEncoder(attn_implementation=kernel), source)
+    assert chosen.module.trunk.config._attn_implementation == kernel
+    expected = TextEmbedder(_load(TextEncoder(), source)).embed(texts)
+    np.testing.assert_allclose(TextEmbedder(chosen).embed(texts), expected, atol=1e-5)
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    chosen.save(folder)
+    assert kernel not in (folder / "config.json").read_text()
+
+
+def test_flash_attention_is_asked_for_where_it_is(tmp_path: Path) -> None:
+    source = tiny.checkpoint(tmp_path / "m", "modernbert")
+    flash = TextEncoder(attn_implementation="flash_attention_2")
+    if find_spec("flash_attn") is None:
+        assert flash.check(source) == [
+            "attn_implementation flash_attention_2 needs the package flash-attn"
+        ]
+    with pytest.raises(CheckpointError, match=r"(?i)flash"):
+        _load(flash, source)  # float32 on a CPU
