@@ -30,6 +30,7 @@ from emberge.contracts.dataset import (
     TaskKind,
 )
 from emberge.contracts.evaluator import Evaluator, TaskInfo, TaskScore, Units
+from emberge.contracts.launcher import Crew, Ended, Launch, Launched, Launcher
 from emberge.contracts.loss import Embeddings, Guide, Loss, TokenLoss, Tokens
 from emberge.contracts.merge import (
     BasePolicy,
@@ -59,6 +60,7 @@ from emberge.contracts.step import (
     Artifact,
     ArtifactKind,
     DataRef,
+    Expected,
     FileRef,
     Machine,
     Model,
@@ -102,6 +104,7 @@ if TYPE_CHECKING:
         load_datasets,
         load_eval_set,
     )
+    from emberge.data.domains import in_domain_tasks
     from emberge.devices import (
         check_space,
         dtype_for,
@@ -136,18 +139,20 @@ if TYPE_CHECKING:
     from emberge.merging.vocabulary import VocabularyPolicy
     from emberge.merging.whole_model import whole_model, whole_problems
     from emberge.plugins import Plugins, load_plugins
+    from emberge.recipes.bags import rows_seen, write_bags
     from emberge.recipes.fingerprint import HashCache, model_fingerprint
     from emberge.recipes.grammar import load_recipe, parse_recipe
     from emberge.recipes.out import OutFolder, read_artifact
     from emberge.recipes.preflight import check_recipe
     from emberge.recipes.run import run_recipe
+    from emberge.recipes.step_process import StepProcess
     from emberge.training.encode import TextEmbedder
     from emberge.training.fit import fit
     from emberge.training.lanes import Lane, cut_lanes
     from emberge.training.measure import Measured, Measurement, StoredTensors, measure_model
     from emberge.training.options import FitOptions, FitResult
     from emberge.training.orders import InOrder, InTurn, Shuffled
-    from emberge.training.outlook import outlook
+    from emberge.training.outlook import Outlook, outlook
     from emberge.training.permutation import Permutation
     from emberge.training.rows import Chosen, Drawn, take_rows
     from emberge.training.vectors import (
@@ -162,6 +167,7 @@ _LAZY_NAMES = {
     "emberge.data.datasets": (
         "CheckedData check_entries first_examples load_catalogue load_datasets load_eval_set"
     ),
+    "emberge.data.domains": "in_domain_tasks",
     "emberge.devices": "check_space dtype_for find_machine human_size torch_threads",
     "emberge.merging.adapter_fit": "adapter_problems",
     "emberge.merging.adapter_origin": "adapter_origin",
@@ -185,18 +191,20 @@ _LAZY_NAMES = {
     "emberge.merging.vocabulary": "VocabularyPolicy",
     "emberge.merging.whole_model": "whole_model whole_problems",
     "emberge.plugins": "Plugins load_plugins",
+    "emberge.recipes.bags": "rows_seen write_bags",
     "emberge.recipes.fingerprint": "HashCache model_fingerprint",
     "emberge.recipes.grammar": "load_recipe parse_recipe",
     "emberge.recipes.out": "OutFolder read_artifact",
     "emberge.recipes.preflight": "check_recipe",
     "emberge.recipes.run": "run_recipe",
+    "emberge.recipes.step_process": "StepProcess",
     "emberge.training.encode": "TextEmbedder",
     "emberge.training.fit": "fit",
     "emberge.training.lanes": "Lane cut_lanes",
     "emberge.training.measure": "Measured Measurement StoredTensors measure_model",
     "emberge.training.options": "FitOptions FitResult",
     "emberge.training.orders": "InOrder InTurn Shuffled",
-    "emberge.training.outlook": "outlook",
+    "emberge.training.outlook": "Outlook outlook",
     "emberge.training.permutation": "Permutation",
     "emberge.training.rows": "Chosen Drawn take_rows",
     "emberge.training.vectors": "blockwise log_sum_products lowest_score unit_vectors",
@@ -229,6 +237,7 @@ __all__ = [
     "Columns",
     "Combination",
     "CopyJob",
+    "Crew",
     "DataEntry",
     "DataError",
     "DataRef",
@@ -240,10 +249,12 @@ __all__ = [
     "Embeddings",
     "EmbergeError",
     "Encoder",
+    "Ended",
     "EvalData",
     "EvalSet",
     "Evaluator",
     "Example",
+    "Expected",
     "FileRef",
     "Filtered",
     "FitOptions",
@@ -253,6 +264,9 @@ __all__ = [
     "InOrder",
     "InTurn",
     "Lane",
+    "Launch",
+    "Launched",
+    "Launcher",
     "Loss",
     "Machine",
     "Measured",
@@ -273,6 +287,7 @@ __all__ = [
     "NewVocabulary",
     "Options",
     "OutFolder",
+    "Outlook",
     "PairData",
     "Part",
     "PerDataset",
@@ -300,6 +315,7 @@ __all__ = [
     "Statistics",
     "Stats",
     "Step",
+    "StepProcess",
     "StepRef",
     "StoredTensors",
     "Tail",
@@ -339,6 +355,7 @@ __all__ = [
     "fresh",
     "hookimpl",
     "human_size",
+    "in_domain_tasks",
     "is_vocabulary",
     "join_statistics",
     "layer_of",
@@ -364,6 +381,7 @@ __all__ = [
     "random_bits",
     "read_artifact",
     "read_statistics",
+    "rows_seen",
     "run_recipe",
     "shuffled",
     "stable_seed",
@@ -375,6 +393,7 @@ __all__ = [
     "unit_vectors",
     "whole_model",
     "whole_problems",
+    "write_bags",
     "write_statistics",
 ]
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from emberge.contracts.preflight import Expected, Preflight
+
 if TYPE_CHECKING:
     from emberge.contracts.dataset import Reader
     from emberge.errors import Problem
@@ -16,6 +18,7 @@ __all__ = [
     "Artifact",
     "ArtifactKind",
     "DataRef",
+    "Expected",
     "FileRef",
     "Machine",
     "Model",
@@ -156,51 +159,6 @@ class Machine:
     memory: int | None = None
     ranks: int = 1
     shard: bool = False
-
-
-class Preflight(Protocol):
-    """What a step may ask while a recipe is checked: headers and configs, never weights."""
-
-    @property
-    def deep(self) -> bool:
-        """False when no network may be used."""
-        ...
-
-    @property
-    def readers(self) -> Sequence[Reader]:
-        """All installed readers of data files."""
-        ...
-
-    def where(self, option: str = "") -> str:
-        """`file:line` of one of the step's options."""
-        ...
-
-    def model(self, reference: ModelRef) -> Path | None:
-        """A folder with at least configs and tokenizer files.
-
-        None for a model that is yet to be made, or that cannot be seen; the context notes that itself.
-        """
-        ...
-
-    def adapter(self, reference: ModelRef) -> Path | None:
-        """The folder of the adapter in `model+adapter`; None without one, or when it cannot be seen."""
-        ...
-
-    def data(self, reference: DataRef | FileRef) -> Path | None:
-        """The file or folder; None when a step is yet to make it."""
-        ...
-
-    def problem(self, message: str, option: str = "") -> Problem:
-        """An error at an option of this step."""
-        ...
-
-    def warning(self, message: str, option: str = "") -> Problem:
-        """A warning at an option of this step."""
-        ...
-
-    def note(self, title: str, lines: Sequence[str]) -> None:
-        """Something that `check` shows beside the problems: a plan, a first example."""
-        ...
 
 
 class Workspace(Protocol):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge.contracts.dataset import Reader
-from emberge.contracts.step import DataRef, FileRef, ModelRef, Reference
+from emberge.contracts.step import DataRef, Expected, FileRef, ModelRef, Reference
 from emberge.errors import EmbergeError, Problem, RecipeError
 from emberge.plugins import Plugins
 from emberge.recipes.models import (
@@ -90,6 +90,7 @@ class _Lookup:
 
     def __post_init__(self) -> None:
         self.steps = {step.id: step for step in self.recipe.steps}
+        self.expected: dict[str, Expected] = {}
         self._seen: dict[tuple[str, Path], LocatedModel | Problem] = {}
         self._look_for_all()
 
@@ -189,6 +190,12 @@ class _StepCheck:
 
     def note(self, title: str, lines: Sequence[str]) -> None:
         self.notes.append(Note(self._step.id, title, tuple(lines)))
+
+    def expect(self, expected: Expected) -> None:
+        self._lookup.expected[self._step.id] = expected
+
+    def expected(self, reference: Reference) -> Expected | None:
+        return self._lookup.expected.get(reference.step or "")
 
     def everything(self) -> list[Problem]:
         """All problems of the step: of its references, then those that it finds itself."""

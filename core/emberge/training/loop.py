@@ -85,7 +85,7 @@ class Training:
         self.draw = Draw(options.positives, options.hard_negatives, options.fill, plan.seed)
         self.kept = KeptModels.of(plan, options, work / "checkpoints")
         self.course = Course(watch, plan.steps, work / "scored")
-        self.seconds = 0.0
+        self.seconds = self.cpu_seconds = 0.0
 
     def run(
         self,
@@ -102,6 +102,7 @@ class Training:
         first = self._resume(identity, record)
         started = saved = time.monotonic()
         before, cost = self.seconds, 0.0
+        worked = time.process_time() - self.cpu_seconds
         for step in range(first, steps):
             if self.course.stopped:
                 break
@@ -110,6 +111,7 @@ class Training:
             now = time.monotonic()
             scored = self._score(step + 1, record, progress, metric)
             self.seconds = before + time.monotonic() - started
+            self.cpu_seconds = time.process_time() - worked
             if scored or self._is_time(step + 1, now - saved, cost):
                 now = time.monotonic()
                 record.settle()
@@ -129,6 +131,7 @@ class Training:
             examples=record.examples,
             steps=steps,
             seconds=self.seconds,
+            cpu_seconds=self.cpu_seconds,
             losses=record.final_losses(),
             curve=record.curve(),
             pool=self.plan.sizes,
@@ -222,6 +225,7 @@ class Training:
         record.examples = state.facts["examples"]
         self.course.restore(state.facts.get("scores", ()))
         self.seconds = state.facts["seconds"]
+        self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
         return state.step
 
     def _spread(self, read: Callable[[], State | None]) -> State | None:
@@ -252,6 +256,7 @@ class Training:
             "examples": record.examples,
             "scores": self.course.scores,
             "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
         }
 
         def save() -> None:

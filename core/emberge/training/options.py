@@ -113,9 +113,10 @@ class FitResult:
 
     `pool` counts the rows per dataset after the samplers' selection; `bags` holds their numbers where they
     are not all of them in order. `losses` are means over each dataset's last tenth of steps (at least one),
-    `curve` is (step, mean loss since the point before). `seconds` adds up over interruptions, but for work
-    that was lost. `checkpoints` are paths of kept models inside the result. `scores` are (step, score) of the
-    models that were scored on the way, `result_step` the step whose model is the result.
+    `curve` is (step, mean loss since the point before). `seconds` and `cpu_seconds`, those of all threads of
+    the first rank's process, add up over interruptions, but for work that was lost. `checkpoints` are paths
+    of kept models inside the result. `scores` are (step, score) of the models that were scored on the way,
+    `result_step` the step whose model is the result.
     """
 
     examples: int
@@ -130,3 +131,4 @@ class FitResult:
     result_step: int = 0
     step_losses: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     """(dataset, training loss) of every optimizer step, those before an interruption too."""
+    cpu_seconds: float = 0.0

@@ -36,6 +36,7 @@ from emberge_standard.steps.contents import with_contents
 from emberge_standard.steps.merged_artifact import merged_artifact
 from emberge_standard.steps.slices import SliceEntry, merge_slices, slice_models
 from emberge_standard.steps.tokens import hold_vocabulary, made_vocabulary, token_policy
+from emberge_standard.steps.training_cost import tell_cost
 
 if TYPE_CHECKING:
     from emberge import MergePlan
@@ -106,6 +107,7 @@ class Merge(Step):
             )
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        tell_cost([entry.model for entry in self.models], context)
         inputs = []
         for entry in self.models:
             folder, adapter = context.model(entry.model), context.adapter(entry.model)

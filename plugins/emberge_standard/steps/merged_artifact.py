@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import Artifact, plain_stage
 
 from emberge_standard.steps.slices import slice_details, slice_models
+from emberge_standard.steps.training_cost import cost_details
 
 if TYPE_CHECKING:
     from emberge import MergeInput, MergeReport, Model
@@ -46,7 +47,7 @@ def merged_artifact(
     varied = {parent: share.variation for parent, share in shares if share.variation}
     if varied:
         details["weights_by_layer"] = varied
-    details |= _options(merge)
+    details |= _options(merge) | cost_details([(entry.model, model) for entry, model in found])
     parents += [reference.text for reference in slice_models(merge.slices)]
     return Artifact(
         kind="model",

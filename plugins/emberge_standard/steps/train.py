@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +26,12 @@ from emberge import (
     Step,
     Workspace,
     component,
+    write_bags,
 )
 
 from emberge_standard.reporters.trackers import tracker_faults, tracking
 from emberge_standard.steps.on_the_way import EvaluateOnTheWay
+from emberge_standard.steps.training_cost import expected_of
 
 __all__ = ["Train"]
 
@@ -161,7 +162,7 @@ class Train(FitOptions, Step):
         from emberge import outlook
 
         try:
-            lines = outlook(
+            ahead = outlook(
                 self.data,
                 readers=context.readers,
                 resolve=context.data,
@@ -173,8 +174,9 @@ class Train(FitOptions, Step):
             for line in str(error).splitlines():
                 yield context.problem(line, "sampler")
             return
-        if lines:
-            context.note("training", lines)
+        if ahead.lines:
+            context.note("training", ahead.lines)
+        context.expect(expected_of(ahead))
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge import fit, load_datasets
@@ -223,35 +225,31 @@ class Train(FitOptions, Step):
                 guides=lambda reference: _guide_folder(workspace, reference),
                 watch=evaluate.watch(workspace, model, metric, adapts=adapts) if evaluate else None,
             )
-        if rehearsal is None:
-            _write_bags(workspace.folder, result)
+        bags = {} if rehearsal else write_bags(workspace.folder, result.bags)
         tasks = {d.info.name: (d.info.task, d.info.size) for d in datasets}
         return Artifact(
             kind="model",
             size=sum(result.pool.values()),
             parents=(model.name,),
             details={
-                **self._details(model, result, tasks, seed),
+                **self._details(model, result, _used(tasks, result, bags), seed),
                 **(_adapter(workspace.folder) if adapts else {}),
             },
         )
 
     def _details(
-        self, model: Model, result: FitResult, tasks: Mapping[str, tuple[str, int]], seed: int
+        self, model: Model, result: FitResult, used: Mapping[str, Any], seed: int
     ) -> dict[str, Any]:
-        used = {
-            name: {"task": task, "rows": result.pool.get(name, 0), "of": size}
-            for name, (task, size) in tasks.items()
-        }
         return {
             "base": model.name,
             "base_reference": self.model.text,
             "base_fingerprint": model.fingerprint,
-            "datasets": used,
+            "datasets": dict(used),
             "examples": result.examples,
             "steps": result.steps,
             "seed": seed,
             "seconds": round(result.seconds, 1),
+            "cpu_seconds": round(result.cpu_seconds, 1),
             "losses": dict(result.losses),
             "loss_curve": [list(point) for point in result.curve],
             "scores_on_the_way": [list(scored) for scored in result.scores],
@@ -282,10 +280,16 @@ def _adapter(folder: Path) -> dict[str, Any]:
     return {"adapter": {"ranks": ranks, "errors": {}, "whole": []}}
 
 
-def _write_bags(folder: Path, result: FitResult) -> None:
-    import numpy as np
-
-    for name, rows in result.bags.items():
-        path = folder / "bags" / (re.sub(r"[^\w.-]", "_", name) + ".npy")
-        path.parent.mkdir(exist_ok=True)
-        np.save(path, np.asarray(rows, dtype=np.int64))
+def _used(
+    tasks: Mapping[str, tuple[str, int]], result: FitResult, bags: Mapping[str, str]
+) -> dict[str, Any]:
+    """What was used of each dataset, and where the numbers of its rows stand if they are not all."""
+    return {
+        name: {
+            "task": task,
+            "rows": result.pool.get(name, 0),
+            "of": size,
+            **({"bag": bags[name]} if name in bags else {}),
+        }
+        for name, (task, size) in tasks.items()
+    }

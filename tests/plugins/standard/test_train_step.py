@@ -14,6 +14,7 @@ from emberge import (
     CheckpointError,
     DataEntry,
     DataRef,
+    Expected,
     Machine,
     Model,
     ModelRef,
@@ -51,6 +52,7 @@ class Room:
     notes: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     warned: list[str] = dataclasses.field(default_factory=list)
     metrics: list[str] = dataclasses.field(default_factory=list)
+    foreseen: list[Expected] = dataclasses.field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -95,6 +97,9 @@ class Look(Room):
 
     def note(self, title: str, lines: Sequence[str]) -> None:
         self.notes[title] = lines
+
+    def expect(self, expected: Expected) -> None:
+        self.foreseen.append(expected)
 
 
 @pytest.fixture
@@ -188,8 +193,17 @@ def test_check_shows_what_was_understood(
     assert room.notes["training"] == [
         "find: 20 rows of 40",
         "alike: 12 rows of 24",
+        "0.5 of all rows (32 of 64)",
         "24 steps",
     ]
+    (foreseen,) = room.foreseen
+    assert foreseen.artifact.size == 32
+    assert foreseen.artifact.details["datasets"]["find"] == {
+        "task": "retrieval",
+        "rows": 20,
+        "of": 40,
+    }
+    assert {name: len(rows) for name, rows in foreseen.rows.items()} == {"find": 20, "alike": 12}
     (shown,) = (lines for title, lines in room.notes.items() if title.startswith("find"))
     assert any(line.startswith("anchor: find") for line in shown)
 
