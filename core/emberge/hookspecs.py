@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from emberge.contracts.backbone import Backbone
     from emberge.contracts.dataset import Reader
     from emberge.contracts.evaluator import Evaluator
+    from emberge.contracts.launcher import Launcher
     from emberge.contracts.loss import Loss, TokenLoss
     from emberge.contracts.merge import ChainSpec, MergeStrategy, MergeTransform
     from emberge.contracts.sampler import Sampler
@@ -67,6 +68,11 @@ def register_evaluators() -> Mapping[str, type[Evaluator]]:
 @hookspec
 def register_readers() -> Mapping[str, type[Reader]]:
     """Add readers: what turns a kind of data file into rows."""
+
+
+@hookspec
+def register_launchers() -> Mapping[str, type[Launcher]]:
+    """Add launchers: where ready steps run side by side."""
 
 
 # ── finding things ──────────────────────────────────────────────────────────────────────────────

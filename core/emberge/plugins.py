@@ -32,6 +32,7 @@ from emberge.admission import (
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import Reader
 from emberge.contracts.evaluator import Evaluator
+from emberge.contracts.launcher import Launcher
 from emberge.contracts.loss import Loss, TokenLoss
 from emberge.contracts.merge import ChainSpec, MergeStrategy, MergeTransform
 from emberge.contracts.sampler import Sampler
@@ -52,6 +53,7 @@ KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "merge strategy": ("register_merge_strategies", (MergeStrategy, ChainSpec)),
     "evaluator": ("register_evaluators", (Evaluator,)),
     "reader": ("register_readers", (Reader,)),
+    "launcher": ("register_launchers", (Launcher,)),
 }
 # What several kinds together, or a kind that steps are named beside, are called in messages.
 _WORDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}
@@ -94,6 +96,7 @@ class Plugins:
         self.manager.add_hookspecs(hookspecs)
         self.components: list[Component] = []
         self.blocked: tuple[str, ...] = ()
+        self.files: tuple[Path, ...] = ()
         self._dropped: set[int] = set()
 
     @property
@@ -227,8 +230,9 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
             continue
         name, version = distribution.metadata["Name"], distribution.version
         plugins.register(_load(entry, name, version), entry.name, name, version)
-    for file in files:
-        plugins.register(_load_file(Path(file)), Path(file).stem, f"file {Path(file).name}")
+    plugins.files = tuple(Path(file) for file in files)
+    for file in plugins.files:
+        plugins.register(_load_file(file), file.stem, f"file {file.name}")
     return plugins
 
 

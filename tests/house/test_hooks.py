@@ -14,6 +14,7 @@ from emberge import (
     Artifact,
     Backbone,
     Evaluator,
+    Launcher,
     Loss,
     MergeStrategy,
     MergeTransform,
@@ -79,6 +80,7 @@ CONTRACTS = {
     "register_merge_strategies": MergeStrategy,
     "register_evaluators": Evaluator,
     "register_readers": Reader,
+    "register_launchers": Launcher,
 }
 
 

@@ -167,7 +167,9 @@ def test_every_installed_component_of_a_recipe_has_an_example_that_is_taken() ->
     waiting = {"mlm"}  # a loss over hidden states, for which there is no step yet
     for component in installed.components:
         (page,) = component_page(installed, component.full_name)
-        if component.kind != "reader" and component.name not in waiting:
+        if component.kind == "launcher":
+            assert f"--launcher {component.name}" in page["example"], component.full_name
+        elif component.kind != "reader" and component.name not in waiting:
             assert parse_recipe(page["example"], installed).steps, component.full_name
 
 

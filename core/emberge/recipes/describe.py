@@ -172,7 +172,7 @@ def component_page(plugins: Plugins, name: str) -> list[dict[str, Any]]:
     """All that is known of the component `name` or `plugin:name`, one entry for each one of that name.
 
     An entry is a row of `component_rows` with `doc`, the whole documentation, and `example`, a recipe that
-    the grammar takes.
+    the grammar takes, or a command line.
 
     Raises:
         PluginError: when there is none, with a suggestion.
@@ -183,9 +183,24 @@ def component_page(plugins: Plugins, name: str) -> list[dict[str, Any]]:
         hint = suggest(name, sorted(known)) or "; `emberge list` names all that are installed"
         raise PluginError(f"there is no component '{name}'{hint}")
     return [
-        {**_row(c, plugins), "doc": c.doc, "example": example(c, plugins), "suffixes": _suffixes(c)}
+        {
+            **_row(c, plugins),
+            "doc": c.doc,
+            "example": _example(c, plugins),
+            "suffixes": _suffixes(c),
+        }
         for c in found
     ]
+
+
+def _example(component: Component, plugins: Plugins) -> str:
+    """A recipe that uses it, or the command line for what stands in no recipe."""
+    if component.kind != "launcher":
+        return example(component, plugins)
+    defaults = [o for o in _options(component, plugins) if isinstance(o.default, int)]
+    options = ", ".join(f"{option.name}: {_said(option.default)}" for option in defaults)
+    command = "emberge run recipe.yaml --out out --launcher"
+    return f"{command} {component.name}\n{command} '{{{component.name}: {{{options}}}}}'"
 
 
 def _suffixes(component: Component) -> list[str]:

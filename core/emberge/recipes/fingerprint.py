@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import fcntl
 import hashlib
 import json
 import os
@@ -57,10 +58,8 @@ class HashCache:
         self._known: dict[str, Any] = {}
         self._changed = False
         if path is not None and path.is_file():
-            try:
-                self._known = dict(json.loads(path.read_text(encoding="utf-8")))
-            except ValueError:
-                self._changed = True  # damaged: made anew
+            self._known = _remembered(path)
+            self._changed = not self._known  # damaged: made anew
 
     def of(self, file: Path) -> str:
         """The XXH3 hash of a file's bytes, 128 bits in hex."""
@@ -87,7 +86,10 @@ class HashCache:
         if self.path is None or not self._changed:
             return
         try:
-            write_json(self.path, self._known)
+            with self.path.with_suffix(".lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of the run save theirs too
+                self._known = {**_remembered(self.path), **self._known}
+                write_json(self.path, self._known)
         except OSError:
             return
         self._changed = False
@@ -97,6 +99,14 @@ class HashCache:
         if self.root is not None and absolute.is_relative_to(self.root):
             return absolute.relative_to(self.root).as_posix()
         return hashlib.sha256(os.fsencode(absolute)).hexdigest()
+
+
+def _remembered(path: Path) -> dict[str, Any]:
+    """What the file holds; nothing when it is missing or damaged."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _stamp(status: os.stat_result) -> list[int]:

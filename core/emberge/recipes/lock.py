@@ -40,14 +40,16 @@ class OutInUseError(EmbergeError):
 
 
 @contextmanager
-def hold(path: Path) -> Iterator[None]:
+def hold(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
     """Hold the lock file `path`; the system lets go of it when the process ends in any way.
+
+    Another holder is given `patience` seconds to let go.
 
     Raises:
         OutInUseError: naming the process that holds it.
     """
     with path.open("a+", encoding="utf-8") as file:
-        if not _lock(file):
+        if not _lock(file, patience):
             raise OutInUseError(
                 f"{path.parent} is in use by {_read(file) or 'another process'}; "
                 "wait for it, stop it, or choose another --out"
@@ -76,8 +78,8 @@ def holder(path: Path) -> Holder | None:
         return None
 
 
-def _lock(file: IO[str]) -> bool:
-    until = time.monotonic() + _PATIENCE
+def _lock(file: IO[str], patience: float) -> bool:
+    until = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

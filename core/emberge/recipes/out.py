@@ -83,7 +83,10 @@ class OutFolder:
         return self.work / self.result(step, fingerprint).name
 
     def publish(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
-        """Make a filled `output` the step's result: all on disk, then `artifact.json`, then one rename."""
+        """Make a filled `output` the step's result: all on disk, then `artifact.json`, then one rename.
+
+        `finish` then lets `OUT/<id>` lead to it.
+        """
         work, result = self.work_of(step, fingerprint), self.result(step, fingerprint)
         output = work / "output"
         for file in sorted(output.rglob("*")):
@@ -95,7 +98,6 @@ class OutFolder:
             os.rename(result, work / "replaced")
         os.rename(output, result)
         _sync(self.path)
-        self.finish(step, fingerprint)
         return result
 
     def finish(self, step: str, fingerprint: str) -> None:

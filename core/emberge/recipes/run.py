@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-import json
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.step import Artifact, Machine, ModelRef, Rehearsal
 from emberge.devices import find_machine
-from emberge.errors import EmbergeError, PluginError, RequirementError
-from emberge.merging.content import contents_of
+from emberge.errors import EmbergeError, RequirementError
 from emberge.plugins import Plugins
 from emberge.recipes.fingerprint import HashCache, plain, stable_hash
 from emberge.recipes.lock import hold
-from emberge.recipes.out import ARTIFACT, OutFolder, read_artifact
-from emberge.recipes.provenance import CHANGING, artifact_record, kept_text, recipe_hash
+from emberge.recipes.out import OutFolder
+from emberge.recipes.provenance import kept_text, recipe_hash
 from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.record import Record
 from emberge.recipes.results import Result, Results
-from emberge.recipes.workspace import StepWorkspace, Surroundings, installed_readers
+from emberge.recipes.step_run import disk_full_is_named, result_of, run_step
+from emberge.recipes.workspace import Surroundings, installed_readers
 
 if TYPE_CHECKING:
     from emberge.recipes.team import Team
@@ -65,7 +62,7 @@ def run_recipe(
     """
     place = OutFolder(Path(out))
     place.prepare()
-    with _disk_full_is_named(place), hold(place.lock):
+    with disk_full_is_named(place), hold(place.lock):
         _keep_recipe(recipe, place)
         run = _Run(recipe, place, plugins, machine or find_machine(), rehearsal)
         run.team = team
@@ -124,62 +121,61 @@ class _Run:
                         self.around.results.model(reference)
 
     def _one(self, step: RecipeStep) -> None:
-        missing = [name for name in step.needs if name in self.failed or name in self.blocked]
-        if missing:
-            self.blocked.add(step.id)
-            self.record.step_blocked(step.id, missing)
+        if self.is_blocked(step):
             return
         try:
-            result = self._result(step)
+            fingerprint, made = self.found(step)
+            made = made or self._work(step, fingerprint)
         except Exception as error:
-            self.failed[step.id] = error
-            self.record.step_failed(step.id, error)
+            self.fail(step, error)
         except BaseException:
             self.record.step_stopped(step.id)
             raise
         else:
-            self.around.results.add(step.id, result)
-            self.finished[step.id] = result.artifact
-            self.made[step.id] = result.fingerprint
+            self.take(step, fingerprint, made)
         finally:
             self.hashes.save()
 
-    def _result(self, step: RecipeStep) -> Result:
+    def is_blocked(self, step: RecipeStep) -> bool:
+        """Whether a step that this one needs has failed; then this one cannot run."""
+        missing = [name for name in step.needs if name in self.failed or name in self.blocked]
+        if missing:
+            self.blocked.add(step.id)
+            self.record.step_blocked(step.id, missing)
+        return bool(missing)
+
+    def found(self, step: RecipeStep) -> tuple[str, Artifact | None]:
+        """The step's fingerprint, and what it left if it was finished under that before."""
         fingerprint = self._fingerprint(step)
-        folder = self.place.result(step.id, fingerprint)
-        artifact = read_artifact(folder) if _made_under(folder) == fingerprint else None
+        artifact = result_of(self.place, step.id, fingerprint)
         if artifact is not None:
             self.place.finish(step.id, fingerprint)
-            self.record.step_skipped(step.id, folder)
-        else:
-            artifact = self._work(step, fingerprint)
-        return Result(folder, artifact, fingerprint, step.step.adapts())
+            self.record.step_skipped(step.id, self.place.result(step.id, fingerprint))
+        return fingerprint, artifact
+
+    def take(self, step: RecipeStep, fingerprint: str, artifact: Artifact) -> None:
+        """Let later steps have what this one left."""
+        folder = self.place.result(step.id, fingerprint)
+        result = Result(folder, artifact, fingerprint, step.step.adapts())
+        self.around.results.add(step.id, result)
+        self.finished[step.id] = artifact
+        self.made[step.id] = fingerprint
+
+    def fail(self, step: RecipeStep, error: Exception) -> None:
+        """Remember why a step failed; those that do not need it still run."""
+        self.failed[step.id] = error
+        self.record.step_failed(step.id, error)
 
     def _work(self, step: RecipeStep, fingerprint: str) -> Artifact:
-        began = time.monotonic()
-        with _disk_full_is_named(self.place):
-            team = self.team if step.step.every_rank else None
-            around = self.around
-            if team is not None:
-                around = dataclasses.replace(around, machine=team.machine(around.machine))
-            workspace = StepWorkspace(step, fingerprint, around)
-            try:
-                self.record.step_started(step, fingerprint)
-                with self._called(team, step, fingerprint):
-                    artifact = _held_to_contract(step, step.step.run(workspace))
-                warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
-                artifact = dataclasses.replace(artifact, warnings=warnings)
-                workspace.write_metrics()
-                seconds = time.monotonic() - began
-                files = contents_of(workspace.folder, leave=CHANGING)
-                inputs = self.around.results.inputs(step.step)
-                record = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
-                folder = self.place.publish(step.id, fingerprint, record)
-                self.hashes.learn({folder / name: one.hash for name, one in files.items()})
-            finally:
-                workspace.close()
-        self.record.step_finished(step.id, folder, artifact, seconds)
-        return artifact
+        team = self.team if step.step.every_rank else None
+        around = self.around
+        if team is not None:
+            around = dataclasses.replace(around, machine=team.machine(around.machine))
+        self.record.step_started(step, fingerprint)
+        made = run_step(step, fingerprint, around, self._called(team, step, fingerprint))
+        self.place.finish(step.id, fingerprint)
+        self.record.step_finished(step.id, made.folder, made.artifact, made.seconds)
+        return made.artifact
 
     def _called(
         self, team: Team | None, step: RecipeStep, fingerprint: str
@@ -244,32 +240,6 @@ class _Run:
         self.record.close()
 
 
-def _held_to_contract(step: RecipeStep, artifact: Any) -> Artifact:
-    if not isinstance(artifact, Artifact):
-        raise PluginError(f"{step.kind}.run must return an Artifact, not {artifact!r}")
-    return artifact
-
-
-def _made_under(folder: Path) -> str | None:
-    try:
-        made = json.loads((folder / ARTIFACT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return str(made.get("fingerprint")) if isinstance(made, dict) else None
-
-
 def _keep_recipe(recipe: Recipe, place: OutFolder) -> None:
     if recipe.text:
         (place.path / "recipe.yaml").write_text(kept_text(recipe), encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _disk_full_is_named(place: OutFolder) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise EmbergeError(
-            f"the disk of {place.path} is full; make room and run again: what is done is kept"
-        ) from error
