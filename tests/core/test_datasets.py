@@ -289,7 +289,8 @@ def test_different_prompts_in_one_dataset_are_refused(tmp_path: Path) -> None:
 
 
 def test_sts_without_scores_is_refused(tmp_path: Path) -> None:
-    assert "task sts needs a score for every pair" in refusal(tmp_path, [GOOD], task="sts")
+    pair = {"anchor": "a", "positive": "b"}
+    assert "task sts needs a score for every pair" in refusal(tmp_path, [pair], task="sts")
 
 
 def test_labels_that_cannot_give_a_pair_are_refused(tmp_path: Path) -> None:

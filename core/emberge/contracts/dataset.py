@@ -46,12 +46,16 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """What a sampler may know of a dataset: no text, only names, kinds and the number of rows."""
+    """What a sampler may know of a dataset: no text, only names, kinds and the number of rows.
+
+    `negatives` is what its catalogue says of other rows' texts as negatives.
+    """
 
     name: str
     task: TaskKind
     size: int
     weight: float = 1.0
+    negatives: Literal["auto", "in_batch", "hard_only"] = "auto"
 
 
 class Dataset(Protocol):

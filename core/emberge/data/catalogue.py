@@ -26,7 +26,7 @@ FREE = frozenset(
     {
         *("source", "licence", "license", "url", "homepage", "citation", "description", "notes"),
         *("rows", "n", "scores", "labels", "corpus", "queries", "qrels", "language", "category"),
-        *("domain", "metric", "baseline", "distance", "ind_tasks"),
+        *("domain", "metric", "baseline", "distance"),
     }
 )
 # How an instruction stands before a query (Wang et al., 2024, arXiv:2401.00368).
@@ -128,6 +128,17 @@ class _Reading(Nodes):
             raise self.error(node, f"domain is 'in' or 'out', not '{word}'")
         return word
 
+    def negatives(self, node: yaml.Node) -> Any:
+        word = self.text(node)
+        if word not in ("auto", "in_batch", "hard_only"):
+            raise self.error(node, f"negatives are auto, in_batch or hard_only, not '{word}'")
+        return word
+
+    def names(self, node: yaml.Node) -> tuple[str, ...]:
+        if not isinstance(node, yaml.SequenceNode):
+            raise self.error(node, "expected a list of names ([first, second])")
+        return tuple(self.text(item) for item in node.value)
+
     def score_range(self, node: yaml.Node) -> tuple[float, float]:
         items = node.value if isinstance(node, yaml.SequenceNode) else []
         numbers = [self.number(item) for item in items]
@@ -165,6 +176,8 @@ _TRAIN: Mapping[str, Callable[[_Reading, yaml.Node], Any]] = {
     "weight": _Reading.number,
     "limit": _Reading.count,
     "score_range": _Reading.score_range,
+    "negatives": _Reading.negatives,
+    "ind_tasks": _Reading.names,
 }
 _EVAL: Mapping[str, Callable[[_Reading, yaml.Node], Any]] = {
     "language": _Reading.text,

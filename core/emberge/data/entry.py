@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberge.contracts.dataset import Domain, TaskKind
+from emberge.contracts.sampler import Negatives
 from emberge.contracts.step import DataRef
 
-__all__ = ["Catalogue", "Columns", "DataEntry", "EvalSet"]
+__all__ = ["LATER", "Catalogue", "Columns", "DataEntry", "EvalSet"]
+
+# Marks an option that came later: at its default it is no part of a fingerprint, so that nothing that was
+# made before it came is made again.
+LATER = "later"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,10 @@ class DataEntry:
     `prompt` is the text put before anchors, and before every text of a `symmetric` set; without one the
     model's own prompts stand. In it `{instruction}` is the set's instruction and `{prompt}` the prompt that
     its catalogue gives or, failing that, the one its instruction makes.
+
+    `negatives` says whether other rows' texts are negatives (`in_batch`, `hard_only`), where the training
+    itself does not; auto goes by the kind of task. `ind_tasks` are evaluation tasks that come from the same
+    source and so are in domain for whoever trained on this.
     """
 
     path: DataRef | None = None
@@ -53,6 +62,8 @@ class DataEntry:
     limit: int | None = None
     score_range: tuple[float, float] | None = None
     only: tuple[str, ...] = ()
+    negatives: Negatives = field(default="auto", metadata={LATER: True})
+    ind_tasks: tuple[str, ...] = field(default=(), metadata={LATER: True})
 
 
 @dataclass(frozen=True, kw_only=True)

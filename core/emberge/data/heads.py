@@ -130,7 +130,7 @@ def _look(source: Source, limit_rows: int) -> tuple[list[Problem], Head | None]:
         return [Problem(line) for line in str(error).splitlines()], None
     assert first is not None  # settle refuses a file without rows
     example = settled.example(first)
-    info = DatasetInfo(source.name, settled.task, 0, source.entry.weight)
+    info = DatasetInfo(source.name, settled.task, 0, source.entry.weight, settled.negatives)
     notes = settled.notes
     return [], Head(info, example, settled.prompt, settled.symmetric, tally.columns, notes)
 

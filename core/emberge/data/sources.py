@@ -13,13 +13,13 @@ from typing import Any
 from emberge.contracts.dataset import BadRow, Reader
 from emberge.contracts.step import DataRef
 from emberge.data.catalogue import instruction_prompt, load_catalogue
-from emberge.data.entry import Columns, DataEntry
+from emberge.data.entry import Catalogue, Columns, DataEntry
 from emberge.data.hub import hub_key, hub_name, hub_rows
 from emberge.data.stored import FORMAT
 from emberge.data.tally import shown
 from emberge.errors import DataError, suggest
 
-__all__ = ["Source", "expand", "find_reader", "refuse_clashes"]
+__all__ = ["Source", "expand", "find_reader", "pick", "refuse_clashes"]
 
 Resolve = Callable[[DataRef], Path | None]
 
@@ -104,12 +104,7 @@ def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> li
             f"{shown(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
         )
     catalogue = load_catalogue(path)
-    names = [str(each.name) for each in catalogue.train]
-    for name in entry.only:
-        if name not in names:
-            hint = suggest(name, names) or f"; it has {', '.join(names) or 'none'}"
-            raise DataError(f"{shown(catalogue.path)}: there is no training set '{name}'{hint}")
-    chosen = [each for each in catalogue.train if not entry.only or each.name in entry.only]
+    chosen = pick(catalogue, entry.only)
     if not chosen:
         raise DataError(f"{shown(catalogue.path)}: the catalogue has no training sets")
     if entry.name is not None and len(chosen) > 1:
@@ -118,6 +113,20 @@ def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> li
             "it out, or pick one with `only`"
         )
     return [_of_set(entry, each, readers) for each in chosen]
+
+
+def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
+    """The training sets of a catalogue, or those in `only`.
+
+    Raises:
+        DataError: for a name that it does not have.
+    """
+    names = [str(each.name) for each in catalogue.train]
+    for name in only:
+        if name not in names:
+            hint = suggest(name, names) or f"; it has {', '.join(names) or 'none'}"
+            raise DataError(f"{shown(catalogue.path)}: there is no training set '{name}'{hint}")
+    return [each for each in catalogue.train if not only or each.name in only]
 
 
 def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> Source:
@@ -133,6 +142,8 @@ def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> Sou
         over["weight"] = entry.weight
     if entry.instruction:
         over["instruction"] = entry.instruction
+    if entry.negatives != "auto":
+        over["negatives"] = entry.negatives
     entry = _prompted(dataclasses.replace(each, **over), each.prompt)
     if entry.path is None:
         return Source(str(entry.name), entry)

@@ -122,7 +122,7 @@ class StoredDataset:
         self._chosen = chosen
         self._settled = settled
         self._labels = _by_label(name, rows) if rows.tally.labelled else None
-        self.info = DatasetInfo(name, settled.task, len(chosen), weight)
+        self.info = DatasetInfo(name, settled.task, len(chosen), weight, settled.negatives)
         self.prompt = settled.prompt
         self.symmetric = settled.symmetric
         self.notes = settled.notes

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.dataset import TASK_KINDS, BadRow, Example, TaskKind
+from emberge.contracts.sampler import Negatives
 from emberge.data.entry import DataEntry
 from emberge.data.layout import LayoutError
 from emberge.data.rows import Row, RowError, Understanding
@@ -131,6 +132,7 @@ class Settled:
     symmetric: bool
     score_range: tuple[float, float]
     notes: tuple[str, ...] = ()
+    negatives: Negatives = "auto"
 
     def example(self, row: Row) -> Example:
         """The row as an example, its scores scaled to 0–1."""
@@ -154,16 +156,17 @@ def settle(tally: Tally, entry: DataEntry) -> Settled:
         raise DataError(f"{tally.place}: there are no rows; give a file with examples")
     _agree(tally)
     task, notes = _task(tally, entry)
-    if task == "sts" and not tally.scored:
+    if task == "sts" and not tally.scored and tally.negatives < tally.rows:
         raise DataError(
-            f"{tally.place}: task sts needs a score for every pair; name the column as "
-            "columns: {score: …}, or give another task"
+            f"{tally.place}: task sts needs a score for every pair, or negatives in every row; name the "
+            "column as columns: {score: …}, or give another task"
         )
     scale, told = _scale(tally, entry, task)
     symmetric = entry.symmetric
     if symmetric is None:
         symmetric = task not in ("retrieval", "reranking")
-    return Settled(task, _prompt(tally, entry), symmetric, scale, (*notes, *told))
+    prompt, said = _prompt(tally, entry), (*notes, *told)
+    return Settled(task, prompt, symmetric, scale, said, entry.negatives)
 
 
 def _agree(tally: Tally) -> None:

@@ -18,7 +18,7 @@ import xxhash
 
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.step import Reference
-from emberge.data.entry import DataEntry
+from emberge.data.entry import LATER, DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError
 from emberge.merging.checkpoint import Checkpoint
 from emberge.merging.content import file_pieces
@@ -176,7 +176,9 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry],
         if isinstance(item, Reference):
             return refer(item)
         if dataclasses.is_dataclass(item) and not isinstance(item, type):
-            options = {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
+            options = {
+                f.name: getattr(item, f.name) for f in dataclasses.fields(item) if _told(item, f)
+            }
             if isinstance(item, DataEntry) and item.only and item.path and not item.path.step:
                 options["path"] = refer(item)
             options = {name: walk(one) for name, one in options.items()}
@@ -190,6 +192,11 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry],
         return _atom(item)
 
     return walk(value)
+
+
+def _told(item: Any, option: dataclasses.Field[Any]) -> bool:
+    """Whether an option is part of a fingerprint: one that came later only where it is used."""
+    return LATER not in option.metadata or getattr(item, option.name) != option.default
 
 
 def _called(item: Any, plugins: Plugins) -> dict[str, Any]:

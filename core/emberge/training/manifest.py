@@ -49,8 +49,13 @@ def sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
 
 def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, Any]:
     """Plain data that tells plans apart: the datasets and their rows, the samplers and their options."""
-    data = [[i.name, i.task, i.size, i.weight, _rows(rows)] for i, rows in pool.items()]
+    data = [[i.name, i.task, i.size, i.weight, _rows(rows), *_own(i)] for i, rows in pool.items()]
     return {"data": data, "samplers": [plain(sampler) for sampler in samplers], **plain(more)}
+
+
+def _own(info: DatasetInfo) -> list[str]:
+    """What the data itself says of negatives, where it does."""
+    return [] if info.negatives == "auto" else [info.negatives]
 
 
 def _rows(rows: Rows) -> Any:

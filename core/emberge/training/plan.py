@@ -7,7 +7,6 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,13 +68,11 @@ class PlannedBatch:
 def in_batch_negatives(
     info: DatasetInfo, chosen: Negatives, options: PerDataset[Negatives]
 ) -> bool:
-    """Whether other rows' texts are negatives: the sampler's word, then the recipe's, then the task's."""
-    word: Literal["auto", "in_batch", "hard_only"] | None = chosen
-    if word == "auto":
-        word = options.of(info.name, info.task)
-    if word in (None, "auto"):
-        return info.task in IN_BATCH_TASKS
-    return word == "in_batch"
+    """Whether other rows' texts are negatives: by sampler, recipe, catalogue, kind of task."""
+    for word in (chosen, options.of(info.name, info.task), info.negatives):
+        if word not in (None, "auto"):
+            return word == "in_batch"
+    return info.task in IN_BATCH_TASKS
 
 
 def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
