@@ -10,5 +10,6 @@ from emberge import Sampler, hookimpl
 @hookimpl
 def register_samplers() -> Mapping[str, type[Sampler]]:
     from emberge_boom.bagging import Bagging
+    from emberge_boom.core_subset import CoreSubset
 
-    return {"bagging": Bagging}
+    return {"bagging": Bagging, "core_subset": CoreSubset}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from emberge import (
     Chosen,
     DatasetInfo,
     Drawn,
+    PerDataset,
     Pool,
     Rows,
     Sampler,
@@ -17,6 +18,8 @@ from emberge import (
     stable_seed,
     take_rows,
 )
+
+__all__ = ["Bagging", "count_of", "hold_share", "in_order"]
 
 # Rows of a dataset up to which its bag is an array, in order.
 SORTED_UP_TO = 1 << 16
@@ -26,25 +29,28 @@ SORTED_UP_TO = 1 << 16
 class Bagging(Sampler):
     """Keep a random share of every dataset, drawn once for the whole training (BOOM, arXiv:2602.05787).
 
-    `ratio` is a share from 0 to 1; each dataset keeps max(1, round(ratio · size)) rows, drawn without
-    replacement, or with it if `replacement` (a full bag then holds about 63 % distinct rows). Members of one
-    ratio differ by `draw`. `nested` bags of different ratios contain one another. `part: first` and
+    `ratio` is a share above 0 and up to 1, and may differ by task or dataset (`{default: 0.4, by_task: {sts:
+    1}}`); what it does not cover is kept whole. Each dataset keeps max(1, round(ratio · size)) rows, drawn
+    without replacement, or with it if `replacement` (a full bag then holds about 63 % distinct rows). Members
+    of one ratio differ by `draw`. `nested` bags of different ratios contain one another. `part: first` and
     `part: rest` split every dataset in two by its ratio, so that two members share no row and leave none out.
     It selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
     """
 
-    ratio: float = 1.0
+    ratio: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))
     draw: int = 0
     replacement: bool = False
     nested: bool = False
     part: Literal["first", "rest"] | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.ratio <= 1:
-            raise ValueError(
-                f"ratio is a share above 0 and up to 1, not {self.ratio:g}"
-                + (f"; did you mean {self.ratio / 100:g}?" if 1 < self.ratio <= 100 else "")
-            )
+        if not isinstance(self.ratio, PerDataset):
+            # A bare number is the default, in Python as in a recipe.
+            object.__setattr__(self, "ratio", PerDataset(default=self.ratio))
+        given = self.ratio
+        for ratio in (given.default, *given.by_task.values(), *given.by_dataset.values()):
+            if ratio is not None:
+                hold_share(ratio)
         if self.replacement and (self.nested or self.part):
             raise ValueError("replacement goes with neither nested nor part")
 
@@ -60,16 +66,34 @@ class Bagging(Sampler):
         size = len(rows)
         if not size:
             return rows
+        ratio = self.ratio.of(info.name, info.task)
+        ratio = 1.0 if ratio is None else float(ratio)
         one_order = self.nested or self.part is not None
         key: tuple[Any, ...] = (seed, "bag", self.draw, info.name)
-        bag_seed = stable_seed(*key) if one_order else stable_seed(*key, float(self.ratio))
+        bag_seed = stable_seed(*key) if one_order else stable_seed(*key, ratio)
         if self.replacement:
-            return _with_replacement(rows, _count(size, self.ratio), bag_seed)
-        start, stop = 0, _count(size, self.ratio)
+            return _with_replacement(rows, count_of(size, ratio), bag_seed)
+        start, stop = 0, count_of(size, ratio)
         if self.part is not None:
-            first = math.floor(round(size * self.ratio, 9))  # 0.29 · 100 is 28.999… in binary
+            first = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
             start, stop = (0, first) if self.part == "first" else (first, size)
-        return _sorted(Chosen(rows, bag_seed, start, stop), rows)
+        return in_order(Chosen(rows, bag_seed, start, stop), rows)
+
+
+def hold_share(ratio: float) -> None:
+    """Refuse a ratio that is no share.
+
+    Raises:
+        ValueError: for one of 0 or less, or above 1.
+    """
+    if not 0 < ratio <= 1:
+        meant = f"; did you mean {ratio / 100:g}?" if 1 < ratio <= 100 else ""
+        raise ValueError(f"ratio is a share above 0 and up to 1, not {ratio:g}{meant}")
+
+
+def count_of(size: int, ratio: float) -> int:
+    """How many of `size` rows are drawn: at least one, halves rounded to even."""
+    return max(1, round(ratio * size))
 
 
 def _with_replacement(rows: Rows, count: int, seed: int) -> Rows:
@@ -81,15 +105,10 @@ def _with_replacement(rows: Rows, count: int, seed: int) -> Rows:
     return take_rows(rows, np.sort(places.astype(np.int64)))
 
 
-def _sorted(bag: Chosen, rows: Rows) -> Rows:
+def in_order(bag: Chosen, rows: Rows) -> Rows:
     """The bag in the order of its dataset, where that takes little memory."""
     import numpy as np
 
     if len(rows) > SORTED_UP_TO:
         return bag
     return take_rows(rows, np.sort(bag.places(np.arange(len(bag), dtype=np.int64))))
-
-
-def _count(size: int, ratio: float) -> int:
-    # Python rounds half to even.
-    return max(1, round(ratio * size))
