@@ -182,6 +182,7 @@ def _ranks(group: argparse._ArgumentGroup) -> None:
 def _check(parser: argparse.ArgumentParser) -> None:
     _recipe(parser)
     parser.add_argument("--offline", action="store_true", help="use no network")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="see what a run left here, too")
 
 
 def _rehearse(parser: argparse.ArgumentParser) -> None:

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     ranked = team_of(options.words, machine, options.ranks, options.shard)
     if has_followed(ranked, recipe, options.out, plugins, machine):
         return 0
-    _hold_to_check(check_recipe(recipe, plugins), options.quiet)
+    _hold_to_check(check_recipe(recipe, plugins, out=options.out), options.quiet)
     try:
         with ranked as team:
             run_recipe(
@@ -63,7 +63,7 @@ def check(options: argparse.Namespace) -> int:
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
-    report = check_recipe(recipe, plugins, deep=not options.offline)
+    report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
     for note in report.notes:
         print(f"{note.step}: {note.title}")
         print("".join(f"  {line}\n" for line in note.lines), end="")

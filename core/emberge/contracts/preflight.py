@@ -72,6 +72,10 @@ class Preflight(Protocol):
         """Something that `check` shows beside the problems: a plan, a first example."""
         ...
 
+    def made(self, reference: Reference) -> Path | None:
+        """What an earlier run left of a step, maybe under other options; None without one to look at."""
+        ...
+
     def expect(self, expected: Expected) -> None:
         """Say what this step will leave, for the steps after it to ask about."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -68,6 +68,13 @@ class Sampler:
 
     A step that trains asks for the `resolved` samplers, so that one may read what earlier steps made.
     """
+
+    def files(self) -> list[FileRef]:
+        """The files that its options name."""
+        from emberge.contracts.step import FileRef
+
+        values = [getattr(self, option.name) for option in fields(self)]
+        return [value for value in values if isinstance(value, FileRef)]
 
     def check(self, context: Preflight) -> Iterable[Problem]:
         """Faults that can be seen before a run, of what the sampler reads beside the data."""

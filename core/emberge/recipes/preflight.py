@@ -21,6 +21,7 @@ from emberge.recipes.models import (
     locate_file,
     locate_model,
 )
+from emberge.recipes.out import ARTIFACT, OutFolder
 from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.workspace import installed_readers
 
@@ -64,13 +65,15 @@ class Report:
             raise RecipeError(self.errors)
 
 
-def check_recipe(recipe: Recipe, plugins: Plugins, *, deep: bool = True) -> Report:
+def check_recipe(
+    recipe: Recipe, plugins: Plugins, *, deep: bool = True, out: Path | None = None
+) -> Report:
     """Look for everything that is wrong with a recipe without loading any weights.
 
-    With `deep=False` no network is used. What could not be looked at, such as a hub id without a network,
+    In `out` an earlier run may have left results to look at. With `deep=False` no network is used. What could not be looked at, such as a hub id without a network,
     is a problem of severity "unseen".
     """
-    lookup = _Lookup(recipe, plugins, deep)
+    lookup = _Lookup(recipe, plugins, deep, out)
     problems: list[Problem] = []
     notes: list[Note] = []
     for step in recipe.steps:
@@ -87,6 +90,7 @@ class _Lookup:
     recipe: Recipe
     plugins: Plugins
     deep: bool
+    out: Path | None = None
 
     def __post_init__(self) -> None:
         self.steps = {step.id: step for step in self.recipe.steps}
@@ -190,6 +194,13 @@ class _StepCheck:
 
     def note(self, title: str, lines: Sequence[str]) -> None:
         self.notes.append(Note(self._step.id, title, tuple(lines)))
+
+    def made(self, reference: Reference) -> Path | None:
+        out = self._lookup.out
+        if out is None or reference.step is None:
+            return None
+        left = OutFolder(out).link(reference.step)
+        return left if (left / ARTIFACT).is_file() else None
 
     def expect(self, expected: Expected) -> None:
         self._lookup.expected[self._step.id] = expected

@@ -269,7 +269,7 @@ class MeasureStatistics(Step):
             checkpoint=folder,
             stored=stored_tensors(folder),
             datasets=datasets,
-            sampler=self._sampler,
+            sampler=[one.resolved(workspace.data) for one in self._sampler],
             losses=self._losses,
             options=self._options(),
             seed=workspace.seed if self.seed is None else self.seed,

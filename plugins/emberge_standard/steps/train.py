@@ -104,6 +104,8 @@ class Train(FitOptions, Step):
             )
             return
         yield from self._check_guides(context)
+        for sampler in self.sampler:
+            yield from sampler.check(context)
         for fault in tracker_faults(self.trackers):
             yield context.problem(fault, "trackers")
         if self.evaluate is not None:
@@ -161,12 +163,19 @@ class Train(FitOptions, Step):
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
         from emberge import outlook
 
+        places = {
+            file: context.made(file) if file.step is not None else context.data(file)
+            for sampler in self.sampler
+            for file in sampler.files()
+        }
+        if None in places.values():
+            return  # what is trained on is known once they are made
         try:
             ahead = outlook(
                 self.data,
                 readers=context.readers,
                 resolve=context.data,
-                sampler=self.sampler,
+                sampler=[sampler.resolved(places.__getitem__) for sampler in self.sampler],
                 options=self._options(),
                 seed=self.seed or 0,
             )
@@ -196,6 +205,7 @@ class Train(FitOptions, Step):
             warn=workspace.warn,
         )
         seed = workspace.seed if self.seed is None else self.seed
+        sampler = [one.resolved(workspace.data) for one in self.sampler]
         adapts = self.backbone.leaves_adapter
         evaluate = self.evaluate
         with tracking(
@@ -208,7 +218,7 @@ class Train(FitOptions, Step):
                 backbone=self.backbone,
                 checkpoint=model.folder,
                 datasets=datasets,
-                sampler=self.sampler,
+                sampler=sampler,
                 losses=self.loss,
                 options=self._options(),
                 folder=workspace.folder,
@@ -233,6 +243,7 @@ class Train(FitOptions, Step):
             parents=(model.name,),
             details={
                 **self._details(model, result, _used(tasks, result, bags), seed),
+                "sampler": [repr(one) for one in sampler],
                 **(_adapter(workspace.folder) if adapts else {}),
             },
         )
@@ -256,7 +267,6 @@ class Train(FitOptions, Step):
             "result_step": result.result_step,
             "checkpoints": [path.as_posix() for path in result.checkpoints],
             "backbone": dict(self.backbone.options()),
-            "sampler": [repr(sampler) for sampler in self.sampler],
             "learning_rate": self.learning_rate,
         }
 
