@@ -163,19 +163,15 @@ class Train(FitOptions, Step):
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
         from emberge import outlook
 
-        places = {
-            file: context.made(file) if file.step is not None else context.data(file)
-            for sampler in self.sampler
-            for file in sampler.files()
-        }
-        if None in places.values():
-            return  # what is trained on is known once they are made
+        sampler = self._sampler_now(context)
+        if sampler is None:
+            return
         try:
             ahead = outlook(
                 self.data,
                 readers=context.readers,
                 resolve=context.data,
-                sampler=[sampler.resolved(places.__getitem__) for sampler in self.sampler],
+                sampler=sampler,
                 options=self._options(),
                 seed=self.seed or 0,
             )
@@ -186,6 +182,19 @@ class Train(FitOptions, Step):
         if ahead.lines:
             context.note("training", ahead.lines)
         context.expect(expected_of(ahead))
+
+    def _sampler_now(self, context: Preflight) -> list[Sampler] | None:
+        """The sampler with what it reads; None while that is not there, or not what it needs."""
+        places = {
+            file: context.made(file) if file.step is not None else context.data(file)
+            for sampler in self.sampler
+            for file in sampler.files()
+        }
+        known = {file: place for file, place in places.items() if place is not None}
+        try:
+            return [sampler.resolved(known.__getitem__) for sampler in self.sampler]
+        except (EmbergeError, KeyError):
+            return None  # the sampler's own check has said what there is to say
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge import fit, load_datasets
