@@ -57,6 +57,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def work() -> int:
+    """Run one step for a launcher, which says on standard input what is to be done; no verb of people."""
+    from emberge.recipes.worker import work as work_on
+
+    return work_on()
+
+
 def check(options: argparse.Namespace) -> int:
     """Show everything that a recipe's headers, configs and data heads can tell."""
     from emberge.recipes.preflight import check_recipe
@@ -64,15 +71,22 @@ def check(options: argparse.Namespace) -> int:
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
     report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
+    said: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for note in report.notes:
-        print(f"{note.step}: {note.title}")
-        print("".join(f"  {line}\n" for line in note.lines), end="")
+        said.setdefault((note.title, note.lines), []).append(note.step)
+    for (title, lines), (first, *more) in said.items():
+        print(f"{first}{_and_more(len(more))}: {title}")
+        print("".join(f"  {line}\n" for line in lines), end="")
     _show_problems(report.of("unseen"), "not seen")
     _show_problems(report.of("warning"), "warning")
     report.raise_errors()
     count = len(recipe.steps)
     print(f"nothing wrong was found in {count} step{'s' if count != 1 else ''}")
     return 0
+
+
+def _and_more(count: int) -> str:
+    return f" and {count} more step{'s' if count != 1 else ''}" if count else ""
 
 
 def rehearse(options: argparse.Namespace) -> int:

@@ -166,6 +166,13 @@ def test_warnings_do_not_stop_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, err) == (0, "warning: r.yaml:2: this word is odd\n")
 
 
+def test_what_holds_for_several_steps_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    write("steps:\n  a: {foreach: {n: [1, 2, 3]}, write: {word: odd, ticks: $n}}\n")
+    _, out, _ = call(capsys, "check", "r.yaml")
+    assert out.count("writes odd") == 1
+    assert "a.n=1 and 2 more steps: plan\n  writes odd\n" in out
+
+
 def test_work_that_fails_says_where_and_its_code(capsys: pytest.CaptureFixture[str]) -> None:
     write("steps:\n  ok: {write: {word: fine}}\n  a: {write: {fail: data}}\n")
     code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
