@@ -24,6 +24,7 @@ from emberge_standard.merging.regmean import Regmean
 from emberge_standard.merging.rescale import Rescale
 from emberge_standard.merging.select_important import SelectImportant
 from emberge_standard.merging.select_variance import SelectVariance
+from emberge_standard.merging.sequential_slerp import SequentialSlerp
 from emberge_standard.merging.sign_consensus import SignConsensus
 from emberge_standard.merging.slerp import Slerp
 from emberge_standard.merging.spectral import IsoC, TsvM, Wudi
@@ -180,6 +181,7 @@ def strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
         "regmean": Regmean,
         "sce": SCE,
         "sce_unanimous": SCE_UNANIMOUS,
+        "sequential_slerp": SequentialSlerp,
         "sign_consensus": SignConsensus,
         "slerp": Slerp,
         "task_arithmetic": TaskArithmetic,

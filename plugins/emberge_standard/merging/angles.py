@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Span", "mean_direction", "slerp_coefficients"]
+__all__ = ["Span", "mean_direction", "slerp_coefficients", "slerp_in_turn"]
 
 NO_DIRECTION = 1e-12  # a norm up to this points nowhere
 SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
@@ -81,10 +81,43 @@ def slerp_coefficients(
     `linear_threshold`, the coefficients are (1 - t, t). With them comes a warning of opposite ones, or "".
     """
     units = span.units
-    apart = span.lengths(units[..., :1, :] - units[..., 1:, :])
-    together = span.lengths(units[..., :1, :] + units[..., 1:, :])
+    directed = np.asarray((span.norms > NO_DIRECTION).all(-1, keepdims=True))
+    ends = units[..., 0, :], units[..., 1, :]
+    return _between(span, ends, directed, t, linear_threshold)
+
+
+def slerp_in_turn(
+    span: Span, weights: np.ndarray, linear_threshold: float | None = None
+) -> tuple[np.ndarray, str]:
+    """Coefficients [..., n] of walking from the first vector towards each next one, and a warning or "".
+
+    The way to vector j goes the share wⱼ / (w₁ + … + wⱼ), so that weights are shares of the result; while
+    they add up to nothing no step is taken.
+    """
+    count = len(weights)
+    found = np.broadcast_to(np.eye(count)[0], span.norms.shape).copy()
+    sums, warned = np.cumsum(weights), ""
+    for j in range(1, count):
+        t = float(weights[j] / sums[j]) if sums[j] else 0.0
+        here, length = span.normalised(found)
+        directed = (length > NO_DIRECTION) & (span.norms[..., j : j + 1] > NO_DIRECTION)
+        ends = here, span.units[..., j, :]
+        shares, warning = _between(span, ends, directed, t, linear_threshold)
+        found = shares[..., :1] * found + shares[..., 1:] * np.eye(count)[j]
+        warned = warned or warning
+    return found, warned
+
+
+def _between(
+    span: Span,
+    ends: tuple[np.ndarray, np.ndarray],
+    directed: np.ndarray,
+    t: float,
+    linear_threshold: float | None,
+) -> tuple[np.ndarray, str]:
+    """What to multiply two vectors by, given their directions [..., n] and whether both have one [..., 1]."""
+    apart, together = span.length(ends[0] - ends[1]), span.length(ends[0] + ends[1])
     theta = 2 * np.arctan2(apart, together)
-    directed = (span.norms > NO_DIRECTION).all(-1, keepdims=True)
     opposite = directed & (together <= OPPOSITE)
     curved = directed & (theta >= SAME_DIRECTION) & ~opposite
     if linear_threshold is not None:

@@ -52,6 +52,8 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "sce": (chain("sce"), {}),
     "sce of the places that differ most": (chain("sce", select_topk=0.3), CHOOSES),
     "sce_unanimous": (chain("sce_unanimous"), {}),
+    # Each next model is walked to in turn, so their order is meant.
+    "sequential_slerp": (chain("sequential_slerp"), {"permutation": False, "one_hot": True}),
     "sign_consensus": (chain("sign_consensus"), {"one_hot": True}),
     "slerp": (chain("slerp"), {}),
     # t is a place between the first and the second, so the order of the two is meant.

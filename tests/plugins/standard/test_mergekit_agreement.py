@@ -231,6 +231,20 @@ def test_we_agree_row_by_row(case: str, states: list[State], answers: Answers) -
     hold(ours_of(case, some, granule=1, block=1), {name: found[name] for name in names})
 
 
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), WEIGHTS], ids=["equal", "given"])
+def test_slerp_in_turn_is_mergekits_slerp_one_after_another(
+    states: list[State], weights: tuple[float, ...]
+) -> None:
+    found, size = states[1], weights[0]
+    for state, weight in zip(states[2:], weights[1:], strict=True):
+        size += weight
+        with torch.no_grad():
+            given = {"t": weight / size}
+            found = theirs([found, state], "slerp", parameters=given, base=0, dtype=torch.float32)
+    links = chain("sequential_slerp", linear_threshold=0.9995)
+    hold(merge_state_dicts(states[1:], links, None, weights), found)
+
+
 def test_the_runner_agrees_from_file_to_file(family: list[Path], tmp_path: Path) -> None:
     inputs = [
         MergeInput(folder.name, folder, PerTensor(weight))

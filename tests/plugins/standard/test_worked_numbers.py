@@ -16,6 +16,7 @@ from emberge_standard.merging.model_stock import ModelStock
 from emberge_standard.merging.multi_slerp import MultiSlerp
 from emberge_standard.merging.nuslerp import Nuslerp
 from emberge_standard.merging.passthrough import Passthrough
+from emberge_standard.merging.sequential_slerp import SequentialSlerp
 from emberge_standard.merging.sign_consensus import SignConsensus
 from emberge_standard.merging.slerp import Slerp
 from emberge_standard.merging.task_arithmetic import TaskArithmetic
@@ -81,6 +82,9 @@ def test_slerp_in_turn_depends_on_the_order() -> None:  # T-A5
 
     close(in_turn([0, 1, 2]), [1.0606602, 0.6123724, 1.4142136])
     close(in_turn([2, 1, 0]), [0.7764571, 0.5677570, 1.5629008])
+    close(merge(vectors, SequentialSlerp(), weights=(1, 2, 3)), [1.0606602, 0.6123724, 1.4142136])
+    turned = merge(vectors[::-1], SequentialSlerp(), weights=(3, 2, 1))
+    close(turned, [0.7764571, 0.5677570, 1.5629008])
 
 
 def test_multi_slerp_of_a_right_angle() -> None:  # T-A6
