@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Sampler, hookimpl
+from emberge import Sampler, Step, hookimpl
 
 
 @hookimpl
 def register_samplers() -> Mapping[str, type[Sampler]]:
     from emberge_boom.bagging import Bagging
+    from emberge_boom.cluster import Cluster
+    from emberge_boom.conflict import Conflict
     from emberge_boom.core_subset import CoreSubset
+    from emberge_boom.keep import Keep
 
-    return {"bagging": Bagging, "core_subset": CoreSubset}
+    return {
+        "bagging": Bagging,
+        "cluster": Cluster,
+        "conflict": Conflict,
+        "core_subset": CoreSubset,
+        "keep": Keep,
+    }
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_boom.interactions import Interactions
+
+    return {"interactions": Interactions}

@@ -1,0 +1,71 @@
+"""How training together changes losses: joint losses beside those apart, and distances made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from emberge import DataError
+
+__all__ = ["Distance", "LossProtocol", "Pair", "Steps", "compare", "distance", "mean_loss"]
+
+LossProtocol = Literal["paper", "matched"]
+Distance = Literal["paper", "ratio"]
+Pair = tuple[str, str]
+# (dataset, training loss) of every optimizer step of a training.
+Steps = Sequence[tuple[str, float]]
+
+
+def mean_loss(steps: Steps) -> float:
+    """The mean training loss over all steps."""
+    return _mean([loss for _, loss in steps])
+
+
+def compare(
+    pair: Pair, together: Steps, apart: Mapping[str, Steps], how: LossProtocol
+) -> tuple[float, float]:
+    """The pair's loss when trained together, and when trained apart: (LC, LA) of BOOM (arXiv:2602.05787).
+
+    As the paper does it, LC is the mean over the steps of the joint training and LA the mean of the two
+    trainings' own means. Where the two datasets take unequal numbers of steps, or a joint training gives
+    each fewer than it has alone, these differ without any interaction. `matched` compares each dataset's
+    own steps: the mean over its first m in the joint training with that over its first m alone, m being as
+    many as both have, and then averages the two datasets.
+
+    Raises:
+        DataError: for a dataset without a step to compare.
+    """
+    if how == "paper":
+        return mean_loss(together), _mean([mean_loss(apart[name]) for name in pair])
+    joint, alone = [], []
+    for name in pair:
+        own = [loss for dataset, loss in together if dataset == name]
+        single = [loss for _, loss in apart[name]]
+        steps = min(len(own), len(single))
+        if not steps:
+            raise DataError(
+                f"dataset '{name}' took no step of the training with '{_other(pair, name)}', so that there "
+                "is nothing to compare; train for more steps, or with smaller batches"
+            )
+        joint.append(_mean(own[:steps]))
+        alone.append(_mean(single[:steps]))
+    return _mean(joint), _mean(alone)
+
+
+def distance(joint: float, apart: float, how: Distance) -> float:
+    """How far two datasets are from one another, given their loss together and apart.
+
+    With `paper` it is 1 - LC / LA where training together helps (LC < LA), so that the strongest synergy has
+    the largest distance below 1, and LC / LA where it does not: the formula as BOOM prints it. `ratio` is
+    LC / LA throughout, below 1 for synergy and above 1 for conflict.
+    """
+    ratio = joint / apart
+    return 1 - ratio if how == "paper" and joint < apart else ratio
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _other(pair: Pair, name: str) -> str:
+    return pair[1] if pair[0] == name else pair[0]

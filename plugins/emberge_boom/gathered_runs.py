@@ -1,0 +1,122 @@
+"""From the trainings of a study to its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from emberge import Artifact, DataError
+
+from emberge_boom.affinity import (
+    Distance,
+    LossProtocol,
+    Pair,
+    Steps,
+    compare,
+    distance,
+    mean_loss,
+)
+from emberge_boom.study import Interaction, Study
+from emberge_boom.study_run import read_steps
+from emberge_boom.tree import Linkage, grow
+
+__all__ = ["gathered", "study_of"]
+
+
+def gathered(
+    runs: Iterable[tuple[Path, Artifact]],
+    *,
+    loss_protocol: LossProtocol = "paper",
+    distance: Distance = "paper",
+    linkage: Linkage = "average",
+    lenient: bool = False,
+) -> Study:
+    """The study that these runs make, given their folders and artifacts.
+
+    With `lenient`, as in a rehearsal of two steps, trainings in which a dataset took no step are compared as
+    the paper does.
+
+    Raises:
+        DataError: when losses cannot be compared.
+    """
+    facts: dict[str, Mapping[str, Any]] = {}
+    alone: dict[str, Steps] = {}
+    pairs: dict[Pair, Steps] = {}
+    for folder, artifact in runs:
+        datasets = artifact.details["datasets"]
+        facts |= datasets
+        names = sorted(datasets)
+        steps = read_steps(folder)
+        _refuse_mixed(steps, names)
+        if len(names) == 1:
+            alone[names[0]] = steps
+        else:
+            pairs[names[0], names[1]] = steps
+    if lenient and not all(_took_part(pair, steps) for pair, steps in pairs.items()):
+        loss_protocol = "paper"
+    return study_of(
+        alone, pairs, facts, loss_protocol=loss_protocol, distance=distance, linkage=linkage
+    )
+
+
+def study_of(
+    alone: Mapping[str, Steps],
+    pairs: Mapping[Pair, Steps],
+    facts: Mapping[str, Mapping[str, Any]],
+    *,
+    loss_protocol: LossProtocol = "paper",
+    distance: Distance = "paper",
+    linkage: Linkage = "average",
+) -> Study:
+    """The study of these losses; `facts` has each dataset's `task`, `rows` sampled, and `of` how many.
+
+    Raises:
+        DataError: when losses cannot be compared.
+    """
+    names = tuple(sorted(alone))
+    found = []
+    for pair in combinations(names, 2):
+        together = pairs[pair] if pair in pairs else pairs[pair[1], pair[0]]
+        joint, apart = compare(pair, together, alone, loss_protocol)
+        found.append(Interaction(pair, joint, apart, _distance(pair, joint, apart, distance)))
+    rows = min(int(facts[name]["rows"]) for name in names)
+    matrix: list[list[float | None]] = [[None] * len(names) for _ in names]
+    for one in found:
+        a, b = (names.index(name) for name in one.pair)
+        matrix[a][b] = matrix[b][a] = one.distance
+    return Study(
+        names=names,
+        tasks={name: str(facts[name]["task"]) for name in names},
+        sizes={name: int(facts[name]["of"]) for name in names},
+        rows=rows,
+        singles={name: mean_loss(alone[name]) for name in names},
+        interactions=tuple(found),
+        tree=grow(matrix, linkage),
+        linkage=linkage,
+        distance=distance,
+        loss_protocol=loss_protocol,
+    )
+
+
+def _distance(pair: Pair, joint: float, apart: float, how: Distance) -> float:
+    if apart <= 0:
+        raise DataError(
+            f"the mean loss of '{pair[0]}' and '{pair[1]}' apart is {apart:.3g}; distances are relative to "
+            "it and need losses above 0"
+        )
+    return distance(joint, apart, how)
+
+
+def _refuse_mixed(steps: Steps, names: list[str]) -> None:
+    for name, _ in steps:
+        if name not in names:
+            raise DataError(
+                f"a batch held '{name}', and a study needs batches of one dataset each; use another sampler, "
+                "such as batch_shuffle"
+            )
+
+
+def _took_part(pair: Pair, steps: Steps) -> bool:
+    return set(pair) <= {name for name, _ in steps}

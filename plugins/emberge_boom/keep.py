@@ -1,0 +1,52 @@
+"""Some of the datasets, by name or by what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emberge import TASK_KINDS, DataError, Pool, Sampler, suggest
+
+__all__ = ["Keep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep(Sampler):
+    """Keep the datasets of some tasks, or of some names, and leave the others out.
+
+    With one training a task (`foreach: {task: [retrieval, sts]}`) and a merge of them it is BOOM's
+    task-level merging (arXiv:2602.05787); with one a dataset, its dataset-level merging. It selects and does
+    not group: end the chain with a sampler that does, such as `batch_shuffle`.
+    """
+
+    tasks: tuple[str, ...] = ()
+    """Kinds of task; a dataset of any of them is kept."""
+    datasets: tuple[str, ...] = ()
+    """Names of datasets."""
+
+    def __post_init__(self) -> None:
+        if bool(self.tasks) == bool(self.datasets):
+            raise ValueError("give either tasks or datasets")
+        for task in self.tasks:
+            if task not in TASK_KINDS:
+                raise ValueError(f"tasks: there is no task '{task}'{suggest(task, TASK_KINDS)}")
+
+    def select(self, pool: Pool, seed: int) -> Pool:
+        """The pool without other datasets.
+
+        Raises:
+            DataError: for a task or name that no dataset has.
+        """
+        self._refuse_unknown("dataset is for", self.tasks, sorted({i.task for i in pool}))
+        self._refuse_unknown("dataset is named", self.datasets, [i.name for i in pool])
+        return {
+            info: rows
+            for info, rows in pool.items()
+            if info.task in self.tasks or info.name in self.datasets
+        }
+
+    def _refuse_unknown(self, what: str, asked: Sequence[str], known: Sequence[str]) -> None:
+        for word in asked:
+            if word not in known:
+                hint = suggest(word, known) or f"; there are {', '.join(known)}"
+                raise DataError(f"keep: no {what} '{word}'{hint}")

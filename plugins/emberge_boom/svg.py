@@ -1,0 +1,66 @@
+"""Drawings that stand alone as files and take a page's colours where they are put into one."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+__all__ = ["STYLE", "drawing", "element", "short", "text", "ticks"]
+
+# For a file that is opened by itself. A page that takes the drawing in has these names of its own.
+STYLE = """
+svg { color-scheme: light dark; background: var(--paper); font: 12px system-ui, sans-serif;
+  --paper: #fff; --panel: #f7f8fa; --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --grid: #e7ebef;
+  --c0: #d1480b; --c1: #0067ac; }
+@media (prefers-color-scheme: dark) { svg {
+  --paper: #14171b; --panel: #1c2026; --ink: #e8ebef; --soft: #9aa5b1; --line: #343b44; --grid: #282e36;
+  --c0: #ff8a50; --c1: #5aaef0; } }
+svg text { fill: var(--ink); font-variant-numeric: tabular-nums; }
+svg .tick, svg .axis { fill: var(--soft); font-size: 11.5px; }
+.grid { stroke: var(--grid); stroke-width: 1; }
+"""
+
+
+def element(name: str, *children: str, **attributes: str | float | None) -> str:
+    """One element; children are markup already, and attribute names change `_` to `-`."""
+    said = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{said}>{''.join(children)}</{name}>" if children else f"<{name}{said}/>"
+
+
+def text(x: float, y: float, words: str, kind: str = "", **more: str | float | None) -> str:
+    """Words at a baseline; `kind` is a class of the style sheet."""
+    return element("text", escape(words, quote=False), x=x, y=y, class_=kind or None, **more)
+
+
+def drawing(width: float, height: float, label: str, *parts: str) -> str:
+    """A whole SVG file; `label` says in words what is seen."""
+    said = {"viewBox": f"0 0 {_text(width)} {_text(height)}", "role": "img", "aria_label": label}
+    xmlns = "http://www.w3.org/2000/svg"
+    return element("svg", element("style", STYLE), *parts, xmlns=xmlns, **said) + "\n"
+
+
+def short(name: str, room: int) -> str:
+    """A name cut in its middle to `room` characters: ends are what tell names apart."""
+    if len(name) <= room:
+        return name
+    head = (room - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (room - 1 - head) :]}"
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`, about `count` of them."""
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = power * next(m for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+def _text(value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return str(value)

@@ -1,0 +1,81 @@
+"""Hierarchical clusters of datasets: a tree of their distances, and where it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Linkage", "Tree", "cut_at", "cut_into", "grow", "heights_of", "leaves", "numbered"]
+
+Linkage = Literal["average", "single", "complete"]
+# Of each union, lowest first: the two clusters that meet (below n a leaf, else union number - n), the
+# distance at which they do, and how many leaves there are then. It is scipy's linkage matrix.
+Tree: TypeAlias = "tuple[tuple[int, int, float, int], ...]"
+
+
+def grow(distances: Sequence[Sequence[float | None]], linkage: Linkage) -> Tree:
+    """The tree of a symmetric matrix [n, n] of distances, whose diagonal is not looked at."""
+    from scipy.cluster import hierarchy
+
+    count = len(distances)
+    condensed = [distances[i][j] for i in range(count) for j in range(i + 1, count)]
+    found: Any = hierarchy.linkage(condensed, method=linkage)
+    return tuple((int(a), int(b), float(h), int(n)) for a, b, h, n in found)
+
+
+def cut_at(tree: Tree, threshold: float) -> list[int]:
+    """Each leaf's cluster: what unions at distances up to the threshold hold together."""
+    return _cut(tree, threshold, "distance")
+
+
+def cut_into(tree: Tree, count: int) -> list[int]:
+    """Each leaf's cluster where there are at most `count`; unions at one distance happen together."""
+    return _cut(tree, count, "maxclust")
+
+
+def _cut(tree: Tree, at: float, criterion: str) -> list[int]:
+    from scipy.cluster import hierarchy
+
+    return [int(label) for label in hierarchy.fcluster(_matrix(tree), at, criterion=criterion)]
+
+
+def _matrix(tree: Tree) -> NDArray[np.float64]:
+    import numpy as np
+
+    return np.array(tree, dtype=np.float64)
+
+
+def heights_of(tree: Tree) -> tuple[float, ...]:
+    """The distance of each union, lowest first."""
+    return tuple(height for _, _, height, _ in tree)
+
+
+def leaves(tree: Tree) -> list[int]:
+    """The leaves from one end of the tree to the other, so that no two branches cross."""
+    count = len(tree) + 1
+
+    def below(node: int) -> list[int]:
+        if node < count:
+            return [node]
+        first, second, *_ = tree[node - count]
+        return [*below(first), *below(second)]
+
+    return below(2 * count - 2)
+
+
+def numbered(
+    names: Sequence[str], sizes: Mapping[str, int], labels: Sequence[int]
+) -> tuple[tuple[str, ...], ...]:
+    """The clusters in an order that stays: most data first, of equals by the alphabet.
+
+    Inside a cluster the names are in alphabetical order.
+    """
+    found: dict[int, list[str]] = {}
+    for name, label in zip(names, labels, strict=True):
+        found.setdefault(label, []).append(name)
+    clusters = [tuple(sorted(members)) for members in found.values()]
+    return tuple(sorted(clusters, key=lambda one: (-sum(sizes[n] for n in one), one)))
