@@ -44,7 +44,7 @@ from emberge.contracts.merge import (
     WeightRole,
     chain,
 )
-from emberge.contracts.option import PerDataset, component
+from emberge.contracts.option import PerDataset, component, later
 from emberge.contracts.sampler import (
     Batch,
     Batches,
@@ -110,6 +110,8 @@ if TYPE_CHECKING:
         dtype_for,
         find_machine,
         human_size,
+        memory_here,
+        parse_size,
         torch_threads,
     )
     from emberge.merging.adapter_fit import adapter_problems
@@ -168,7 +170,9 @@ _LAZY_NAMES = {
         "CheckedData check_entries first_examples load_catalogue load_datasets load_eval_set"
     ),
     "emberge.data.domains": "in_domain_tasks",
-    "emberge.devices": "check_space dtype_for find_machine human_size torch_threads",
+    "emberge.devices": (
+        "check_space dtype_for find_machine human_size memory_here parse_size torch_threads"
+    ),
     "emberge.merging.adapter_fit": "adapter_problems",
     "emberge.merging.adapter_origin": "adapter_origin",
     "emberge.merging.adapter_output": "AdapterReport merge_to_adapter",
@@ -358,6 +362,7 @@ __all__ = [
     "in_domain_tasks",
     "is_vocabulary",
     "join_statistics",
+    "later",
     "layer_of",
     "load_catalogue",
     "load_datasets",
@@ -367,6 +372,7 @@ __all__ = [
     "log_sum_products",
     "lowest_score",
     "measure_model",
+    "memory_here",
     "merge_blocks",
     "merge_checkpoints",
     "merge_state_dicts",
@@ -375,6 +381,7 @@ __all__ = [
     "outlook",
     "pages",
     "parse_recipe",
+    "parse_size",
     "plain_stage",
     "plan_merge",
     "prefix_of",

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-__all__ = ["PerDataset", "component"]
+__all__ = ["PerDataset", "component", "later"]
 
 T = TypeVar("T")
 
@@ -23,6 +23,19 @@ def component(name: str) -> Any:
 def default_component(option: dataclasses.Field[Any]) -> str | None:
     """The name that `component` put behind a field."""
     return option.metadata.get("component")
+
+
+def later(default: Any) -> Any:
+    """A field that came later than its component: at this default it is no part of a fingerprint.
+
+    So nothing that was made before it came is made again. Written `negatives: Negatives = later("auto")`.
+    """
+    return field(default=default, metadata={"later": True})
+
+
+def came_later(option: dataclasses.Field[Any]) -> bool:
+    """Whether `later` made the field."""
+    return "later" in option.metadata
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberge.contracts.dataset import Domain, TaskKind
+from emberge.contracts.option import later
 from emberge.contracts.sampler import Negatives
 from emberge.contracts.step import DataRef
 
-__all__ = ["LATER", "Catalogue", "Columns", "DataEntry", "EvalSet"]
-
-# Marks an option that came later: at its default it is no part of a fingerprint, so that nothing that was
-# made before it came is made again.
-LATER = "later"
+__all__ = ["Catalogue", "Columns", "DataEntry", "EvalSet"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +59,8 @@ class DataEntry:
     limit: int | None = None
     score_range: tuple[float, float] | None = None
     only: tuple[str, ...] = ()
-    negatives: Negatives = field(default="auto", metadata={LATER: True})
-    ind_tasks: tuple[str, ...] = field(default=(), metadata={LATER: True})
+    negatives: Negatives = later("auto")
+    ind_tasks: tuple[str, ...] = later(())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,10 @@ from typing import Any
 
 import xxhash
 
+from emberge.contracts.option import came_later
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.step import Reference
-from emberge.data.entry import LATER, DataEntry
+from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError
 from emberge.merging.checkpoint import Checkpoint
 from emberge.merging.content import file_pieces
@@ -196,7 +197,7 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry],
 
 def _told(item: Any, option: dataclasses.Field[Any]) -> bool:
     """Whether an option is part of a fingerprint: one that came later only where it is used."""
-    return LATER not in option.metadata or getattr(item, option.name) != option.default
+    return not came_later(option) or getattr(item, option.name) != option.default
 
 
 def _called(item: Any, plugins: Plugins) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import Backbone, CheckpointError, Encoder
+from emberge import Backbone, CheckpointError, Encoder, later
 
 from emberge_standard.backbones.attention import Attention, is_causal, probe, with_attention
 from emberge_standard.backbones.layout import Layout, ModuleEntry, read_json, read_layout
@@ -48,7 +48,7 @@ class TextEncoder(Backbone):
     lora: Lora | None = None
     gradient_checkpointing: bool = False
     torch_compile: bool = False
-    attn_implementation: Kernel | None = None
+    attn_implementation: Kernel | None = later(None)
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 2:
