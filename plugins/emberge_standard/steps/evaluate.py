@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from emberge import (
@@ -23,9 +23,11 @@ from emberge import (
     Workspace,
 )
 
-from emberge_standard.requirements import Judge, Requirement, tasks_of
+from emberge_standard.arms import Scored
+from emberge_standard.requirements import Requirement, tasks_of
+from emberge_standard.score_result import result_of
 from emberge_standard.score_store import ScoreStore, file_name
-from emberge_standard.score_table import GROUPS, means, select, table
+from emberge_standard.score_table import table
 
 __all__ = ["Evaluate", "ModelEntry", "scored"]
 
@@ -35,10 +37,15 @@ Scores = dict[str, dict[str, TaskScore]]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelEntry:
-    """A model to score, and what to call it in tables (its step's id, hub id or folder by default)."""
+    """A model to score, and what to call it in tables (its step's id, hub id or folder by default).
+
+    Models of one `arm` are told apart by chance alone, and pooled: their mean, its spread and its
+    differences from other arms are told. By default those of a `foreach` over `seed` are an arm.
+    """
 
     model: ModelRef
     name: str | None = None
+    arm: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +53,10 @@ class Evaluate(Step):
     """Score models on tasks, and say which differences are more than chance.
 
     Every model is scored by every evaluator; what was scored before is not scored again. Differences from
-    the first model come with 95 % intervals of a paired bootstrap over `resamples` draws. `require` are
-    claims that must hold: if one does not, the scores are still published and the run ends with exit code 3.
+    the first model come with 95 % intervals of a paired bootstrap over `resamples` draws. Models that differ
+    in `seed` alone are compared as one, with the spread of the seeds in the intervals. What models cost to
+    train is told beside, where their steps know it. `require` are claims that must hold: if one does not,
+    the scores are still published and the run ends with exit code 3.
 
     It leaves `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table, ×
     100) and each evaluator's own results under `results/<model>/<task>.json`.
@@ -96,41 +105,41 @@ class Evaluate(Step):
                     yield context.problem(_stray(reference), "require")
 
     def run(self, workspace: Workspace) -> Artifact:
-        models, by_reference = self._resolve(workspace)
+        models = self._resolve(workspace)
         plans = [evaluator.plan(workspace) for evaluator in self.evaluators]
         tasks = [task for plan in plans for task in plan]
         self._hold_together(tasks)
-        scores = self._score(models, plans, workspace)
-        result = self._judged(models, tasks, scores, by_reference, workspace)
+        scores = self._score({name: model for name, (_, model) in models.items()}, plans, workspace)
+        result = result_of(
+            models, tasks, scores, self.require, resamples=self.resamples, seed=workspace.seed
+        )
         _write(result, scores, workspace)
         unmet = [r["text"] for r in result["requirements"] if not r["met"]]
         return Artifact(
             kind="scores",
-            parents=tuple(model.fingerprint for model in models.values()),
+            parents=tuple(model.fingerprint for _, model in models.values()),
             details={
                 "scores": SCORES,
                 "table": TABLE,
                 "models": list(models),
                 "tasks": [task.name for task in tasks],
+                "in_domain": [task.name for task in tasks if task.domain == "in"],
                 "means": result["means"],
                 "unmet": [] if workspace.rehearsal else unmet,
             },
         )
 
-    def _resolve(self, workspace: Workspace) -> tuple[dict[str, Model], dict[str, list[str]]]:
-        """(models by the name they get in tables, those names by reference)."""
-        found: dict[str, Model] = {}
-        by_reference: dict[str, list[str]] = {}
+    def _resolve(self, workspace: Workspace) -> dict[str, tuple[Scored, Model]]:
+        """Models by the name they get in tables, with what the recipe says of each."""
+        found: dict[str, tuple[Scored, Model]] = {}
         for entry in self.models:
             models = workspace.models(entry.model)
             for number, model in enumerate(models, 1):
-                name = entry.name or model.name
-                if entry.name and len(models) > 1:
-                    name = f"{entry.name}.{number}"
-                name = _free_name([name, f"{name} ({entry.model})"], found)
-                found[name] = model
-                by_reference.setdefault(entry.model.text, []).append(name)
-        return found, by_reference
+                said = Scored(model.name, entry.model, entry.name, entry.arm)
+                wanted = _called(said, number if len(models) > 1 else None)
+                name = _free_name([wanted, f"{wanted} ({entry.model})"], found)
+                found[name] = replace(said, name=name), model
+        return found
 
     def _hold_together(self, tasks: Sequence[TaskInfo]) -> None:
         for name, count in Counter(task.name for task in tasks).items():
@@ -165,41 +174,6 @@ class Evaluate(Step):
             scores[name] = mine
         return scores
 
-    def _judged(
-        self,
-        models: Mapping[str, Model],
-        tasks: Sequence[TaskInfo],
-        scores: Scores,
-        by_reference: Mapping[str, Sequence[str]],
-        workspace: Workspace,
-    ) -> dict[str, Any]:
-        judge = Judge(tasks, scores, resamples=self.resamples, seed=workspace.seed)
-        shares = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
-        return {
-            "format": 1,
-            "models": [{"name": n, "fingerprint": m.fingerprint} for n, m in models.items()],
-            "tasks": [_described(task, scores) for task in tasks],
-            "scores": shares,
-            "intervals": {
-                model: {
-                    task.name: interval
-                    for task in tasks
-                    if (interval := judge.interval(model, task, 0.95)) is not None
-                }
-                for model in models
-            },
-            "means": {model: means(tasks, shares[model]) for model in models},
-            "comparisons": _comparisons(judge, list(models), tasks),
-            "requirements": [
-                judge.judge(requirement, demand, model, other)
-                for requirement in self.require
-                for demand, reference in requirement.demands()
-                for model in by_reference[requirement.model.text]
-                for other in by_reference[reference.text]
-                if model != other
-            ],
-        }
-
 
 def scored(
     evaluator: Evaluator, model: Model, tasks: Sequence[TaskInfo], workspace: Any
@@ -212,6 +186,15 @@ def scored(
         yield from evaluator.evaluate(whole, tasks, workspace)
 
 
+def _called(said: Scored, number: int | None) -> str:
+    """What a model is called: as the recipe says, with its place where that name stands for several."""
+    if said.called is None:
+        return said.name
+    if number is not None:
+        return f"{said.called}.{number}"
+    return f"{said.called}.{said.place}" if said.place else said.called
+
+
 def _free_name(wanted: Sequence[str], taken: Container[str]) -> str:
     """The first wanted name that is free, or the last one with a number."""
     numbered = (f"{wanted[-1]} {number}" for number in itertools.count(2))
@@ -220,32 +203,6 @@ def _free_name(wanted: Sequence[str], taken: Container[str]) -> str:
 
 def _stray(reference: ModelRef) -> str:
     return f"'{reference}' is in a requirement but not among the models; add it there"
-
-
-def _comparisons(
-    judge: Judge, models: Sequence[str], tasks: Sequence[TaskInfo]
-) -> list[dict[str, Any]]:
-    """Every other model against the first: over groups of tasks, then task by task."""
-    groups = [(label, select(tasks, label)) for label in GROUPS]
-    groups += [(task.name, [task]) for task in tasks]
-    return [
-        asdict(judge.compare(model, models[0], chosen, label, 0.95))
-        for model in models[1:]
-        for label, chosen in groups
-        if chosen
-    ]
-
-
-def _described(task: TaskInfo, scores: Scores) -> dict[str, Any]:
-    """A task as it stands in the result, with what a resampling drew."""
-    units = next(iter(scores.values()))[task.name].units
-    plain = {key: value for key, value in asdict(task).items() if key != "fingerprint"}
-    return {
-        **plain,
-        "languages": list(task.languages),
-        "unit": units.unit if units else None,
-        "units": len(units.values) if units else None,
-    }
 
 
 def _write(result: Mapping[str, Any], scores: Scores, workspace: Workspace) -> None:

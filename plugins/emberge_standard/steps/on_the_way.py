@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import Evaluator, Model, Preflight, Problem, RecipeError, TaskInfo, Workspace, suggest
 
+from emberge_standard.score_groups import GROUPS, select
 from emberge_standard.score_store import ScoreStore
-from emberge_standard.score_table import GROUPS, select
 from emberge_standard.steps.evaluate import scored
 
 if TYPE_CHECKING:

@@ -1,0 +1,96 @@
+"""Arms of a comparison: models that are to be the same but for the seed that they were trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from emberge import ModelRef
+
+__all__ = ["Arm", "Scored", "arms_of", "variables_of"]
+
+SEED = "seed"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A model among those scored: what tables call it, what the recipe says of it, and the step behind it.
+
+    `given` is the arm that the recipe names; `called` the name that it gives the model.
+    """
+
+    name: str
+    reference: ModelRef
+    called: str | None = None
+    given: str | None = None
+
+    @property
+    def step(self) -> str | None:
+        """The step's id where it stands for this one model."""
+        return self.reference.step if self.reference.part is None else None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables of its step's `foreach`."""
+        return variables_of(self.step or "")
+
+    @property
+    def arm(self) -> str:
+        """What it is called when nobody asks for the seed."""
+        if self.given:
+            return self.given
+        if self.step is None or SEED not in self.variables:
+            return self.name
+        return self.called or _without(self.step, {SEED})
+
+    @property
+    def place(self) -> str:
+        """What tells it from the other models of its arm."""
+        told = self.variables if self.given else {SEED: self.variables.get(SEED, "")}
+        return ",".join(f"{name}={value}" for name, value in told.items() if value)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Models of one kind by what tells them apart, such as `seed=1`; an arm of one has that model's name."""
+
+    name: str
+    models: Mapping[str, str]
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Names of its models."""
+        return tuple(self.models.values())
+
+
+def variables_of(step: str) -> dict[str, str]:
+    """What the id of a step tells of its variables: ratio and seed of `members.ratio=0.2,seed=1`."""
+    _, _, suffix = step.partition(".")
+    pairs = (pair.partition("=") for pair in suffix.split(","))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def _without(step: str, names: set[str]) -> str:
+    """The step's id with some variables left out."""
+    group = step.partition(".")[0]
+    left = [f"{n}={value}" for n, value in variables_of(step).items() if n not in names]
+    return f"{group}.{','.join(left)}" if left else group
+
+
+def arms_of(models: Iterable[Scored]) -> tuple[Arm, ...]:
+    """Every model in the arm it belongs to, in the order in which arms begin."""
+    found: dict[str, dict[str, str]] = {}
+    for model in models:
+        members = found.setdefault(model.arm, {})
+        place = model.place or f"{len(members) + 1}"
+        members[place if place not in members else f"{place} ({len(members) + 1})"] = model.name
+    taken = {name for members in found.values() for name in members.values()}
+    return tuple(
+        Arm(next(iter(members.values())) if len(members) == 1 else _free(name, taken), members)
+        for name, members in found.items()
+    )
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """An arm's name that is no model's."""
+    return f"{name} (all)" if name in taken else name
