@@ -113,7 +113,8 @@ class Artifact:
 
     Two of its keys mean something to the runner: `unmet` lists requirements that do not hold (the result
     is published, then the run ends with `RequirementError`); `table` names a Markdown file of the result
-    to show at the end.
+    to show at the end. One means something to reports: `figures` lists drawings to show, each with the
+    `file` of an SVG, a `title`, a `caption`, and a `table` (`title`, `head`, `rows`) to put beside.
     """
 
     kind: ArtifactKind

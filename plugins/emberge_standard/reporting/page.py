@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
+from emberge_standard.reporting.figures import figure_section
 from emberge_standard.reporting.marks import NEUTRAL, Look, looks
 from emberge_standard.reporting.markup import Child, Markup, join, tag
 from emberge_standard.reporting.model_section import (
@@ -71,6 +72,8 @@ def _sections(story: Story, chosen: dict[str, Look]) -> Iterator[Section]:
     for i, (name, scores) in enumerate(story.scores):
         title = "Scores" if len(story.scores) == 1 else f"Scores: {name}"
         yield f"scores-{i}", title, score_section(scores, chosen)
+    for i, (name, figures) in enumerate(story.figures):
+        yield f"figures-{i}", f"What {name} found", figure_section(figures)
     if story.trained:
         yield "trainings", "Trainings", training_section(story, chosen)
     if story.merges:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import CheckpointError, EmbergeError, ModelRef
 
 from emberge_standard.reporting.curves import Curve, read_curves
+from emberge_standard.reporting.figures import Figure, read_figures
 from emberge_standard.reporting.scores import Scores, read_scores
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Story:
     title: str
     made: tuple[Made, ...] = ()
     scores: tuple[tuple[str, Scores], ...] = ()
+    figures: tuple[tuple[str, list[Figure]], ...] = ()
     others: tuple[tuple[str, Artifact], ...] = ()
     done: tuple[Done, ...] = ()
     base: str | None = None
@@ -101,7 +103,7 @@ def gather(
     """Read what the steps left.
 
     Raises:
-        DataError: for scores that cannot be read.
+        DataError: for scores or drawings that cannot be read.
     """
     story = Story(title, provenance=workspace.provenance, recipe=_recipe(workspace.store.parent))
     made: list[Made] = []
@@ -110,6 +112,8 @@ def gather(
         name = reference.step or folder.name
         done = _done(name, folder)
         story = replace(story, done=(*story.done, done))
+        if drawn := read_figures(folder, artifact):
+            story = replace(story, figures=(*story.figures, (name, drawn)))
         if artifact.kind == "model":
             made.append(Made(name, folder, artifact, read_curves(folder / METRICS), done.seconds))
             continue
