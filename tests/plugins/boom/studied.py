@@ -1,0 +1,56 @@
+"""A tiny catalogue of four datasets and the recipe of a study on them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.training_data import InMemory, dataset, retrieval, similarity
+from emberge import Example
+
+RECIPE = """
+seed: 3
+steps:
+  study:
+    interactions:
+      model: ./model
+      data: {path: data/datasets.yaml, only: [find, seek, like, name]}
+      loss: {default: infonce, by_task: {sts: cosent}}
+      sampler: {batch_shuffle: {batch_size: 4}}
+      learning_rate: 1e-3
+      distance: paper
+"""
+
+
+def study_data(folder: Path, model: Path) -> Path:
+    """Lay a tiny model and a catalogue of sets of 40, 32, 24 and 16 rows into a folder."""
+    shutil.copytree(model, folder / "model")
+    (folder / "data").mkdir()
+    sets = [retrieval(40), retrieval(32, name="seek"), similarity(24, name="like"), _labels(16)]
+    lines = ["train:"]
+    for one in sets:
+        name, task = one.info.name, one.info.task
+        rows = [json.dumps(_row(example)) for example in one.rows]
+        (folder / "data" / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+        lines.append(f"- {{name: {name}, path: {name}.jsonl, task: {task}}}")
+    (folder / "data" / "datasets.yaml").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def _labels(size: int) -> InMemory:
+    words = ("bank card", "weather", "music", "travel")
+    rows = [
+        Example(f"the {words[i % 4]} {i}", (f"a {words[i % 4]}",), (words[(i + 1) % 4],))
+        for i in range(size)
+    ]
+    return dataset("name", "classification", rows)
+
+
+def _row(example: Example) -> dict[str, object]:
+    row: dict[str, object] = {"query": example.anchor, "pos": list(example.positives)}
+    if example.negatives:
+        row["neg"] = list(example.negatives)
+    if example.positive_scores:
+        row["pos_scores"] = list(example.positive_scores)
+    return row
