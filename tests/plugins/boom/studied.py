@@ -6,8 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.training_data import InMemory, dataset, retrieval, similarity
 from emberge import Example
+
+from tests.training_data import InMemory, dataset, retrieval, similarity
 
 RECIPE = """
 seed: 3
