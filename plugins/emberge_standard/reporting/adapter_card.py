@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from emberge_standard.reporting.card import Facts, licence_lines, parent_lines, provenance_lines
+from emberge_standard.reporting.card import (
+    Facts,
+    cost_lines,
+    licence_lines,
+    parent_lines,
+    provenance_lines,
+)
 from emberge_standard.reporting.card_text import code, grid, prose, yaml_block
 
 if TYPE_CHECKING:
@@ -51,7 +57,13 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
     if facts.merged:
         strategy = facts.artifact.details["strategy"]
         single = strategy[0] if isinstance(strategy, list) and len(strategy) == 1 else strategy
-        yield ["## How it was merged", "", *yaml_block({"strategy": single})]
+        yield [
+            "## How it was merged",
+            "",
+            *yaml_block({"strategy": single}),
+            "",
+            *cost_lines(facts),
+        ]
     yield licence_lines(facts)
     yield provenance_lines(facts)
 

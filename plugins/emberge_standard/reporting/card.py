@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from emberge_standard.reporting.anatomy import Anatomy
 from emberge_standard.reporting.card_scores import results_of, score_lines
 from emberge_standard.reporting.card_text import code, grid, prose, usage, yaml_block
+from emberge_standard.reporting.cost import told_cost
 from emberge_standard.reporting.lineage import Parent, Trained
 from emberge_standard.reporting.scores import Scores
 
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
     from emberge import Artifact
     from huggingface_hub import ModelCard
 
-__all__ = ["Facts", "Origin", "licence_lines", "model_card", "parent_lines", "provenance_lines"]
+__all__ = [
+    "Facts",
+    "Origin",
+    "cost_lines",
+    "licence_lines",
+    "model_card",
+    "parent_lines",
+    "provenance_lines",
+]
 
 UNKNOWN = "unknown"
 # Of what a step says of itself, what stands elsewhere in the card or helps no reader.
@@ -32,7 +41,8 @@ _ELSEWHERE = {
         "strategy",
         "seed",
     ),
-    *("loss_curve", "losses", "checkpoints", "tensors"),
+    *("loss_curve", "losses", "checkpoints", "tensors", "trained", "training_cost"),
+    "cpu_seconds",
 }
 
 
@@ -231,7 +241,14 @@ def _data(facts: Facts) -> list[str]:
             f"Its parents were trained on {facts.artifact.size:,} examples, each parent's counted by itself; "
             "the table shows the largest share that one of them saw."
         )
+    lines += cost_lines(facts)
     return [*lines, "What the models it goes back to were trained on, their own cards tell."]
+
+
+def cost_lines(facts: Facts) -> list[str]:
+    """What the trainings behind a merge cost."""
+    said = told_cost(facts.artifact.details)
+    return [prose(said)] if said else []
 
 
 def _rows(data: Trained) -> str:

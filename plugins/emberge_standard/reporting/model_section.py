@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from emberge_standard.reporting.cost import cost_section
 from emberge_standard.reporting.curves import Curve, smooth
 from emberge_standard.reporting.distances import Distances, layer_order
 from emberge_standard.reporting.line_chart import Chart, Line, line_chart
@@ -22,7 +23,7 @@ __all__ = ["distance_section", "merge_section", "training_section"]
 # More lines than this in one chart cannot be told apart; the others get charts of their own.
 _LINES = 8
 # What is shown as a picture or a table already.
-_DRAWN = {"loss_curve", "losses"}
+_DRAWN = {"loss_curve", "losses", "trained", "training_cost"}
 Looks = Mapping[str, Look]
 
 
@@ -152,8 +153,8 @@ def _all_details(made: Made) -> Markup | None:
 
 
 def merge_section(story: Story, looks: Looks) -> Markup:
-    """Each merge: its method, its parents with their weights, how far it moved."""
-    return tag("div", [_merge(made, looks) for made in story.merges])
+    """What the merges cost; then each one: its method, its parents with their weights."""
+    return tag("div", cost_section(story, looks), [_merge(made, looks) for made in story.merges])
 
 
 def _merge(made: Made, looks: Looks) -> Markup:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 
 from emberge import (
     Artifact,
-    CheckpointError,
     FileRef,
     MergeInput,
     MergeRequest,
@@ -29,11 +28,11 @@ from emberge import (
     VocabularyPolicy,
     Workspace,
     plan_merge,
-    read_artifact,
 )
 
 from emberge_standard.steps.contents import with_contents
 from emberge_standard.steps.merged_artifact import merged_artifact
+from emberge_standard.steps.sizes import Weights, size_problems, weight_of
 from emberge_standard.steps.slices import SliceEntry, merge_slices, slice_models
 from emberge_standard.steps.tokens import hold_vocabulary, made_vocabulary, token_policy
 from emberge_standard.steps.training_cost import tell_cost
@@ -79,7 +78,7 @@ class Merge(Step):
     strategy: tuple[Stage, ...]
     base: ModelRef | None = None
     """Their common ancestor, where the strategy works on deltas."""
-    weights: Literal["equal", "size"] = "equal"
+    weights: Weights = "equal"
     rules: tuple[Rule, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
     out_dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
@@ -111,7 +110,8 @@ class Merge(Step):
         inputs = []
         for entry in self.models:
             folder, adapter = context.model(entry.model), context.adapter(entry.model)
-            yield from self._check_size(context, entry, adapter or folder)
+            if self.weights == "size":
+                yield from size_problems(entry, adapter or folder, context)
             inputs.append(merge_input(entry, entry.name or entry.model.text, folder, adapter))
         base = None
         if self.base is not None:
@@ -144,15 +144,6 @@ class Merge(Step):
             for warning in plan.warnings:
                 yield context.warning(warning, option)
 
-    def _check_size(
-        self, context: Preflight, entry: ModelEntry, folder: Path | None
-    ) -> Iterator[Problem]:
-        if self.weights != "size" or folder is None:
-            return
-        artifact = read_artifact(folder)
-        if artifact is None or artifact.size is None:
-            yield context.problem(_no_size(entry.model.text), "weights")
-
     def run(self, workspace: Workspace) -> Artifact:
         from emberge import merge_checkpoints  # loads torch
 
@@ -161,7 +152,7 @@ class Merge(Step):
             [
                 dataclasses.replace(
                     merge_input(entry, entry.name or model.name, model.folder, model.adapter),
-                    weight=self._weight(entry, model),
+                    weight=weight_of(entry, model, self.weights),
                     fingerprint=model.fingerprint,
                 )
                 for entry, model in found
@@ -233,14 +224,6 @@ class Merge(Step):
             vocabulary=made_vocabulary(self.vocabulary),
         )
 
-    def _weight(self, entry: ModelEntry, model: Model) -> PerTensor:
-        if self.weights == "equal":
-            return entry.weight
-        size = model.artifact.size if model.artifact is not None else None
-        if size is None:
-            raise CheckpointError(_no_size(entry.model.text))
-        return entry.weight.times(size)
-
     def _statistics(self, workspace: Workspace) -> dict[str, Path]:
         """Where the statistics files are that the strategies name."""
         links = [*self.strategy, *(link for rule in self.rules for link in rule.strategy)]
@@ -286,10 +269,3 @@ def called_apart(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
         name = f"{model.name} ({seen[model.name]})" if counted[model.name] > 1 else model.name
         apart.append(dataclasses.replace(model, name=name))
     return tuple(apart)
-
-
-def _no_size(text: str) -> str:
-    return (
-        f"weights: size needs the number of examples that '{text}' was trained on, which it does not "
-        "say; give each model a weight instead"
-    )

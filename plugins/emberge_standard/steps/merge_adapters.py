@@ -31,6 +31,8 @@ from emberge_standard.merging.linear import Linear
 from emberge_standard.merging.task_arithmetic import TaskArithmetic
 from emberge_standard.steps.adapter_result import described, emptied, hold_truncation
 from emberge_standard.steps.merge import ModelEntry, called_apart, merge_input
+from emberge_standard.steps.sizes import Weights, size_problems, weight_of
+from emberge_standard.steps.training_cost import cost_details, tell_cost
 
 if TYPE_CHECKING:
     from emberge import Combination
@@ -57,6 +59,8 @@ class MergeAdapters(Step):
     """A name, or a list of links of which the last merges, as `merge` takes it."""
     base: ModelRef | None = None
     """What the result lies on; by default the base of the first model."""
+    weights: Weights = "equal"
+    """`size` multiplies each weight by the number of examples that the model was trained on."""
     rank: int | None = None
     """Singular values kept of each matrix."""
     energy: float | None = None
@@ -83,12 +87,17 @@ class MergeAdapters(Step):
         if self.base is not None and context.adapter(self.base) is not None:
             yield context.problem("the base must be a whole model", "base")
             return
+        tell_cost([entry.model for entry in self.models], context)
         first = self.base or self.models[0].model
         base = MergeInput(first.main, context.model(first))
         inputs = [
             merge_input(e, e.name or e.model.text, context.model(e.model), context.adapter(e.model))
             for e in self.models
         ]
+        if self.weights == "size":
+            for entry in self.models:
+                folder = context.adapter(entry.model) or context.model(entry.model)
+                yield from size_problems(entry, folder, context)
         plan = plan_merge(self._request(inputs, base))
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
@@ -105,7 +114,9 @@ class MergeAdapters(Step):
         base = self._base(workspace, found[0][1])
         inputs = [
             dataclasses.replace(
-                merge_input(e, e.name or m.name, m.folder, m.adapter), fingerprint=m.fingerprint
+                merge_input(e, e.name or m.name, m.folder, m.adapter),
+                weight=weight_of(e, m, self.weights),
+                fingerprint=m.fingerprint,
             )
             for e, m in found
         ]
@@ -170,7 +181,11 @@ class MergeAdapters(Step):
             kind="model",
             size=sum(known) if known and len(known) == len(sizes) else None,
             parents=tuple(dict.fromkeys(e.model.text for e, _ in found)),
-            details={"strategy": [plain_stage(link) for link in self.strategy], **details},
+            details={
+                "strategy": [plain_stage(link) for link in self.strategy],
+                **details,
+                **cost_details([(entry.model, model) for entry, model in found]),
+            },
         )
 
 
