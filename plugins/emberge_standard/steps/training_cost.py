@@ -118,7 +118,7 @@ def _total(trained: Trained, key: str) -> Any:
     if len(known) < len(values):
         return None
     total = sum(known)
-    return round(total, 1) if isinstance(total, float) else total
+    return round(total, 3) if isinstance(total, float) else total
 
 
 def _behind(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:

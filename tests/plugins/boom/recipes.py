@@ -1,0 +1,81 @@
+"""Small data and recipes around bags, to check and to run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge import (
+    Artifact,
+    Machine,
+    Plugins,
+    check_recipe,
+    parse_recipe,
+    read_artifact,
+    run_recipe,
+)
+
+from tests.tiny import WORDS
+
+HEAD = """
+seed: 0
+x-training: &training
+  model: ./bert
+  data: [{path: find.jsonl, task: retrieval}, {path: alike.jsonl, task: retrieval}]
+  loss: infonce
+  hard_negatives: 0
+  max_length: 16
+  max_steps: 2
+x-batches: &batches
+  batch_shuffle: {batch_size: 4}
+steps:
+"""
+
+
+def write_data(folder: Path, **sizes: int) -> None:
+    """A file of pairs for every name."""
+    for name, size in sizes.items():
+        rows = [
+            {"query": f"find {_word(i)} {_word(i + 7)}", "pos": [f"the {_word(i)} {_word(i + 3)}"]}
+            for i in range(size)
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _word(i: int) -> str:
+    return WORDS[i * 5 % len(WORDS)]
+
+
+def notes(place: Path, steps: str, plugins: Plugins, head: str = HEAD) -> dict[str, list[str]]:
+    """What `check` shows of each step, by "step: title"."""
+    report = check_recipe(parse_recipe(head + steps, plugins, path=place / "recipe.yaml"), plugins)
+    assert not report.errors, report.errors
+    return {f"{note.step}: {note.title}": list(note.lines) for note in report.notes}
+
+
+def faults(place: Path, steps: str, plugins: Plugins, head: str = HEAD) -> str:
+    """Everything that `check` finds wrong."""
+    report = check_recipe(parse_recipe(head + steps, plugins, path=place / "recipe.yaml"), plugins)
+    return "\n".join(str(problem) for problem in report.errors)
+
+
+def run(
+    place: Path, steps: str, plugins: Plugins, head: str = HEAD, out: str = "out"
+) -> Mapping[str, Path]:
+    """The results of a recipe by step."""
+    recipe = parse_recipe(head + steps, plugins, path=place / "recipe.yaml")
+    report = check_recipe(recipe, plugins)
+    assert not report.errors, report.errors
+    return run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True)
+
+
+def artifact(folder: Path) -> Artifact:
+    found = read_artifact(folder)
+    assert found is not None
+    return found
+
+
+def details(folder: Path) -> Mapping[str, Any]:
+    return artifact(folder).details

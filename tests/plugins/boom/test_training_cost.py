@@ -1,0 +1,232 @@
+"""What ensembles cost: BOOM's own numbers by `check`, and what a run measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emberge import DataError, Plugins, load_plugins, rows_seen, write_bags
+
+from tests.plugins.boom.recipes import HEAD, artifact, details, faults, notes, run, write_data
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture(scope="module")
+def place(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, and data of 100 and 40 rows."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "bert").symlink_to(bert)
+    write_data(folder, find=100, alike=40)
+    return folder
+
+
+BAGS = """
+  members:
+    foreach: {variables}
+    train: {{<<: *training, sampler: [bagging: {bagging}, *batches]}}
+  boom:
+    merge: {{models: $members, weights: size, strategy: multi_slerp}}
+"""
+# The bag sets of BOOM's Table 6 (arXiv:2602.05787) and what the paper says that they cost.
+TABLE_6: dict[str, tuple[str, str, str]] = {
+    "{50}-and-R": ("{part: [first, rest]}", "{ratio: 0.5, part: $part}", "1 ×"),
+    "{60,60}": ("{draw: [1, 2]}", "{ratio: 0.6, draw: $draw}", "1.2 ×"),
+    "{60,80}": ("{ratio: [0.6, 0.8]}", "$ratio", "1.4 ×"),
+    "{50,50,50}": ("{draw: [1, 2, 3]}", "{ratio: 0.5, draw: $draw}", "1.5 ×"),
+    "{60,60,60}": ("{draw: [1, 2, 3]}", "{ratio: 0.6, draw: $draw}", "1.8 ×"),
+    "{40,60,80}": ("{ratio: [0.4, 0.6, 0.8]}", "$ratio", "1.8 ×"),
+    "{80,100}": ("{ratio: [0.8, 1.0]}", "$ratio", "1.8 ×"),
+    "{20,40,60,80}": ("{ratio: [0.2, 0.4, 0.6, 0.8]}", "$ratio", "2 ×"),
+    "{60,80,100}": ("{ratio: [0.6, 0.8, 1.0]}", "$ratio", "2.4 ×"),
+    "{40,60,80,100}": ("{ratio: [0.4, 0.6, 0.8, 1.0]}", "$ratio", "2.8 ×"),
+    "{20,40,60,80,100}": ("{ratio: [0.2, 0.4, 0.6, 0.8, 1.0]}", "$ratio", "3 ×"),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_6)
+def test_check_says_what_the_papers_bags_cost(name: str, place: Path, plugins: Plugins) -> None:
+    variables, bagging, expected = TABLE_6[name]
+    shown = notes(place, BAGS.format(variables=variables, bagging=bagging), plugins)
+    line, parts, _ = shown["boom: training cost"]
+    assert line.startswith(f"{expected} one run on all rows (")
+    rows, of = (int(number.replace(",", "")) for number in re.findall(r"[\d,]+(?= )", line)[-2:])
+    assert of == 140
+    assert rows / of == pytest.approx(float(expected[:-2]))
+    shares = [float(part.rpartition(" ")[2]) for part in parts.split(", ")]
+    assert sum(shares) == pytest.approx(float(expected[:-2]))
+
+
+def test_data_that_are_not_here_yet_have_a_cost_in_shares(place: Path, plugins: Plugins) -> None:
+    elsewhere = HEAD.replace("find.jsonl", "someone/somewhere").replace(
+        "path: someone", "hub: someone"
+    )
+    bags = BAGS.format(variables="{ratio: [0.6, 0.8]}", bagging="$ratio")
+    report = notes(place, bags, plugins, elsewhere)
+    assert report["members.ratio=0.6: training"] == ["0.6 of the rows of every dataset"]
+    assert report["boom: training cost"] == [
+        "1.4 × one run on all rows",
+        "members.ratio=0.6 0.6, members.ratio=0.8 0.8",
+    ]
+    # Shares that differ by dataset are no share of all of them.
+    by_task = BAGS.format(
+        variables="{draw: [1, 2]}",
+        bagging="{ratio: {default: 0.5, by_task: {sts: 1.0}}, draw: $draw}",
+    )
+    assert "boom: training cost" not in notes(place, by_task, plugins, elsewhere)
+
+
+def test_halves_share_no_row_and_check_says_so(place: Path, plugins: Plugins) -> None:
+    def overlap(variables: str, bagging: str) -> str:
+        bags = BAGS.format(variables=variables, bagging=bagging)
+        return notes(place, bags, plugins)["boom: training cost"][-1]
+
+    halves = overlap("{part: [first, rest]}", "{ratio: 0.5, part: $part}")
+    assert halves == "together the members see every row, none in several"
+    # The rest of another order is not what the first half left.
+    wrong = overlap(
+        "[{part: first, draw: 1}, {part: rest, draw: 2}]",
+        "{ratio: 0.5, part: $part, draw: $draw}",
+    )
+    seen, several = (int(n) for n in re.findall(r"(\d+) (?:of|in)", wrong))
+    assert seen + several == 140
+    assert several > 20
+    nested = overlap("{ratio: [0.5, 0.8]}", "{ratio: $ratio, nested: true}")
+    assert nested == "together the members see 112 of 140 rows, 70 in several"
+
+
+def test_ratios_may_differ_by_dataset_in_a_list(place: Path, plugins: Plugins) -> None:
+    bags = BAGS.format(
+        variables="{ratio: [0.5, {default: 0.2, by_dataset: {alike: 1.0}}]}",
+        bagging="{ratio: $ratio}",
+    )
+    shown = notes(place, bags, plugins)
+    assert shown["members.ratio=1: training"][:2] == ["find: 20 rows of 100", "alike: 40 rows"]
+    assert shown["boom: training cost"][0] == "0.929 × one run on all rows (130 of 140 rows)"
+    unknown = bags.replace("{alike:", "{alikes:")
+    assert "'alikes', which is no dataset of this training; did you mean 'alike'" in faults(
+        place, unknown, plugins
+    )
+
+
+UPDATE = """
+  old:
+    train: {<<: *training, data: [find.jsonl], sampler: [*batches]}
+  update:
+    train: {<<: *training, sampler: [core_subset: {new: [alike]}, *batches]}
+  updated:
+    merge: {models: [$old, $update], weights: size, strategy: multi_slerp}
+"""
+
+
+def test_an_update_costs_its_new_rows_and_the_core(place: Path, plugins: Plugins) -> None:
+    shown = notes(place, UPDATE, plugins)
+    # (|D′| + k|D|) / |D ∪ D′| with 40 new rows, 100 old ones and k = 0.4.
+    assert shown["update: training"] == [
+        "find: 40 rows of 100",
+        "alike: 40 rows",
+        "0.571 of all rows (80 of 140)",
+        "2 steps",
+    ]
+    line, parts, overlap = shown["updated: training cost"]
+    assert line == "1.29 × one run on all rows (180 of 140 rows)"
+    assert parts == "old 0.714, update 0.571"
+    assert overlap == "together the members see every row, 40 in several"
+    from_outside = UPDATE.replace("models: [$old, $update]", "models: [./bert, $update]")
+    shown = notes(place, from_outside.replace("weights: size, ", ""), plugins)
+    assert shown["updated: training cost"] == ["0.571 × one run on all rows (80 of 140 rows)"]
+
+
+MERGES = """
+  members:
+    foreach: {ratio: [0.2, 0.4, 0.6, 0.8, 1.0]}
+    train: {<<: *training, sampler: [bagging: $ratio, *batches]}
+  full:
+    train: {<<: *training, seed: 7, sampler: [*batches]}
+  boom:
+    merge: {models: $members, weights: size, strategy: multi_slerp}
+  both:
+    merge: {models: [$boom, $full], weights: size, strategy: linear}
+  again:
+    merge: {models: [$boom, $both], strategy: linear}
+  report:
+    report: {of: [$members, $full, $boom, $both]}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(place: Path, plugins: Plugins) -> Mapping[str, Path]:
+    return run(place, MERGES, plugins)
+
+
+def test_what_was_foretold_is_what_was_measured(made: Mapping[str, Path]) -> None:
+    cost = details(made["boom"])["training_cost"]
+    assert cost["times"] == 3.0
+    assert (cost["rows"], cost["of"]) == (420, 140)
+    assert cost["members"] == {f"members.ratio={r}": r for r in (0.2, 0.4, 0.6, 0.8, 1.0)}
+    assert cost["examples"] == 5 * 2 * 4, "five trainings of two steps of four rows"
+    assert cost["seconds"] > 0
+    assert cost["cpu_seconds"] > 0
+    assert cost["rows_seen"] == 140
+    assert 0 < cost["rows_in_several"] <= 140
+    assert artifact(made["boom"]).size == 420
+
+
+def test_bags_weigh_by_their_sizes(made: Mapping[str, Path]) -> None:
+    weights = details(made["boom"])["weights"]  # methods' N weights of the five bags
+    expected = [0.066667, 0.133333, 0.2, 0.266667, 0.333333]
+    assert list(weights.values()) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_training_in_several_merges_costs_once(made: Mapping[str, Path]) -> None:
+    both, again = (details(made[name])["training_cost"] for name in ("both", "again"))
+    assert both["times"] == 4.0
+    assert both["members"]["full"] == 1.0
+    assert again["times"] == both["times"]
+    assert details(made["both"])["weights"] == pytest.approx({"$boom": 0.75, "$full": 0.25})
+
+
+def test_cards_and_reports_tell_the_cost(made: Mapping[str, Path]) -> None:
+    card = (made["boom"] / "README.md").read_text("utf-8")
+    (line,) = [line for line in card.splitlines() if "one run on all rows" in line]
+    assert "cost 3 × one run on all rows (420 of 140): 40 rows trained on" in line
+    assert "trained:" not in card
+    page = (made["report"] / "report.html").read_text("utf-8")
+    assert "Training cost" in page
+    section = page.partition("Training cost")[2].partition("</table>")[0]
+    rows = re.findall(r"<tr>.*?</tr>", section, re.DOTALL)
+    shown = [re.sub(r"<[^>]+>", " ", row).split() for row in rows[1:]]
+    # The members stand inside their merge, and the training on everything beside it in another.
+    assert [row[0] for row in shown] == ["boom", "both"]
+    assert [row[1] for row in shown] == ["3", "4"]
+
+
+def test_the_rows_that_a_member_saw_can_be_asked_for(made: Mapping[str, Path]) -> None:
+    fifth = rows_seen(made["members.ratio=0.2"])
+    assert {name: len(rows) for name, rows in fifth.items()} == {"find": 20, "alike": 8}
+    assert len(set(fifth["find"])) == 20
+    assert set(map(int, fifth["find"])) <= set(range(100))
+    whole = rows_seen(made["members.ratio=1.0"])
+    assert {name: list(rows) for name, rows in whole.items()} == {
+        "find": list(range(100)),
+        "alike": list(range(40)),
+    }
+    assert details(made["members.ratio=0.2"])["datasets"]["find"]["bag"] == "bags/find.npy"
+    with pytest.raises(DataError, match="no training left it"):
+        rows_seen(made["boom"])
+
+
+def test_names_that_files_cannot_have_are_told_apart(tmp_path: Path) -> None:
+    written = write_bags(tmp_path, {"a/b": [1, 2], "a:b": range(3), "A_b": [5]})
+    assert written == {"a/b": "bags/a_b.npy", "a:b": "bags/a_b-2.npy", "A_b": "bags/A_b-3.npy"}
+    assert [np.load(tmp_path / path).tolist() for path in written.values()] == [
+        [1, 2],
+        [0, 1, 2],
+        [5],
+    ]
