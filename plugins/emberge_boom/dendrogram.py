@@ -10,7 +10,7 @@ __all__ = ["dendrogram"]
 
 WIDTH = 1040.0
 _NAME = 22
-_LETTER = 6.6
+_LETTER = 7.0
 _ROW = 26.0
 _TOP = 8.0
 _LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
@@ -39,7 +39,7 @@ def dendrogram(study: Study) -> str:
         at[len(names) + number] = (x, (y1 + y2) / 2)
         path = f"M{x1:.1f} {y1:.1f}H{x:.1f}V{y2:.1f}H{x2:.1f}"
         parts.append(element("path", d=path, style=_LINE))
-        parts.append(text(x + 5, (y1 + y2) / 2 + 4, f"{height:.3g}", "tick"))
+        parts.append(text(x + 5, (y1 + y2) / 2 - 5, f"{height:.3g}", "tick"))
     said = ", ".join(f"{height:.3g}" for height in study.heights)
     label = f"Tree of {len(names)} datasets, whose clusters unite at the distances {said}"
     words = f"distance ({study.distance}, {study.linkage} linkage)"

@@ -10,7 +10,7 @@ __all__ = ["heat_map"]
 
 WIDTH = 1040.0
 _NAME = 22  # characters of a name
-_LETTER = 6.6
+_LETTER = 7.0
 _STRONGEST = 0.72  # opacity of the strongest change, so that numbers stay readable on it
 _STEPS = 24  # of the scale
 
@@ -82,7 +82,8 @@ def _colour(share: float) -> str:
 
 def _percent(change: float, size: float) -> str:
     digits = 1 if size >= 40 else 0
-    return f"{100 * change:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    written = f"{100 * change:+.{digits}f}"
+    return written.replace("-", "\N{MINUS SIGN}") if written.strip("+-0.") else "0"
 
 
 def _loss(value: float, size: float) -> str:
@@ -114,7 +115,7 @@ def _scale(x: float, y: float, limit: float) -> str:
         )
         for share in (-1.0, 0.0, 1.0)
     ]
-    words = "change of the loss when trained together; grey: the loss alone"
+    words = "change of the loss when trained together, in %; grey: the loss alone"
     return element("g", *boxes, *marks, text(x + width + 34, y + 10, words, "axis"))
 
 

@@ -30,7 +30,7 @@ def figures_of(study: Study, folder: Path) -> list[dict[str, Any]]:
             "title": "Clusters",
             "file": TREE,
             "caption": "A cut at a distance leaves the clusters that unite left of it. They are numbered by "
-            "their rows, most first; the sampler `cluster` takes a threshold and a number.",
+            "their rows, most first; the sampler cluster takes a threshold and a number.",
             "table": _cuts(study),
         },
     ]
@@ -54,7 +54,7 @@ def _pairs(study: Study) -> dict[str, Any]:
             " + ".join(one.pair),
             f"{one.joint:.4f}",
             f"{one.apart:.4f}",
-            f"{100 * one.change:+.2f} %",
+            f"{100 * one.change:+.2f} %".replace("-", "\N{MINUS SIGN}"),
             f"{one.distance:.4f}",
         ]
         for one in study.conflicts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Figure", "figure_section", "read_figures"]
 
+_NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
 # What a drawing may be made of: shapes and words, nothing that runs or loads.
 _SHAPES = frozenset(
     {
@@ -135,4 +137,4 @@ def _wordy(figure: Figure, column: int) -> bool:
 
 def _class(word: str) -> str | None:
     """Words stand to the left, numbers to the right."""
-    return None if word[:1].isdigit() or word[:1] in "+-\N{MINUS SIGN}–" else "words"
+    return None if _NUMBER.fullmatch(word) else "words"
