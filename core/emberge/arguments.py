@@ -31,6 +31,7 @@ VERBS = {
         "emberge run boom/demo --out out/demo\n"
         "emberge run recipe.yaml --out out --set members.train.learning_rate=2e-5\n"
         "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB\n"
+        "emberge run recipe.yaml --out out --launcher local\n"
         "emberge run recipe.yaml --out out --ranks 8\n"
         "torchrun --nnodes 2 --nproc-per-node 8 … -m emberge run recipe.yaml --out out\n"
         "accelerate launch --multi_gpu --num_processes 8 -m emberge run recipe.yaml --out out",
@@ -169,10 +170,11 @@ def _common(parser: argparse.ArgumentParser, default: Any) -> None:
 def _run(parser: argparse.ArgumentParser) -> None:
     _recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
-    _ranks(_machine(parser))
+    _side_by_side(_machine(parser))
 
 
-def _ranks(group: argparse._ArgumentGroup) -> None:
+def _side_by_side(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--launcher", metavar="NAME", help="run steps side by side: local, ray")
     group.add_argument("--ranks", type=int, metavar="N", help="train by N processes, one a GPU")
     group.add_argument(
         "--shard", action="store_true", help="ranks split weights and optimizer (FSDP2)"
@@ -188,7 +190,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
 def _rehearse(parser: argparse.ArgumentParser) -> None:
     _recipe(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep what is made, in this folder")
-    _ranks(_machine(parser))
+    _side_by_side(_machine(parser))
 
 
 def _status(parser: argparse.ArgumentParser) -> None:

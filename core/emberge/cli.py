@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    if words == ["_work"]:  # a process that a launcher has started; people have no use for it
+        return int(importlib.import_module("emberge.recipes.worker").work())
     options = parse(words)
     options.words = words
     if options.verb is None:

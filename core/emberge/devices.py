@@ -17,6 +17,7 @@ __all__ = [
     "dtype_for",
     "find_machine",
     "human_size",
+    "memory_here",
     "parse_size",
     "torch_threads",
 ]
@@ -65,6 +66,15 @@ def usable_cores() -> int:
     except (OSError, ValueError):
         pass  # no cgroup, or `max`: no quota
     return max(1, count or 1)
+
+
+def memory_here() -> int:
+    """Bytes of memory that this machine has, held to a container's limit."""
+    count = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(count, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        return count  # no cgroup, or `max`: no limit
 
 
 def parse_size(text: str) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emberge.errors import Problem, RecipeError, suggest
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from emberge.plugins import Plugins
     from emberge.recipes.preflight import Report
     from emberge.recipes.recipe import Recipe
+
+    _Begun = tuple[Recipe, Plugins, dict[str, Any]]
 
 __all__ = [
     "check",
@@ -36,32 +39,42 @@ __all__ = [
 
 def run(options: argparse.Namespace) -> int:
     """Check a recipe, run it, and say where each result stands."""
-    from emberge.recipes.launch import has_followed, team_of
-    from emberge.recipes.preflight import check_recipe
     from emberge.recipes.run import run_recipe
+
+    with _begun(options) as begun:
+        if begun is None:
+            return 0
+        recipe, plugins, given = begun
+        try:
+            run_recipe(recipe, options.out, plugins, **given)
+        finally:
+            _show_results(options.out, recipe)
+    return 0
+
+
+@contextlib.contextmanager
+def _begun(options: argparse.Namespace) -> Iterator[_Begun | None]:
+    """A recipe that was found sound, its plugins, and what runs it; None in a rank that has followed.
+
+    A launcher and ranks begin only then.
+    """
+    from emberge.recipes.launch import has_followed, team_of
+    from emberge.recipes.launchers import launcher_of
+    from emberge.recipes.preflight import check_recipe
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
     machine = _machine(options)
+    launcher = launcher_of(options.launcher, plugins, options.ranks)
     ranked = team_of(options.words, machine, options.ranks, options.shard)
     if has_followed(ranked, recipe, options.out, plugins, machine):
-        return 0
-    _hold_to_check(check_recipe(recipe, plugins, out=options.out), options.quiet)
-    try:
-        with ranked as team:
-            run_recipe(
-                recipe, options.out, plugins, machine=machine, quiet=options.quiet, team=team
-            )
-    finally:
-        _show_results(options.out, recipe)
-    return 0
-
-
-def work() -> int:
-    """Run one step for a launcher, which says on standard input what is to be done; no verb of people."""
-    from emberge.recipes.worker import work as work_on
-
-    return work_on()
+        yield None
+        return
+    out = options.out if options.verb == "run" else None
+    _hold_to_check(check_recipe(recipe, plugins, out=out), options.quiet)
+    given: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
+    with ranked as team:
+        yield recipe, plugins, {**given, "team": team}
 
 
 def check(options: argparse.Namespace) -> int:
@@ -71,9 +84,10 @@ def check(options: argparse.Namespace) -> int:
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
     report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
-    said: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    said: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for note in report.notes:
-        said.setdefault((note.title, note.lines), []).append(note.step)
+        key = note.title, note.lines
+        said[key] = (*said.get(key, ()), note.step)
     for (title, lines), (first, *more) in said.items():
         print(f"{first}{_and_more(len(more))}: {title}")
         print("".join(f"  {line}\n" for line in lines), end="")
@@ -91,21 +105,13 @@ def _and_more(count: int) -> str:
 
 def rehearse(options: argparse.Namespace) -> int:
     """Run a recipe on very little and say what happened in each step."""
-    from emberge.recipes.launch import has_followed, team_of
-    from emberge.recipes.preflight import check_recipe
     from emberge.recipes.rehearse import rehearse as rehearse_recipe
 
-    plugins = _plugins(options)
-    recipe = _recipe(options, plugins)
-    machine = _machine(options)
-    ranked = team_of(options.words, machine, options.ranks, options.shard)
-    if has_followed(ranked, recipe, options.out, plugins, machine):
-        return 0
-    _hold_to_check(check_recipe(recipe, plugins), options.quiet)
-    with ranked as team:
-        steps, error = rehearse_recipe(
-            recipe, plugins, options.out, machine=machine, quiet=options.quiet, team=team
-        )
+    with _begun(options) as begun:
+        if begun is None:
+            return 0
+        recipe, plugins, given = begun
+        steps, error = rehearse_recipe(recipe, plugins, options.out, **given)
     for step in steps:
         print(f"{step.id}: {step.line}")
         print("".join(f"  warning: {warning}\n" for warning in step.warnings), end="")
@@ -268,28 +274,9 @@ def _plugins(options: argparse.Namespace) -> Plugins:
 
 
 def _recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
-    """A recipe by its file or, when there is no such file, by its shipped name."""
-    import dataclasses
+    from emberge.recipes.named import named_recipe
 
-    from emberge.recipes.describe import shipped_recipes
-    from emberge.recipes.grammar import load_recipe
-
-    path = Path(options.recipe)
-    if not path.is_file():
-        shipped = shipped_recipes()
-        if options.recipe not in shipped:
-            raise RecipeError(_no_recipe(path, shipped))
-        path = shipped[options.recipe].path
-    recipe = load_recipe(path, plugins, options.overrides)
-    return dataclasses.replace(recipe, overrides=tuple(options.overrides))
-
-
-def _no_recipe(path: Path, shipped: Iterable[str]) -> str:
-    if path.is_dir():
-        return f"{path} is a folder; name the recipe file in it"
-    beside = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
-    hint = suggest(str(path), [*shipped, *map(str, beside)])
-    return f"{path}: there is no such file, nor a shipped recipe of this name{hint}"
+    return named_recipe(options.recipe, plugins, options.overrides)
 
 
 def _machine(options: argparse.Namespace) -> Machine:

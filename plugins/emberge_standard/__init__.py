@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from emberge import (
     Backbone,
     ChainSpec,
+    Launcher,
     Loss,
     MergeStrategy,
     MergeTransform,
@@ -116,3 +117,10 @@ def register_readers() -> Mapping[str, type[Reader]]:
     from emberge_standard.readers.parquet import Parquet
 
     return {"json_lines": JsonLines, "parquet": Parquet, "delimited": Delimited}
+
+
+@hookimpl
+def register_launchers() -> Mapping[str, type[Launcher]]:
+    from emberge_standard.launchers.local import Local
+
+    return {"local": Local}

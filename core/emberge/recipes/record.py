@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from emberge.contracts.step import Artifact
 from emberge.errors import EmbergeError
@@ -18,7 +18,7 @@ from emberge.plugins import Plugins
 from emberge.recipes.out import OutFolder, write_json
 from emberge.recipes.recipe import RecipeStep
 
-__all__ = ["JsonLines", "Record"]
+__all__ = ["Hears", "JsonLines", "Record"]
 
 
 class JsonLines:
@@ -45,6 +45,19 @@ class JsonLines:
             return []
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         return [json.loads(line) for line in lines if line]
+
+
+class Hears(Protocol):
+    """Whoever is told what a step says while it runs."""
+
+    def step_warned(self, step: str, message: str) -> None:
+        """A step has something to say."""
+
+    def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
+        """A step got further."""
+
+    def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
+        """A number was logged; `row` has time, name, value and at."""
 
 
 class Record:

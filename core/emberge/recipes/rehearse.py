@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from emberge.contracts.launcher import Launcher
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import find_machine, human_size
 from emberge.errors import EmbergeError, RequirementError
@@ -64,15 +65,17 @@ def rehearse(
     limits: Rehearsal | None = None,
     quiet: bool = False,
     team: Team | None = None,
+    launcher: Launcher | None = None,
 ) -> tuple[list[RehearsedStep], Exception | None]:
     """Run all steps on two training steps and 64 rows each; results go to `out` or are thrown away.
 
     Returns each step's outcome, and the error that ended the rehearsal, if one did. What was measured is
     given as it is: from so few steps nothing is said about the time or memory of the real run. With a `team`
-    this is the first of its ranks, and memory is this one's.
+    this is the first of its ranks, and memory is this one's; with a `launcher` it is not measured.
     """
     machine = machine or find_machine()
     watch = _Watch({step.id: RehearsedStep(step.id) for step in recipe.steps}, machine)
+    watch.here = launcher is None
     error: Exception | None = None
     with _somewhere(out) as place, _listening(plugins, watch):
         try:
@@ -84,6 +87,7 @@ def rehearse(
                 rehearsal=limits or Rehearsal(),
                 quiet=quiet,
                 team=team,
+                launcher=launcher,
             )
         except RequirementError:
             pass  # on so few rows no score means anything
@@ -100,12 +104,15 @@ class _Watch:
     def __init__(self, steps: dict[str, RehearsedStep], machine: Machine) -> None:
         self.steps = steps
         self._devices = [d for d in machine.devices if d.startswith("cuda")]
-        self._began: float | None = None
+        self._began: dict[str, float] = {}
+        self.here = True  # steps run in this process, whose memory is measured
 
     @hookimpl
     def step_started(self, step: str) -> None:
         """Count from here."""
-        self._began = time.monotonic()
+        self._began[step] = time.monotonic()
+        if not self.here:
+            return
         _forget_peak()
         for device in self._torch_devices():
             sys.modules["torch"].cuda.reset_peak_memory_stats(device)
@@ -135,9 +142,11 @@ class _Watch:
         self.steps[step].warnings.append(message)
 
     def _measure(self, step: RehearsedStep) -> None:
-        if self._began is None:
+        if step.id not in self._began:
             return  # it failed before it began
-        step.seconds, self._began = time.monotonic() - self._began, None
+        step.seconds = time.monotonic() - self._began.pop(step.id)
+        if not self.here:
+            return
         step.memory = _peak()
         peaks = [sys.modules["torch"].cuda.max_memory_allocated(d) for d in self._torch_devices()]
         step.device_memory = max(peaks, default=None)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberge.contracts.launcher import Launcher
 from emberge.contracts.step import Artifact, Machine, ModelRef, Rehearsal
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError, RequirementError
@@ -19,13 +20,14 @@ from emberge.recipes.provenance import kept_text, recipe_hash
 from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.record import Record
 from emberge.recipes.results import Result, Results
+from emberge.recipes.schedule import SideBySide
 from emberge.recipes.step_run import disk_full_is_named, result_of, run_step
 from emberge.recipes.workspace import Surroundings, installed_readers
 
 if TYPE_CHECKING:
     from emberge.recipes.team import Team
 
-__all__ = ["StepsFailedError", "run_recipe"]
+__all__ = ["Run", "StepsFailedError", "run_recipe"]
 
 
 class StepsFailedError(EmbergeError):
@@ -47,13 +49,15 @@ def run_recipe(
     rehearsal: Rehearsal | None = None,
     quiet: bool = False,
     team: Team | None = None,
+    launcher: Launcher | None = None,
 ) -> Mapping[str, Path]:
     """Run a recipe's steps into the folder `out`; the result of each step stands at `out/<id>`.
 
     A step whose result stands there under the same fingerprint is skipped, one that was interrupted goes
     on. When a step fails, those that do not need it still run. `machine` defaults to all of this machine;
     `quiet` asks reporters to print nothing. With a `team` this is the first of its ranks, and the others
-    are called into the steps that every rank enters.
+    are called into the steps that every rank enters. A `launcher` runs steps side by side, each in a process
+    of its own; without one they run one after another in this process.
 
     Raises:
         OutInUseError: when another run works in `out`.
@@ -64,12 +68,12 @@ def run_recipe(
     place.prepare()
     with disk_full_is_named(place), hold(place.lock):
         _keep_recipe(recipe, place)
-        run = _Run(recipe, place, plugins, machine or find_machine(), rehearsal)
-        run.team = team
+        run = Run(recipe, place, plugins, machine or find_machine(), rehearsal)
+        run.team, run.launcher = team, launcher
         return run.everything(quiet)
 
 
-class _Run:
+class Run:
     """One execution of a recipe."""
 
     def __init__(
@@ -94,6 +98,7 @@ class _Run:
             recipe=recipe_hash(recipe),
         )
         self.team: Team | None = None
+        self.launcher: Launcher | None = None
         self.made: dict[str, str] = {}  # fingerprints of what is finished
         self.finished: dict[str, Artifact] = {}
         self.failed: dict[str, Exception] = {}
@@ -103,8 +108,11 @@ class _Run:
         self._fetch_models()
         self.record.run_started(self.recipe.path, quiet)
         try:
-            for step in self.recipe.steps:
-                self._one(step)
+            if self.launcher is not None:
+                SideBySide(self, self.launcher).everything()
+            else:
+                for step in self.recipe.steps:
+                    self._one(step)
             self._raise()
         except BaseException as error:
             self._end(error)

@@ -14,11 +14,10 @@ from typing import Any
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.errors import EmbergeError, RecipeError
 from emberge.plugins import Plugins
-from emberge.recipes.fingerprint import HashCache
-from emberge.recipes.out import OutFolder, read_artifact
+from emberge.recipes.call import results_seen
+from emberge.recipes.out import OutFolder
 from emberge.recipes.provenance import recipe_hash
 from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.recipes.results import Result, Results
 from emberge.recipes.workspace import StepWorkspace, Surroundings, installed_readers
 from emberge.training.joined import join_ranks, leave_ranks
 from emberge.training.ranks import LostRankError, Ranks, RanksError
@@ -155,14 +154,7 @@ def _enter(
     plugins: Plugins,
     machine: Machine,
 ) -> None:
-    results = Results(plugins, HashCache(place.store / "hashes.json", root=place.path))
-    adapts = {each.id: each.step.adapts() for each in recipe.steps}
-    for name, fingerprint in call["finished"].items():
-        folder = place.result(name, fingerprint)
-        artifact = read_artifact(folder)
-        if artifact is None:
-            continue  # not seen from this machine; a step that needs it will say so
-        results.add(name, Result(folder, artifact, fingerprint, adapts[name]))
+    results = results_seen(recipe, place, plugins, call["finished"])
     with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
         around = FollowersSurroundings(
             place=place,

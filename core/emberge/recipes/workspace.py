@@ -25,7 +25,7 @@ from emberge.plugins import Plugins
 from emberge.recipes.out import OutFolder, write_json
 from emberge.recipes.provenance import plugins_behind
 from emberge.recipes.recipe import RecipeStep
-from emberge.recipes.record import JsonLines, Record
+from emberge.recipes.record import Hears, JsonLines
 from emberge.recipes.results import Results
 
 __all__ = ["METRICS", "PROGRESS", "StepWorkspace", "installed_readers"]
@@ -48,7 +48,7 @@ class Surroundings:
 
     place: OutFolder
     results: Results
-    record: Record
+    record: Hears
     machine: Machine
     seed: int
     rehearsal: Rehearsal | None = None

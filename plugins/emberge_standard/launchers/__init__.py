@@ -1,0 +1,1 @@
+"""Launchers: where ready steps run."""
