@@ -1,0 +1,299 @@
+"""Clusters and conflicts of a study choose what a training sees, in Python and in recipes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import (
+    DataError,
+    DatasetInfo,
+    EmbergeError,
+    FileRef,
+    Pool,
+    RecipeError,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.testing import check_sampler
+from emberge_boom.cluster import Cluster
+from emberge_boom.conflict import Conflict
+from emberge_boom.keep import Keep
+from emberge_boom.members import Members
+from emberge_boom.study import Study, read_study, write_study
+from emberge_boom.tree import cut_into, grow, numbered
+
+from tests.plugins.boom.studied import RECIPE, study_data
+from tests.plugins.boom.test_interactions import worked
+
+OF = FileRef("$study")
+
+
+def pool(*names: str) -> Pool:
+    return {DatasetInfo(name, "sts", 5): range(5) for name in names}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_study(tmp_path, worked())
+    return tmp_path
+
+
+def kept(sampler: Any, place: Path, names: str = "abcd") -> list[str]:
+    resolved = sampler.resolved(lambda _: place)
+    return [info.name for info in resolved.select(pool(*names), 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "datasets"),
+    [
+        ({"threshold": 0.2, "number": 1}, ["a", "b", "d"]),
+        ({"threshold": 0.2, "number": 2, "count": 2}, ["c"]),
+        ({"threshold": 1.0}, ["a", "b", "c", "d"]),
+        ({"clusters": 2, "number": 2}, ["c"]),
+        ({"clusters": 4, "number": 3}, ["c"]),
+    ],
+)
+def test_a_cluster_keeps_its_datasets(
+    options: dict[str, Any], datasets: list[str], place: Path
+) -> None:
+    assert kept(Cluster(of=OF, **options), place) == datasets
+
+
+def test_the_file_itself_may_be_named(place: Path) -> None:
+    assert kept(Cluster(of=OF, threshold=0.2), place / "interactions.json") == ["a", "b", "d"]
+
+
+def test_clusters_are_numbered_by_their_data_and_then_by_name() -> None:
+    names, sizes = ("a", "b", "c", "d"), {"a": 5, "b": 10, "c": 5, "d": 10}
+    assert numbered(names, sizes, [2, 1, 2, 7]) == (("a", "c"), ("b",), ("d",))
+    assert numbered(names, {**sizes, "d": 11}, [2, 1, 2, 7]) == (("d",), ("a", "c"), ("b",))
+    assert numbered(names, sizes, [1, 2, 3, 4]) == (("b",), ("d",), ("a",), ("c",))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"threshold": 0.2, "number": 3},
+            r"asks for cluster 3, and the study has 2 at threshold 0.2 \(1: a, b, d; 2: c\); write "
+            r"foreach: \{cluster: \[1, 2\]\}, or cut elsewhere",
+        ),
+        (
+            {"threshold": 0.045, "number": 1, "count": 2},
+            r"asks for 2 clusters, and the study has 3 at threshold 0.045 .* write foreach: "
+            r"\{cluster: \[1, 2, 3\]\} and count: 3",
+        ),
+        ({"threshold": 1.0, "count": 2}, r"the study has 1 at threshold 1 .*\[1\]\} and count: 1"),
+    ],
+)
+def test_clusters_that_a_recipe_leaves_out_or_makes_up_are_refused(
+    options: dict[str, Any], said: str, place: Path
+) -> None:
+    with pytest.raises(DataError, match=said):
+        Cluster(of=OF, **options).resolved(lambda _: place)
+
+
+def test_unions_at_one_distance_leave_fewer_clusters_than_asked_for() -> None:
+    tree = grow([[None, 0.1, 0.1], [0.1, None, 0.1], [0.1, 0.1, None]], "single")
+    assert len(set(cut_into(tree, 2))) == 1
+
+
+def test_datasets_that_the_study_or_the_training_does_not_know_are_refused(place: Path) -> None:
+    with pytest.raises(DataError, match="'e' of this training was not in the study"):
+        kept(Cluster(of=OF, threshold=0.2), place, "abcde")
+    with pytest.raises(DataError, match="cluster 2 of 2 holds 'c', which is no dataset"):
+        kept(Cluster(of=OF, threshold=0.2, number=2), place, "abd")
+
+
+def test_a_conflict_keeps_both_or_one(place: Path) -> None:
+    assert kept(Conflict(of=OF), place) == ["c", "d"]
+    assert kept(Conflict(of=OF, member="first"), place) == ["c"]
+    assert kept(Conflict(of=OF, member="second"), place) == ["d"]
+    assert kept(Conflict(of=OF, rank=2), place) == ["a", "b"]
+    with pytest.raises(DataError, match="no pair 7: the study has 6"):
+        kept(Conflict(of=OF, rank=7), place)
+
+
+def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no study of interactions"):
+        kept(Cluster(of=OF, threshold=0.2), tmp_path)
+    (tmp_path / "interactions.json").write_text("{}")
+    with pytest.raises(DataError, match="is no study of interactions"):
+        kept(Cluster(of=OF, threshold=0.2), tmp_path)
+
+
+def test_nothing_is_chosen_by_a_study_that_was_not_read() -> None:
+    with pytest.raises(EmbergeError, match=r"\$study was not read"):
+        Cluster(of=OF, threshold=0.2).select(pool("a"), 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "either threshold or clusters"),
+        ({"threshold": 0.2, "clusters": 2}, "either threshold or clusters"),
+        ({"threshold": 0.2, "number": 0}, "number must be at least 1"),
+        ({"clusters": 2, "number": 3}, "beyond the 2 clusters"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Cluster(of=OF, **options)
+
+
+def test_keep_takes_datasets_by_task_or_name() -> None:
+    infos = [DatasetInfo("a", "sts", 3), DatasetInfo("b", "retrieval", 3)]
+    given: Pool = {info: range(3) for info in infos}
+    assert list(Keep(tasks=("sts",)).select(given, 0)) == [infos[0]]
+    assert list(Keep(datasets=("b",)).select(given, 0)) == [infos[1]]
+    with pytest.raises(DataError, match="no dataset is for 'clustering'"):
+        Keep(tasks=("clustering",)).select(given, 0)
+    with pytest.raises(DataError, match="no dataset is named 'bb'; did you mean 'b'"):
+        Keep(datasets=("bb",)).select({**given, DatasetInfo("bc", "sts", 1): range(1)}, 0)
+    with pytest.raises(ValueError, match="no task 'retrievel'; did you mean 'retrieval'"):
+        Keep(tasks=("retrievel",))
+    with pytest.raises(ValueError, match="either tasks or datasets"):
+        Keep()
+
+
+# ── in a recipe ─────────────────────────────────────────────────────────────────────────────────
+
+CLUSTERED = (
+    RECIPE
+    + """
+  members:
+    foreach: {cluster: [1, 2]}
+    train:
+      model: ./model
+      data: data/datasets.yaml
+      loss: {default: infonce, by_task: {sts: cosent}}
+      sampler:
+        - cluster: {of: $study, clusters: 2, number: $cluster}
+        - batch_shuffle: {batch_size: 4}
+      learning_rate: 1e-3
+  merged:
+    merge: {models: $members, weights: size, strategy: multi_slerp}
+  page:
+    report: {of: [$study, $members, $merged]}
+"""
+)
+
+
+def run(text: str, folder: Path, out: str = "out") -> Mapping[str, Path]:
+    plugins = load_plugins()
+    recipe = parse_recipe(text, plugins, path=folder / "recipe.yaml")
+    return run_recipe(recipe, folder / out, plugins, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
+    return study_data(tmp_path_factory.mktemp("clustered"), bert)
+
+
+@pytest.fixture(scope="module")
+def finished(data: Path) -> Mapping[str, Path]:
+    return run(CLUSTERED, data)
+
+
+def details(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "artifact.json").read_text())["details"]
+    return found
+
+
+def test_each_member_is_trained_on_its_cluster_and_they_are_merged(
+    finished: Mapping[str, Path],
+) -> None:
+    study: Study = read_study(finished["study"])
+    first, second = study.clusters(count=2)
+    for number, names in enumerate((first, second), 1):
+        told = details(finished[f"members.cluster={number}"])["datasets"]
+        assert {name for name, one in told.items() if one["rows"]} == set(names)
+        assert all(one["rows"] == study.sizes[name] for name, one in told.items() if one["rows"])
+    sizes = [sum(study.sizes[name] for name in names) for names in (first, second)]
+    weights = details(finished["merged"])["weights"]
+    found = list(weights.values()) if isinstance(weights, dict) else weights
+    assert [w / sum(found) for w in found] == pytest.approx([s / sum(sizes) for s in sizes])
+
+
+def test_what_a_member_says_of_itself_names_no_place(finished: Mapping[str, Path]) -> None:
+    told = details(finished["members.cluster=1"])["sampler"]
+    assert told[0].startswith("Members(names=")
+    assert not re.search(r"Path|/", " ".join(told))
+
+
+def test_the_page_shows_the_study(finished: Mapping[str, Path]) -> None:
+    page = (finished["page"] / "report.html").read_text()
+    assert "What study found" in page
+    assert page.count('role="img"') >= 2
+    assert "Tree of 4 datasets" in page
+    assert "Every way to cut the tree" in page
+    assert not re.search(r"url\(|@import|https?:", page)
+
+
+def test_a_study_that_is_finished_tells_its_clusters_to_check(
+    finished: Mapping[str, Path], data: Path
+) -> None:
+    plugins = load_plugins()
+    recipe = parse_recipe(CLUSTERED, plugins, path=data / "recipe.yaml")
+    (first, second) = read_study(finished["study"]).clusters(count=2)
+    notes = {n.title: n.lines for n in check_recipe(recipe, plugins, out=data / "out").notes}
+    told = [f"1: {', '.join(first)}", f"2: {', '.join(second)}"]
+    assert notes["the study $study"] == ("2 clusters where 2 are asked for:", *told)
+    before = {n.title for n in check_recipe(recipe, plugins).notes}
+    assert "the study $study" not in before
+    assert "training" not in before
+    assert "training" in notes
+
+
+def test_a_study_left_by_other_options_is_doubted_and_stops_nothing(
+    finished: Mapping[str, Path], data: Path
+) -> None:
+    plugins = load_plugins()
+    text = CLUSTERED.replace("clusters: 2, number", "threshold: 5, count: 2, number")
+    recipe = parse_recipe(text, plugins, path=data / "recipe.yaml")
+    report = check_recipe(recipe, plugins, out=data / "out")
+    assert report.errors == ()
+    doubts = report.of("warning")
+    assert "asks for 2 clusters, and the study has 1 at threshold 5" in str(doubts[0])
+    assert "asks for cluster 2, and" in str(doubts[1])
+    assert all(re.search(r"recipe.yaml:\d+", doubt.where) for doubt in doubts)
+
+
+def test_a_study_outside_the_recipe_is_held_to(finished: Mapping[str, Path], data: Path) -> None:
+    plugins = load_plugins()
+    members = CLUSTERED.partition("  members:")[2]
+    text = "steps:\n  members:" + members.replace("of: $study", f"of: {finished['study']}").replace(
+        "clusters: 2, number", "threshold: 5, number"
+    ).replace("[$study, ", "[")
+    with pytest.raises(RecipeError, match="asks for cluster 2, and the study has 1"):
+        check_recipe(parse_recipe(text, plugins, path=data / "r.yaml"), plugins).raise_errors()
+
+
+def test_other_clusters_are_another_training(finished: Mapping[str, Path], data: Path) -> None:
+    study, first = (finished[name].resolve() for name in ("study", "members.cluster=1"))
+    again = run(CLUSTERED.replace("$cluster}", "$cluster, count: 2}"), data)
+    assert again["study"].resolve() == study
+    assert again["members.cluster=1"].resolve() != first
+    assert details(first)["loss_curve"] == details(again["members.cluster=1"])["loss_curve"]
+
+
+def test_a_wrong_number_stops_the_training_that_asks_for_it_and_no_other(data: Path) -> None:
+    text = CLUSTERED.replace("clusters: 2, number", "threshold: 5, number").partition("  merged:")[
+        0
+    ]
+    with pytest.raises(DataError, match="asks for cluster 2, and the study has 1"):
+        run(text, data)
+    assert (data / "out" / "members.cluster=1" / "artifact.json").is_file()
+
+
+def test_laws() -> None:
+    names = ("one", "two", "three")
+    check_sampler(Keep(tasks=("retrieval",)))
+    assert Members(names=names[:1], known=names).select(pool(*names), 0)
