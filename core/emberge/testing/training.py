@@ -38,9 +38,7 @@ def check_sampler(sampler: Sampler, pool: Pool | None = None, *, repeats: bool =
         assert repeats or len(set(rows)) == len(rows), f"select took a row of '{name}' twice"
     if type(sampler).batches is Sampler.batches:
         whole = all(rows == known[name] for name, rows in chosen.items())
-        assert _rows(sampler.select(pool, 8)) != chosen or whole, (
-            "select ignores its seed"
-        )
+        assert _rows(sampler.select(pool, 8)) != chosen or whole, "select ignores its seed"
         return
     first, second, other = (list(sampler.batches(pool, seed)) for seed in (7, 7, 8))
     assert _plain(first) == _plain(second), "batches with one seed differ"
