@@ -17,6 +17,7 @@ from emberge_standard.reporting.markup import Child, Markup, join, tag
 from emberge_standard.reporting.scale import number
 from emberge_standard.reporting.story import Made, Story
 from emberge_standard.reporting.tables import duration, fold, left, plain, swatch, table
+from emberge_standard.reporting.truncation import truncation
 
 __all__ = ["distance_section", "merge_section", "training_section"]
 
@@ -185,6 +186,7 @@ def _merge(made: Made, looks: Looks) -> Markup:
             ".",
         ),
         tag("div", table(["Parent", left("Weight")], rows), class_="narrow"),
+        truncation(made.name, made.details),
         fold("All that the merge says of itself", _all_details(made)),
     )
 

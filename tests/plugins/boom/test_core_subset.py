@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emberge import DataError, DatasetInfo, Pool
+from emberge.testing import check_sampler
+from emberge_boom.bagging import Bagging
+from emberge_boom.core_subset import CoreSubset
+
+OLD = {"a": 1000, "b": 7, "c": 300}
+NEW = {"d": 50}
+
+
+def pool(**sizes: int) -> Pool:
+    return {DatasetInfo(name, "retrieval", size): range(size) for name, size in sizes.items()}
+
+
+def kept(core: CoreSubset, seed: int = 0, **sizes: int) -> dict[str, list[int]]:
+    found = core.select(pool(**(sizes or {**OLD, **NEW})), seed)
+    return {info.name: [int(row) for row in rows] for info, rows in found.items()}
+
+
+def test_the_new_is_kept_whole_and_of_each_old_set_its_share() -> None:
+    found = kept(CoreSubset(new=("d",)))
+    assert found["d"] == list(range(50))
+    assert {name: len(rows) for name, rows in found.items()} == {
+        "a": 400,
+        "b": 3,
+        "c": 120,
+        "d": 50,
+    }
+    for name, rows in found.items():
+        assert rows == sorted(set(rows))
+        assert set(rows) <= set(range({**OLD, **NEW}[name]))
+
+
+def test_the_share_may_be_of_the_old_corpus_as_one() -> None:
+    counts = []
+    for draw in range(200):
+        found = kept(CoreSubset(new=("d",), of="corpus", draw=draw))
+        assert sum(len(rows) for rows in found.values()) == round(0.4 * 1307) + 50
+        assert all(rows == sorted(set(rows)) for rows in found.values())
+        assert all(
+            set(rows) <= set(range(OLD[name])) for name, rows in found.items() if name != "d"
+        )
+        counts.append([len(found.get(name, ())) for name in OLD])
+    mean, spread = np.mean(counts, axis=0), np.std(counts, axis=0)
+    # Hypergeometric: 0.4 of each set on average, and sometimes more or less.
+    assert mean == pytest.approx([400, 2.8, 120], rel=0.08)
+    assert (spread > 0.5).all()
+
+
+def test_a_core_depends_on_seed_and_draw_alone() -> None:
+    for of in ("dataset", "corpus"):
+        core = CoreSubset(new=("d",), of=of)  # type: ignore[arg-type]
+        assert kept(core) == kept(core)
+        assert kept(core) != kept(core, seed=1)
+        assert kept(core)["a"] != kept(CoreSubset(new=("d",), of=of, draw=1))["a"]  # type: ignore[arg-type]
+    # What is new changes nothing of the core.
+    other = kept(CoreSubset(new=("e", "f")), **OLD, e=4, f=9)
+    assert other["a"] == kept(CoreSubset(new=("d",)))["a"]
+
+
+def test_a_core_is_drawn_of_what_was_selected_before() -> None:
+    half = Bagging(ratio=0.5).select(pool(**OLD, **NEW), 0)  # type: ignore[arg-type]
+    found = CoreSubset(new=("d",), of="corpus").select(half, 0)
+    for info, rows in found.items():
+        assert set(map(int, rows)) <= set(map(int, half[info]))
+    assert sum(map(len, found.values())) == round(0.4 * (500 + 4 + 150)) + 25
+
+
+def test_laws() -> None:
+    check_sampler(Bagging(ratio=0.6))  # type: ignore[arg-type]
+    assert kept(CoreSubset(new=("d",), ratio=1.0)) == {
+        name: list(range(size)) for name, size in {**OLD, **NEW}.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CoreSubset(new=("d",), ratio=40), "did you mean 0.4"),
+        (lambda: CoreSubset(new=()), "at least one"),
+        (lambda: kept(CoreSubset(new=("dd",))), "new names 'dd', which is no dataset here"),
+        (lambda: kept(CoreSubset(new=("a", "b", "c", "d"))), "every dataset is new"),
+    ],
+)
+def test_what_cannot_be_a_core_is_refused(make: object, message: str) -> None:
+    with pytest.raises((ValueError, DataError), match=message):
+        make()  # type: ignore[operator]
