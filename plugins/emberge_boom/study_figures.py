@@ -41,6 +41,7 @@ def _how(study: Study) -> str:
         "paper": "mean losses over all steps",
         "matched": "mean losses over as many steps of each dataset, together and alone",
     }
+    units = ", in units of each dataset's own alone" if study.scale == "own" else ""
     return (
         f"Each dataset alone and each pair, {study.rows:,} rows of each; {steps[study.loss_protocol]}. "
         "Below 0 (blue) training together helps, above 0 (orange) it harms. These are losses of training: "

@@ -140,6 +140,20 @@ def test_a_dataset_that_took_no_step_cannot_be_matched() -> None:
         compare(("a", "b"), losses({"a": 3}), apart, "matched")
 
 
+def test_a_loss_of_larger_numbers_speaks_for_a_pair_unless_each_has_its_own_scale() -> None:
+    alone = {"a": [("a", 0.5)] * 4, "b": [("b", 50.0)] * 4}
+    together = [("a", 0.6)] * 4 + [("b", 50.0)] * 4
+    facts = {name: {"task": "sts", "rows": 4, "of": 4} for name in "ab"}
+    (one,) = study_of(alone, {("a", "b"): together}, facts).interactions
+    assert one.change == pytest.approx(0.1 / 50.5)
+    for protocol in ("paper", "matched"):
+        study = study_of(alone, {("a", "b"): together}, facts, scale="own", loss_protocol=protocol)
+        (one,) = study.interactions
+        assert (one.joint, one.apart) == pytest.approx((1.1, 1.0))
+        assert study.singles == {"a": 0.5, "b": 50.0}
+        assert study.scale == "own"
+
+
 def test_losses_that_are_not_above_zero_have_no_distance() -> None:
     steps: dict[str, list[tuple[str, float]]] = {n: [(n, 0.0)] for n in "ab"}
     facts = {name: {"task": "sts", "rows": 1, "of": 1} for name in "ab"}
