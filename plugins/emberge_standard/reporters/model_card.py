@@ -113,7 +113,7 @@ def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
 
 
 def _scores(folder: Path) -> Scores:
-    from emberge_standard.reporting.scores import read_scores
+    from emberge_standard.reporting.score_file import read_scores
 
     return read_scores(folder)
 

@@ -23,7 +23,8 @@ class Line:
     """A named line through points (x, y); `faint` are the raw numbers behind a smoothed one.
 
     `breaks` are places in `points` where the line is interrupted before the point; `end` is the one that
-    its name stands beside (default: the last).
+    its name stands beside (default: the last). `bars` are intervals (x, low, high) around points. A
+    `dashed` line is no curve but a level to compare with.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Line:
     breaks: frozenset[int] = frozenset()
     dots: bool = False
     end: int = -1
+    bars: Sequence[tuple[float, float, float]] = ()
+    dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,9 @@ def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
         parts += [_path(thin(line.faint), x, y, f"raw {line.look.style}")] if line.faint else []
     for line in lines:
         points = line.points if line.dots else thin(line.points)
-        parts.append(_path(points, x, y, f"line {line.look.style}", line.breaks))
+        parts += [_bar(bar, x, y, line.look) for bar in line.bars]
+        style = f"{'level' if line.dashed else 'line'} {line.look.style}"
+        parts.append(_path(points, x, y, style, line.breaks))
         if line.dots:
             parts.append(tag("g", [marker(x(a), y(b), line.look, 3.6) for a, b in points]))
     parts.append(_names(lines, x, y, room))
@@ -76,6 +81,7 @@ def _x_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
 
 def _y_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
     ys = [b for line in lines for _, b in (*line.points, *line.faint) if math.isfinite(b)]
+    ys += [end for line in lines for _, *ends in line.bars for end in ends]
     low, high = (min(ys), max(ys)) if ys else (0.0, 1.0)
     if chart.from_zero:
         low = min(low, 0.0)
@@ -127,6 +133,12 @@ def _path(
         steps.append(f"{'M' if pen_up or i in breaks else 'L'}{x(a):.1f} {y(b):.1f}")
         pen_up = False
     return tag("path", class_=style, d="".join(steps) or "M0 0")
+
+
+def _bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: Look) -> Markup:
+    at, low, high = bar
+    style = f"whisker {look.style}"
+    return tag("line", class_=style, x1=x(at), x2=x(at), y1=y(low), y2=y(high))
 
 
 def _names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from emberge_standard.reporting.figures import figure_section
+from emberge_standard.reporting.findings import findings
 from emberge_standard.reporting.marks import NEUTRAL, Look, looks
 from emberge_standard.reporting.markup import Child, Markup, join, tag
 from emberge_standard.reporting.model_section import (
@@ -14,7 +15,7 @@ from emberge_standard.reporting.model_section import (
     merge_section,
     training_section,
 )
-from emberge_standard.reporting.score_section import findings, score_section
+from emberge_standard.reporting.score_section import score_section
 from emberge_standard.reporting.scores import MEANS, Scores
 from emberge_standard.reporting.story import Story
 from emberge_standard.reporting.tables import duration, fact, left, plain, points, table, warning
@@ -65,13 +66,20 @@ def _style() -> Markup:
 def _looks(story: Story) -> dict[str, Look]:
     """Merges come first, so that what a reader looks for has the strongest colour."""
     made = looks([*(m.name for m in story.merges), *(m.name for m in story.trained)])
-    return {name: NEUTRAL for _, scores in story.scores for name in scores.models} | dict(made)
+    scored = {name: NEUTRAL for _, scores in story.scores for name in scores.models}
+    arms = [
+        arm
+        for _, scores in story.scores
+        for arm, members in (scores.pooled.members if scores.pooled else {}).items()
+        if set(members) & made.keys()
+    ]
+    return scored | dict(looks(arms)) | dict(made)
 
 
 def _sections(story: Story, chosen: dict[str, Look]) -> Iterator[Section]:
     for i, (name, scores) in enumerate(story.scores):
         title = "Scores" if len(story.scores) == 1 else f"Scores: {name}"
-        yield f"scores-{i}", title, score_section(scores, chosen)
+        yield f"scores-{i}", title, score_section(scores, chosen, _merged(story))
     for i, (name, figures) in enumerate(story.figures):
         yield f"figures-{i}", f"What {name} found", figure_section(figures)
     if story.trained:
@@ -82,6 +90,11 @@ def _sections(story: Story, chosen: dict[str, Look]) -> Iterator[Section]:
         title = f"Distance from {story.base}" if story.base else "Distance from the base"
         yield "distances", title, distance_section(story, chosen)
     yield "run", "What was run", _run(story)
+
+
+def _merged(story: Story) -> Mapping[str, Sequence[str]]:
+    """The parents of each merge."""
+    return {made.name: made.parents for made in story.merges}
 
 
 def _link(title: str) -> str:
@@ -109,6 +122,7 @@ def _facts(story: Story) -> Markup | None:
 
 
 def _score_facts(scores: Scores) -> Iterator[Markup]:
+    scores = scores.pooled or scores
     words = {"in": "highest in-domain mean", "out": "highest out-of-domain mean"}
     for on in scores.headlines():
         best = scores.best(on)
@@ -121,9 +135,8 @@ def _score_facts(scores: Scores) -> Iterator[Markup]:
 
 def _summary(story: Story) -> Markup:
     said: list[Child] = []
-    merged = {made.name: made.parents for made in story.merges}
     for _, scores in story.scores:
-        said += findings(scores, merged)
+        said += findings(scores, _merged(story))
     listed = tag("ul", [tag("li", one) for one in said], class_="findings") if said else None
     warned = [warning(tag("b", step), ": ", text) for step, text in story.warnings]
     return tag("div", listed, warned)
@@ -166,9 +179,14 @@ def _versions(story: Story) -> Mapping[str, Any]:
 def _made_by(story: Story) -> Markup:
     version = _versions(story).get("emberge")
     who = f"emberge {version}" if isinstance(version, str) else "emberge"
-    words = (
-        f"Written by {who} from what the steps left; this page loads nothing from anywhere. "
-        "All trainings here are single runs: another seed gives other scores, and the intervals above "
+    seeds = any(scores.pooled for _, scores in story.scores)
+    runs = (
+        "Where a training was repeated with other seeds, the intervals above cover them; all others are "
+        "single runs, which another seed would score otherwise."
+        if seeds
+        else "All trainings here are single runs: another seed gives other scores, and the intervals above "
         "do not cover that."
     )
-    return join(words)
+    return join(
+        f"Written by {who} from what the steps left; this page loads nothing from anywhere. {runs}"
+    )

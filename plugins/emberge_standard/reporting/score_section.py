@@ -4,72 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from emberge_standard.reporting.curve_figure import curve_figures
 from emberge_standard.reporting.dot_chart import Dot, dot_chart, range_of
 from emberge_standard.reporting.marks import NEUTRAL, Look
 from emberge_standard.reporting.markup import Child, Markup, tag
 from emberge_standard.reporting.scores import FEW, MEANS, Comparison, Scores, Task
 from emberge_standard.reporting.tables import fold, points, signed, swatch, table, warning
 
-__all__ = ["findings", "score_section"]
+__all__ = ["score_section"]
 
 # More panels than this are folded away below the means.
 _PANELS = 12
 Looks = Mapping[str, Look]
 
 
-def score_section(scores: Scores, looks: Looks) -> Markup:
-    """Everything about one evaluation."""
+def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[str]]) -> Markup:
+    """Everything about one evaluation, by arm first where models were trained with several seeds."""
+    first = scores.pooled or scores
     return tag(
         "div",
         [warning("Not met: ", r.text) for r in scores.requirements if not r.met],
         [tag("p", "Required and met: ", r.text) for r in scores.requirements if r.met],
-        _panels(scores, looks),
-        _score_table(scores, looks),
-        _differences(scores, looks),
+        _numbers(first, looks),
+        curve_figures(scores, merged, looks),
+        fold("Each model by itself", _numbers(scores, looks)) if scores.pooled else None,
+        _domains(scores),
         _notes(scores),
     )
 
 
-def findings(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]:
-    """What the numbers say, in sentences that claim no more than the intervals allow.
-
-    `merged` names the parents of each merge.
-    """
-    said: list[Child] = []
-    for on in scores.headlines():
-        scored = [m for m in scores.models if scores.value(m, on) is not None]
-        if not scored:
-            continue
-        best = max(scored, key=lambda model: scores.value(model, on) or 0.0)
-        parts: list[Child] = [_finding(scores, best, on, " scores highest,", merged)]
-        parts += [
-            _finding(scores, m, on, " scores", merged) for m in merged if m in scored and m != best
-        ]
-        sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
-        said.append((_place(on), ": ", sentences, "."))
-    return said
-
-
-def _finding(
-    scores: Scores, model: str, on: str, verb: str, merged: Mapping[str, Sequence[str]]
-) -> Child:
-    """One model's score, how it compares with the reference, and what a merge's parents score."""
-    number = f"{verb} {points(scores.value(model, on))}"
-    compared = _compared(scores.difference(model, on))
-    values = [v for p in merged.get(model, ()) if (v := scores.value(p, on)) is not None]
-    parents = f"; its parents {points(min(values))} to {points(max(values))}" if values else ""
-    around = (" (", compared, parents, ")") if compared else parents
-    return (tag("b", model), number, around)
-
-
-def _compared(difference: Comparison | None) -> Child:
-    if difference is None:
-        return None
-    amount = f"{signed(difference.difference)} against {difference.reference}"
-    if difference.interval is None:
-        return f"{amount}, no interval known"
-    low, high = difference.interval
-    return (amount, f" [{signed(low)}, {signed(high)}], ", _verdict(difference))
+def _numbers(scores: Scores, looks: Looks) -> Markup:
+    parts = (_panels(scores, looks), _score_table(scores, looks), _differences(scores, looks))
+    return tag("div", *parts)
 
 
 def _verdict(difference: Comparison) -> Markup:
@@ -79,10 +45,6 @@ def _verdict(difference: Comparison) -> Markup:
 
 def _title(on: str) -> str:
     return MEANS.get(on, on)
-
-
-def _place(on: str) -> str:
-    return {"in": "In domain", "out": "Out of domain"}.get(on, _title(on).capitalize())
 
 
 def _panels(scores: Scores, looks: Looks) -> Markup:
@@ -108,11 +70,15 @@ def _panel_caption(scores: Scores) -> Markup:
         "figcaption",
         "Scores ×100. All panels cover the same width of scores, each around its own values, so "
         "distances can be compared between panels; none starts at zero. ",
-        f"Bars behind dots are {share} bootstrap intervals over test examples; means have none. "
-        if known
-        else None,
+        f"Bars behind dots are {share} {_covered(scores)}. " if known else None,
         f"The dashed line is {scores.reference}." if scores.reference else None,
     )
+
+
+def _covered(scores: Scores) -> str:
+    if scores.spreads:
+        return "intervals over test examples (bootstrap) and seeds (Student’s t)"
+    return "bootstrap intervals over test examples"
 
 
 def _dots(scores: Scores, on: str, looks: Looks) -> list[Dot]:
@@ -167,13 +133,21 @@ def _score_table(scores: Scores, looks: Looks) -> Markup:
     caption = "Scores ×100; a star marks the highest" + (
         ", below a score its interval" if known else ""
     )
-    return _grid(scores, scores.models, looks, caption, _score)
+    return _grid(scores, scores.models, looks, caption, _score, costs=bool(scores.costs))
 
 
 Cell = Callable[[Scores, str, str], Markup]
 
 
-def _grid(scores: Scores, models: Sequence[str], looks: Looks, caption: str, cell: Cell) -> Markup:
+def _grid(
+    scores: Scores,
+    models: Sequence[str],
+    looks: Looks,
+    caption: str,
+    cell: Cell,
+    *,
+    costs: bool = False,
+) -> Markup:
     """Models down and tasks across, or the other way round where there are many tasks."""
     columns = scores.columns()
     if len(columns) > len(MEANS) + FEW:
@@ -182,15 +156,28 @@ def _grid(scores: Scores, models: Sequence[str], looks: Looks, caption: str, cel
             [tag("th", *_heading(scores, on), scope="row"), *(cell(scores, m, on) for m in models)]
             for on in columns
         ]
+        if costs:
+            turned.insert(0, [tag("th", _COST, scope="row"), *(_cost(scores, m) for m in models)])
         return table(head, turned, caption)
     rows = [
         [
             tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
+            *([_cost(scores, model)] if costs else []),
             *(cell(scores, model, on) for on in columns),
         ]
         for model in models
     ]
-    return table(["Model", *(_heading(scores, on) for on in columns)], rows, caption)
+    titles = (_heading(scores, on) for on in columns)
+    return table(["Model", *([_COST] if costs else []), *titles], rows, caption)
+
+
+_COST = "Training cost"
+
+
+def _cost(scores: Scores, model: str) -> Markup:
+    """In trainings on all rows; a model from outside the run has none."""
+    cost = scores.costs.get(model)
+    return tag("td", "–" if cost is None else f"{cost:.3g}")
 
 
 def _heading(scores: Scores, on: str) -> list[Child]:
@@ -201,13 +188,15 @@ def _heading(scores: Scores, on: str) -> list[Child]:
 
 def _score(scores: Scores, model: str, on: str) -> Markup:
     value, interval = scores.value(model, on), scores.interval(model, on)
-    spread = f"{points(interval[0])} – {points(interval[1])}" if interval else None
+    around = f"{points(interval[0])} – {points(interval[1])}" if interval else None
+    spread = scores.spread(model, on)
     best = value is not None and value == scores.best(on)
     return tag(
         "td",
         tag("span", "★ ", class_="star", aria_label="highest") if best else None,
         points(value),
-        tag("small", spread) if spread else None,
+        tag("small", f"± {points(spread)}") if spread is not None else None,
+        tag("small", around) if around else None,
         class_="best" if best else None,
     )
 
@@ -229,11 +218,21 @@ _NOT_COMPARED = "No intervals are known for these differences, so a small one ma
 
 
 def _how_compared(scores: Scores) -> str:
+    verdicts = (
+        "“Better” and “worse” mean that the interval leaves out zero. They are not adjusted for looking at "
+        "many differences at once."
+    )
+    if scores.spreads:
+        return (
+            f"Differences of means over seeds. Intervals at {100 * scores.confidence:g} % cover the test "
+            "examples, by a bootstrap of both on the same ones, and other seeds, by Student’s t of the "
+            "differences seed by seed, which are given where both have the same seeds. An arm of one model "
+            f"stands for that model alone. {verdicts}"
+        )
     return (
         f"Intervals are paired bootstraps at {100 * scores.confidence:g} %: both models on the same "
-        "drawn test examples. “Better” and “worse” mean that the interval leaves out zero. They tell "
-        "how far a difference could be chance of the test examples, not of another training run, and "
-        "they are not adjusted for looking at many differences at once."
+        "drawn test examples. They tell how far a difference could be chance of the test examples, not of "
+        f"another training run. {verdicts}"
     )
 
 
@@ -249,8 +248,24 @@ def _difference(scores: Scores, model: str, on: str) -> Markup:
         "td",
         tag("span", signed(found.difference), class_=style),
         tag("small", f"{signed(low)} to {signed(high)}"),
+        tag("small", f"seeds {', '.join(map(signed, found.apart))}") if found.apart else None,
         tag("small", found.verdict),
     )
+
+
+def _domains(scores: Scores) -> Markup | None:
+    """Which tasks count as in domain, as no reader can know."""
+    words = {"in": "In domain", "out": "Out of domain"}
+    listed = {
+        said: [task.name for task in scores.tasks if task.domain == domain]
+        for domain, said in words.items()
+    }
+    shown = [
+        tag("p", tag("b", f"{said} ({len(names)}): "), ", ".join(names))
+        for said, names in listed.items()
+        if names
+    ]
+    return tag("div", shown) if shown else None
 
 
 def _notes(scores: Scores) -> Markup | None:

@@ -1,19 +1,22 @@
-"""The scores of a run, read back from `scores.json`."""
+"""The scores of a run, by model and task or mean."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from emberge import DataError
+__all__ = [
+    "FEW",
+    "MEANS",
+    "Comparison",
+    "Interval",
+    "Place",
+    "Requirement",
+    "ScoreCurve",
+    "Scores",
+    "Task",
+]
 
-__all__ = ["MEANS", "Comparison", "Requirement", "Scores", "Task", "read_scores"]
-
-FILE = "scores.json"
 # What means are taken over, in the order in which they are shown, and how a reader calls them.
 MEANS = {
     "in": "in-domain mean",
@@ -23,9 +26,6 @@ MEANS = {
 }
 # Up to so many tasks a reader takes in side by side.
 FEW = 6
-
-# How an evaluation names the groups of tasks that it compares models on.
-_GROUPS = {"all": "task"}
 
 Interval = tuple[float, float]
 
@@ -47,13 +47,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much more `model` scored than `reference` on a task, or in a mean of `MEANS`; shares."""
+    """How much more `model` scored than `reference` on a task, or in a mean of `MEANS`; shares.
+
+    `apart` are the differences seed by seed, where two arms have the same seeds.
+    """
 
     model: str
     reference: str
     on: str
     difference: float
     interval: Interval | None = None
+    apart: tuple[float, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -67,6 +71,25 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Place:
+    """One place of a curve: scores of the models made with the number `at`, by task or mean of `MEANS`."""
+
+    at: float
+    models: tuple[str, ...]
+    values: Mapping[str, float]
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScoreCurve:
+    """Scores over a number (`variable`) that the models of a step were made with."""
+
+    name: str
+    variable: str
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
 class Requirement:
     """Something that the recipe required of the scores, and whether it held."""
 
@@ -76,7 +99,11 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores as shares, by model and task. `fingerprints` tell which weights of a name were scored."""
+    """Scores as shares, by model and task. `fingerprints` tell which weights of a name were scored.
+
+    `costs` are in trainings on all rows. Where models were trained with several seeds, `pooled` is the same
+    by arm: its models are the arms, with the `spreads` of their `members`.
+    """
 
     fingerprints: Mapping[str, str]
     tasks: tuple[Task, ...]
@@ -86,6 +113,11 @@ class Scores:
     comparisons: tuple[Comparison, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     confidence: float = 0.95
+    costs: Mapping[str, float] = field(default_factory=dict)
+    spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    curves: tuple[ScoreCurve, ...] = ()
+    pooled: Scores | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -105,6 +137,10 @@ class Scores:
     def interval(self, model: str, on: str) -> Interval | None:
         """The interval of that score, where it is known."""
         return self.intervals.get(model, {}).get(on)
+
+    def spread(self, model: str, on: str) -> float | None:
+        """The standard deviation of that score over seeds, where there are several."""
+        return self.spreads.get(model, {}).get(on)
 
     def best(self, on: str) -> float | None:
         """The highest score of any model, None where there are not two to compare."""
@@ -146,83 +182,3 @@ class Scores:
         if mine is None or other is None:
             return None
         return Comparison(model, reference, on, mine - other)
-
-
-def read_scores(folder: Path) -> Scores:
-    """The scores of an evaluation's folder.
-
-    Raises:
-        DataError: when the file is missing or is not what an evaluation writes.
-    """
-    path = folder / FILE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return _scores(found)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{path}: these are no scores that can be read ({error!r}); run the evaluation again"
-        ) from error
-
-
-def _scores(found: Mapping[str, Any]) -> Scores:
-    values = {
-        model: {task: float(v) for task, v in row.items() if _finite(v)}
-        for model, row in found["scores"].items()
-    }
-    return Scores(
-        fingerprints={m["name"]: m.get("fingerprint", "") for m in found["models"]},
-        tasks=tuple(_task(task) for task in found["tasks"]),
-        values=values,
-        intervals=_by_model(found.get("intervals")),
-        means={
-            model: {mean: float(v) for mean, v in row.items() if _finite(v)}
-            for model, row in (found.get("means") or {}).items()
-        },
-        comparisons=tuple(_comparison(c) for c in found.get("comparisons") or ()),
-        requirements=tuple(_requirement(r) for r in found.get("requirements") or ()),
-        confidence=next((float(c["confidence"]) for c in found.get("comparisons") or ()), 0.95),
-    )
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _task(found: Mapping[str, Any]) -> Task:
-    return Task(
-        name=found["name"],
-        kind=found.get("kind") or "",
-        metric=found.get("metric") or "",
-        languages=tuple(found.get("languages") or ()),
-        domain=found.get("domain"),
-        note=found.get("note") or "",
-        unit=found.get("unit") or "",
-        units=found.get("units"),
-    )
-
-
-def _interval(found: Any) -> Interval | None:
-    if not isinstance(found, Sequence) or len(found) != 2 or not all(map(_finite, found)):
-        return None
-    return float(found[0]), float(found[1])
-
-
-def _by_model(found: Mapping[str, Any] | None) -> Mapping[str, Mapping[str, Interval]]:
-    return {
-        model: {on: pair for on, v in row.items() if (pair := _interval(v)) is not None}
-        for model, row in (found or {}).items()
-    }
-
-
-def _comparison(found: Mapping[str, Any]) -> Comparison:
-    return Comparison(
-        model=found["model"],
-        reference=found["other"],
-        on=_GROUPS.get(found["tasks"], found["tasks"]),
-        difference=float(found["difference"]),
-        interval=_interval([found.get("low"), found.get("high")]),
-    )
-
-
-def _requirement(found: Mapping[str, Any]) -> Requirement:
-    return Requirement(str(found["text"]), bool(found["met"]))

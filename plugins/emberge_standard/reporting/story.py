@@ -12,7 +12,8 @@ from emberge import CheckpointError, EmbergeError, ModelRef
 
 from emberge_standard.reporting.curves import Curve, read_curves
 from emberge_standard.reporting.figures import Figure, read_figures
-from emberge_standard.reporting.scores import Scores, read_scores
+from emberge_standard.reporting.score_file import read_scores
+from emberge_standard.reporting.scores import Scores
 
 if TYPE_CHECKING:
     from emberge import Artifact, Model, StepRef, Workspace

@@ -13,7 +13,7 @@ from emberge import Artifact, DataError, ModelRef, StepRef
 from emberge_standard.reporting.curves import read_curves, smooth
 from emberge_standard.reporting.markup import tag
 from emberge_standard.reporting.scale import ticks
-from emberge_standard.reporting.scores import read_scores
+from emberge_standard.reporting.score_file import read_scores
 from emberge_standard.steps.report import Report
 
 from tests.plugins.standard import finished_run as runs
