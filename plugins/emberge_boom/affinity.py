@@ -7,9 +7,20 @@ from typing import Literal
 
 from emberge import DataError
 
-__all__ = ["Distance", "LossProtocol", "Pair", "Steps", "compare", "distance", "mean_loss"]
+__all__ = [
+    "Distance",
+    "LossProtocol",
+    "LossScale",
+    "Pair",
+    "Steps",
+    "compare",
+    "distance",
+    "in_own_scale",
+    "mean_loss",
+]
 
 LossProtocol = Literal["paper", "matched"]
+LossScale = Literal["loss", "own"]
 Distance = Literal["paper", "ratio"]
 Pair = tuple[str, str]
 # (dataset, training loss) of every optimizer step of a training.
@@ -19,6 +30,19 @@ Steps = Sequence[tuple[str, float]]
 def mean_loss(steps: Steps) -> float:
     """The mean training loss over all steps."""
     return _mean([loss for _, loss in steps])
+
+
+def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
+    """The losses of steps in units of each dataset's mean loss when it is trained on alone.
+
+    Raises:
+        DataError: for a mean loss that is not above 0.
+    """
+    units = {name: mean_loss(apart[name]) for name in {name for name, _ in steps}}
+    for name, unit in units.items():
+        if unit <= 0:
+            raise DataError(f"the mean loss of '{name}' is {unit:.3g}, and no unit for others")
+    return [(name, loss / units[name]) for name, loss in steps]
 
 
 def compare(

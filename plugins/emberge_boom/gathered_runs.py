@@ -12,10 +12,12 @@ from emberge import Artifact, DataError
 from emberge_boom.affinity import (
     Distance,
     LossProtocol,
+    LossScale,
     Pair,
     Steps,
     compare,
     distance,
+    in_own_scale,
     mean_loss,
 )
 from emberge_boom.study import Interaction, Study
@@ -31,6 +33,7 @@ def gathered(
     loss_protocol: LossProtocol = "paper",
     distance: Distance = "paper",
     linkage: Linkage = "average",
+    scale: LossScale = "loss",
     lenient: bool = False,
 ) -> Study:
     """The study that these runs make, given their folders and artifacts.
@@ -57,7 +60,13 @@ def gathered(
     if lenient and not all(_took_part(pair, steps) for pair, steps in pairs.items()):
         loss_protocol = "paper"
     return study_of(
-        alone, pairs, facts, loss_protocol=loss_protocol, distance=distance, linkage=linkage
+        alone,
+        pairs,
+        facts,
+        loss_protocol=loss_protocol,
+        distance=distance,
+        linkage=linkage,
+        scale=scale,
     )
 
 
@@ -69,6 +78,7 @@ def study_of(
     loss_protocol: LossProtocol = "paper",
     distance: Distance = "paper",
     linkage: Linkage = "average",
+    scale: LossScale = "loss",
 ) -> Study:
     """The study of these losses; `facts` has each dataset's `task`, `rows` sampled, and `of` how many.
 
@@ -76,6 +86,10 @@ def study_of(
         DataError: when losses cannot be compared.
     """
     names = tuple(sorted(alone))
+    singles = {name: mean_loss(alone[name]) for name in names}
+    if scale == "own":
+        pairs = {pair: in_own_scale(steps, alone) for pair, steps in pairs.items()}
+        alone = {name: in_own_scale(steps, alone) for name, steps in alone.items()}
     found = []
     for pair in combinations(names, 2):
         together = pairs[pair] if pair in pairs else pairs[pair[1], pair[0]]
@@ -91,12 +105,13 @@ def study_of(
         tasks={name: str(facts[name]["task"]) for name in names},
         sizes={name: int(facts[name]["of"]) for name in names},
         rows=rows,
-        singles={name: mean_loss(alone[name]) for name in names},
+        singles=singles,
         interactions=tuple(found),
         tree=grow(matrix, linkage),
         linkage=linkage,
         distance=distance,
         loss_protocol=loss_protocol,
+        scale=scale,
     )
 
 

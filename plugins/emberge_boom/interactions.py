@@ -27,7 +27,7 @@ from emberge import (
     component,
 )
 
-from emberge_boom.affinity import Distance, LossProtocol
+from emberge_boom.affinity import Distance, LossProtocol, LossScale
 from emberge_boom.gathered_runs import gathered
 from emberge_boom.sets import one_by_one
 from emberge_boom.study import FILE, Study, write_study
@@ -74,6 +74,11 @@ class Interactions(FitOptions, Step):
     """Mean losses over all steps of a training (`paper`), or over as many steps of each dataset (`matched`).
 
     They differ where a dataset takes other numbers of steps jointly than alone, or the two of a pair do.
+    """
+    scale: LossScale = "loss"
+    """Losses as they are (`loss`), or each in units of its dataset's mean loss alone (`own`).
+
+    As they are, of two datasets with different losses the one with the larger numbers speaks for the pair.
     """
     distance: Distance = "paper"
     """1 - LC / LA for pairs that help one another and LC / LA for others (`paper`), or LC / LA (`ratio`).
@@ -140,6 +145,7 @@ class Interactions(FitOptions, Step):
             loss_protocol=self.loss_protocol,
             distance=self.distance,
             linkage=self.linkage,
+            scale=self.scale,
             lenient=workspace.rehearsal is not None,
         )
         write_study(workspace.folder, study)
@@ -163,6 +169,7 @@ def _told(study: Study) -> dict[str, Any]:
             for name in study.names
         },
         "loss_protocol": study.loss_protocol,
+        "scale": study.scale,
         "distance": study.distance,
         "linkage": study.linkage,
         "heights": list(study.heights),

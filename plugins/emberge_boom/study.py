@@ -11,7 +11,7 @@ from typing import Any
 
 from emberge import DataError
 
-from emberge_boom.affinity import Distance, LossProtocol, Pair
+from emberge_boom.affinity import Distance, LossProtocol, LossScale, Pair
 from emberge_boom.tree import Linkage, Tree, cut_at, cut_into, heights_of, numbered
 
 __all__ = ["FILE", "Interaction", "Study", "read_study", "write_study"]
@@ -58,6 +58,7 @@ class Study:
     linkage: Linkage = "average"
     distance: Distance = "paper"
     loss_protocol: LossProtocol = "paper"
+    scale: LossScale = "loss"
 
     def __post_init__(self) -> None:
         expected = len(self.names) * (len(self.names) - 1) // 2
@@ -119,6 +120,7 @@ def _as_json(study: Study) -> dict[str, Any]:
         "sizes": study.sizes,
         "rows": study.rows,
         "loss_protocol": study.loss_protocol,
+        "scale": study.scale,
         "distance": study.distance,
         "linkage": study.linkage,
         "singles": study.singles,
@@ -174,4 +176,5 @@ def _from_json(found: Mapping[str, Any]) -> Study:
         linkage=found["linkage"],
         distance=found["distance"],
         loss_protocol=found["loss_protocol"],
+        scale=found["scale"],
     )

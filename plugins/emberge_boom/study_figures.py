@@ -43,7 +43,8 @@ def _how(study: Study) -> str:
     }
     units = ", in units of each dataset's own alone" if study.scale == "own" else ""
     return (
-        f"Each dataset alone and each pair, {study.rows:,} rows of each; {steps[study.loss_protocol]}. "
+        f"Each dataset alone and each pair, {study.rows:,} rows of each; {steps[study.loss_protocol]}"
+        f"{units}. "
         "Below 0 (blue) training together helps, above 0 (orange) it harms. These are losses of training: "
         "single runs of one seed, and no scores."
     )
