@@ -1,0 +1,92 @@
+"""Numbers of BOOM (arXiv:2602.05787) worked by hand, those that stand beside no single component.
+
+Loss, bags, costs, spherical means, SCE, clusters and means of scores have theirs in the tests of each.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import DatasetInfo, PerDataset, Plugins, load_plugins
+from emberge.merging.memory import merge_state_dicts
+from emberge_standard.merging.linear import Linear
+from emberge_standard.merging.model_stock import ModelStock
+from emberge_standard.merging.multi_slerp import MultiSlerp
+from emberge_standard.samplers.batch_shuffle import BatchShuffle
+from torch import Tensor
+
+from tests.plugins.boom.recipes import artifact, details, run
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+def test_batches_of_one_dataset_each_drop_their_tails() -> None:
+    sizes = {"a": 10, "b": 7, "c": 3}
+    pool = {DatasetInfo(name, "sts", size): range(size) for name, size in sizes.items()}
+    with pytest.warns(UserWarning, match="c"):
+        batches = list(BatchShuffle(batch_size=PerDataset(default=4)).batches(pool, 0))
+    assert sorted(b.parts[0].dataset for b in batches) == ["a", "a", "b"]
+    assert all(len(batch.parts) == 1 and len(batch.parts[0].rows) == 4 for batch in batches)
+    used = [(p.dataset, int(row)) for batch in batches for p in batch.parts for row in p.rows]
+    assert len(used) == len(set(used)) == 20 - 8
+
+
+def at_cosine(cosine: float, count: int) -> list[Tensor]:
+    """Unit vectors, every two of them at this cosine."""
+    gram = torch.full((count, count), cosine, dtype=torch.float64).fill_diagonal_(1.0)
+    return list(torch.linalg.cholesky(gram))
+
+
+def test_model_stock_falls_back_to_the_base_where_changes_hardly_agree() -> None:
+    changes = at_cosine(0.1, 4)
+    base = {"w": torch.zeros(4, dtype=torch.float64)}
+    merged = merge_state_dicts([{"w": c} for c in changes], [ModelStock()], base, dtype="float64")
+    mean = torch.stack(changes).mean(0)
+    share = float((merged["w"] @ mean) / (mean @ mean))
+    assert share == pytest.approx(0.3077, abs=5e-5)
+    torch.testing.assert_close(merged["w"], share * mean)
+
+
+def test_on_models_of_one_base_multi_slerp_is_nearly_linear() -> None:
+    torch.manual_seed(0)
+    base, *changes = (v / v.norm() for v in torch.randn(5, 100_000, dtype=torch.float64))
+    models = [base + 0.02 * change for change in changes]
+    cosine = models[0] @ models[1] / (models[0].norm() * models[1].norm())
+    assert float(cosine) == pytest.approx(0.9996, abs=2e-5)
+    states, weights = [{"w": m} for m in models], (0.4, 0.3, 0.2, 0.1)
+    linear, projected, log = (
+        merge_state_dicts(states, [how], None, weights, dtype="float64")["w"]
+        for how in (Linear(), MultiSlerp(mode="projected"), MultiSlerp())
+    )
+    assert float((projected - linear).norm() / linear.norm()) == pytest.approx(1.4e-4, rel=0.02)
+    assert float((log - linear).norm() / linear.norm()) < 2e-4
+
+
+UPDATED = """
+steps:
+  updated:
+    merge: {models: [./old, ./new], weights: size, strategy: linear}
+"""
+
+
+def test_an_update_of_the_papers_size_weighs_five_to_four(
+    berts: list[Path], tmp_path: Path, plugins: Plugins
+) -> None:
+    # 2.0 M old rows; 0.8 M new ones with a core of 40 % of the old.
+    sizes = {"old": 2_000_000, "new": 800_000 + round(0.4 * 2_000_000)}
+    for (name, size), model in zip(sizes.items(), berts, strict=False):
+        folder = shutil.copytree(model, tmp_path / name)
+        said = {"kind": "model", "size": size, "parents": [], "details": {}, "warnings": []}
+        (folder / "artifact.json").write_text(json.dumps(said))
+    made = run(tmp_path, UPDATED, plugins, head="")["updated"]
+    weights = details(made)["weights"]
+    assert weights == pytest.approx({"./old": 0.5556, "./new": 0.4444}, abs=5e-5)
+    assert artifact(made).size == 3_600_000
+    assert "training_cost" not in details(made), "neither was trained in this run"
