@@ -21,8 +21,9 @@ class FitOptions:
     """How to train. Names are those of transformers' TrainingArguments where one exists.
 
     It lasts `max_steps` or `epochs`, by default one; a fraction of one is its first batches. The
-    learning rate rises over `warmup_ratio` of the steps and then follows `schedule`. Weight decay
-    spares biases and norms. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
+    `learning_rate` rises over `warmup_ratio` of the steps and then follows `schedule`. AdamW has
+    `adam_beta1`, `adam_beta2` and `adam_epsilon`; `weight_decay` spares biases and norms; gradients longer
+    than `max_grad_norm` are cut. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
     float32. Lengths count tokens and may differ by task or dataset; those of queries and documents
     (`query_length`, `document_length`) default to `max_length`, and that to the model's own.
     `query_prompt` is put before anchors, and before every text of a symmetric set, `document_prompt` before
