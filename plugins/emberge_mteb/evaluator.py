@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import (
     Backbone,
     CheckpointError,
+    DataEntry,
     DataError,
     Evaluator,
     Model,
@@ -25,6 +27,7 @@ from emberge import (
     component,
 )
 
+from emberge_mteb.domains import Domains
 from emberge_mteb.local_sets import EvalEntry, LocalSet, lacking, local_sets, named_sets
 from emberge_mteb.prompts import Prompts, sentence_transformers_config
 
@@ -50,23 +53,26 @@ class Mteb(Evaluator):
     """Score models with mteb's own evaluators (Muennighoff et al., 2023, arXiv:2210.07316).
 
     `tasks` and `benchmark` name mteb's own tasks, whose data comes from the hub; of tasks in many
-    languages, `languages` (such as "eng") keeps some. `data` are evaluation sets of catalogues, which are
-    run as mteb tasks: retrieval (nDCG@10), reranking (MAP), sts (Spearman of the cosine), classification
-    (accuracy by mteb's protocol: ten logistic regressions on 8 texts a label), clustering (V-measure) and
-    pair classification (average precision of the cosine).
+    languages, `languages` (such as "eng") keeps some. `only` pins which tasks of the benchmark are meant, in
+    that order: a name that mteb's release has not in it is an error. `data` are evaluation sets of
+    catalogues, which are run as mteb tasks: retrieval (nDCG@10), reranking (MAP), sts (Spearman of the
+    cosine), classification (accuracy by mteb's protocol: ten logistic regressions on 8 texts a label),
+    clustering (V-measure) and pair classification (average precision of the cosine).
 
     By default a model's own prompts are used, and none where it has none. `prompt` is a text to put before
     queries (before all texts where both sides are alike) instead; in it `{instruction}` stands for the
     task's instruction and `{prompt}` for a local set's own prompt. `in_domain` names mteb tasks whose
-    sources were trained on; the other named tasks then count as out of domain. Local sets say so in their
-    catalogue.
+    sources were trained on, and `in_domain_of` is training data whose catalogue says it (`ind_tasks`); the
+    other named tasks then count as out of domain. Local sets say so in their catalogue.
     """
 
     tasks: tuple[str, ...] = ()
     benchmark: str | None = None
+    only: tuple[str, ...] = ()
     data: tuple[EvalEntry, ...] = ()
     languages: tuple[str, ...] = ()
     in_domain: tuple[str, ...] = ()
+    in_domain_of: tuple[DataEntry, ...] = ()
     backbone: Backbone | None = component("text_encoder")
     """How a checkpoint becomes an encoder."""
     prompt: str | None = None
@@ -80,8 +86,12 @@ class Mteb(Evaluator):
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not (self.tasks or self.benchmark or self.data):
             yield context.problem("there is nothing to score on: give tasks, benchmark or data")
-        names = [f"mteb task '{name}'" for name in self.tasks]
-        yield from _repeated(names, lambda text: context.problem(text, "tasks"))
+        if self.only and not self.benchmark:
+            yield context.problem("only picks tasks of a benchmark; name it", "only")
+        for option in ("tasks", "only"):
+            names = [f"mteb task '{name}'" for name in getattr(self, option)]
+            yield from _repeated(names, partial(context.problem, option=option))
+        yield from self._domains().check(context)
         yield from self._check_data(context)
         if self.tasks or self.benchmark:
             yield from self._check_named(context)
@@ -107,12 +117,13 @@ class Mteb(Evaluator):
     def _check_named(self, context: Preflight) -> Iterator[Problem]:
         from emberge_mteb.hub_tasks import cached, hub_tasks
 
-        option = "tasks" if self.tasks else "benchmark"
+        option = "only" if self.only else "tasks" if self.tasks else "benchmark"
         try:
-            tasks = hub_tasks(self.tasks, self.benchmark, self.languages)
+            tasks = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
         except DataError as error:
             yield context.problem(str(error), option)
             return
+        self._domains().tell([task.metadata.name for task in tasks], context)
         missing = [task.metadata.name for task in tasks if not cached(task)]
         if missing:
             listed = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
@@ -121,6 +132,9 @@ class Mteb(Evaluator):
                 "the run will need a network"
             )
             yield Problem(message, context.where(option), "unseen")
+
+    def _domains(self) -> Domains:
+        return Domains(self.in_domain, self.in_domain_of)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [source.info for source in self._sources(workspace)]
@@ -156,8 +170,9 @@ class Mteb(Evaluator):
         if self.tasks or self.benchmark:
             from emberge_mteb.hub_tasks import hub_tasks
 
-            named = hub_tasks(self.tasks, self.benchmark, self.languages)
-            sources += [self._named(task, rows) for task in named]
+            named = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
+            inside = self._domains().inside(workspace.data)
+            sources += [self._named(task, rows, inside) for task in named]
         for problem in _repeated([f"task '{s.info.name}'" for s in sources], DataError):
             raise problem
         return sources
@@ -185,7 +200,7 @@ class Mteb(Evaluator):
         )
         return _Source(info, make, {"instruction": one.set.instruction, "prompt": one.set.prompt})
 
-    def _named(self, task: Any, rows: int | None) -> _Source:
+    def _named(self, task: Any, rows: int | None, inside: Collection[str]) -> _Source:
         from emberge_mteb.hub_tasks import instruction_of, kind_of, load_task
 
         def make() -> tuple[Any, int]:
@@ -194,8 +209,8 @@ class Mteb(Evaluator):
 
         metadata = task.metadata
         domain: Literal["in", "out"] | None = None
-        if self.in_domain:
-            domain = "in" if metadata.name in self.in_domain else "out"
+        if self._domains().said:
+            domain = "in" if metadata.name in inside else "out"
         revision = dict(metadata.dataset).get("revision")
         identity = f"{metadata.name} {revision} {task.hf_subsets} {task.eval_splits} {rows}"
         info = TaskInfo(

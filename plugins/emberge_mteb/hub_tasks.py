@@ -7,13 +7,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from emberge import DataError
+from emberge import DataError, suggest
 
-__all__ = ["cached", "cut_task", "hub_tasks", "instruction_of", "kind_of", "load_task"]
+__all__ = ["cached", "cut_task", "hub_tasks", "instruction_of", "kind_of", "load_task", "unknown"]
 
 
-def hub_tasks(names: Sequence[str], benchmark: str | None, languages: Sequence[str]) -> list[Any]:
-    """Fresh task objects, not loaded: those of the benchmark, then those named.
+def hub_tasks(
+    names: Sequence[str],
+    benchmark: str | None,
+    languages: Sequence[str],
+    only: Sequence[str] = (),
+) -> list[Any]:
+    """Fresh task objects, not loaded: those of the benchmark (or its `only`), then those named.
 
     Raises:
         DataError: for a name mteb does not know (with a suggestion), or a task of images or sound.
@@ -23,7 +28,7 @@ def hub_tasks(names: Sequence[str], benchmark: str | None, languages: Sequence[s
     from emberge_mteb.scoring import quiet
 
     with quiet():
-        tasks = [copy.deepcopy(task) for task in _benchmark(benchmark).tasks] if benchmark else []
+        tasks = [copy.deepcopy(task) for task in _pinned(benchmark, only)] if benchmark else []
         for name in names:
             try:
                 tasks.append(mteb.get_task(name, languages=list(languages) or None))
@@ -47,6 +52,33 @@ def _benchmark(name: str) -> Any:
         return mteb.get_benchmark(name)
     except KeyError as error:
         raise DataError(f"mteb has no benchmark '{name}'{_hint(error)}") from error
+
+
+def _pinned(benchmark: str, only: Sequence[str]) -> list[Any]:
+    tasks = {task.metadata.name: task for task in _benchmark(benchmark).tasks}
+    for name in only:
+        if name not in tasks:
+            raise DataError(
+                f"mteb's benchmark '{benchmark}' has no task '{name}'{suggest(name, tasks)}; its release "
+                "here may have another list"
+            )
+    return [tasks[name] for name in only or tasks]
+
+
+def unknown(names: Sequence[str]) -> dict[str, str]:
+    """The names that are no mteb task's, each with a hint."""
+    import mteb
+
+    from emberge_mteb.scoring import quiet
+
+    found: dict[str, str] = {}
+    with quiet():
+        for name in names:
+            try:
+                mteb.get_task(name)
+            except KeyError as error:
+                found[name] = _hint(error)
+    return found
 
 
 def _hint(error: KeyError) -> str:

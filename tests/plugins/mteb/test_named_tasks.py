@@ -10,7 +10,7 @@ from typing import Any
 
 import mteb
 import pytest
-from emberge import DataError, DataRef, ModelRef, Problem, Rehearsal
+from emberge import DataEntry, DataError, DataRef, ModelRef, Problem, Rehearsal
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import cut_task, hub_tasks, kind_of
 from emberge_mteb.local_sets import EvalEntry
@@ -190,3 +190,52 @@ def test_a_cut_classification_task_can_still_be_fitted() -> None:
     cut_task(task, 25)
     assert len(task.dataset["test"]) == 25
     assert len(set(task.dataset["train"]["label"])) > 1
+
+
+CORPORA = """\
+train:
+- {name: pairs, hub: owner/pairs, task: sts, ind_tasks: [STS12, STSBenchmark]}
+- {name: other, hub: owner/other, task: retrieval, ind_tasks: [FEVER]}
+"""
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> DataRef:
+    (tmp_path / "corpora.yaml").write_text(CORPORA)
+    return DataRef(str(tmp_path / "corpora.yaml"))
+
+
+@pytest.mark.parametrize(("only", "domain"), [((), "in"), (("pairs",), "in"), (("other",), "out")])
+def test_training_data_says_what_is_in_domain(
+    sts12: Path, corpora: DataRef, only: tuple[str, ...], domain: str, tmp_path: Path
+) -> None:
+    trained_on = DataEntry(path=corpora, only=only)
+    evaluator = Mteb(tasks=("STS12",), in_domain_of=(trained_on,), backbone=BACKBONE)
+    assert evaluator.plan(Bench(tmp_path))[0].domain == domain
+    glance = Glance()
+    assert not [p for p in evaluator.check(glance) if p.severity == "error"]
+    assert glance.notes == ["in domain"]
+
+
+def test_a_misspelt_in_domain_task_is_named_before_a_run(tmp_path: Path, corpora: DataRef) -> None:
+    Path(corpora.text).write_text(CORPORA.replace("FEVER", "FEVR"))
+    evaluator = Mteb(
+        tasks=("STS12",), in_domain_of=(DataEntry(path=corpora),), in_domain=("STSBenchmrk",)
+    )
+    found = [fault for fault in faults(evaluator) if fault.startswith("error")]
+    assert found == [
+        "error: recipe.yaml:in_domain: mteb has no task 'STSBenchmrk'; did you mean 'STSBenchmark'?",
+        "error: recipe.yaml:in_domain_of: mteb has no task 'FEVR'; did you mean 'FEVER'?",
+    ]
+
+
+def test_a_benchmark_is_pinned_to_named_tasks() -> None:
+    name = "MTEB(Code, v1)"
+    pinned = hub_tasks((), name, (), ("CosQA", "AppsRetrieval"))
+    assert [task.metadata.name for task in pinned] == ["CosQA", "AppsRetrieval"]
+    assert len(hub_tasks((), name, ())) == 12
+    with pytest.raises(DataError, match="has no task 'CosQ'; did you mean 'CosQA'"):
+        hub_tasks((), name, (), ("CosQ",))
+    assert faults(Mteb(tasks=("STS12",), only=("STS12",)))[0].startswith("error: recipe.yaml:only")
+    twice = faults(Mteb(benchmark=name, only=("CosQA", "CosQA")))
+    assert twice[0].endswith("mteb task 'CosQA' is named 2 times; once is enough")

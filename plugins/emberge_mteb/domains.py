@@ -1,0 +1,55 @@
+"""Which of mteb's tasks are in domain: those whose source was trained on, and nothing known by heart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge import DataEntry, DataError, DataRef, Preflight, Problem, in_domain_tasks
+
+__all__ = ["Domains"]
+
+
+@dataclass(frozen=True)
+class Domains:
+    """What a recipe says of them: tasks by name, and training data whose catalogue names them."""
+
+    named: tuple[str, ...] = ()
+    data: tuple[DataEntry, ...] = ()
+
+    @property
+    def said(self) -> bool:
+        """Whether anything is known, so that the other tasks are out of domain."""
+        return bool(self.named or self.data)
+
+    def inside(self, resolve: Callable[[DataRef], Path | None]) -> set[str]:
+        """Names of the tasks that are in domain.
+
+        Raises:
+            DataError: when a catalogue cannot be read, or says nothing of domains.
+        """
+        return {*self.named, *in_domain_tasks(self.data, resolve)}
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        """Names that mteb does not have."""
+        from emberge_mteb.hub_tasks import unknown
+
+        try:
+            found = in_domain_tasks(self.data, context.data)
+        except DataError as error:
+            yield context.problem(str(error), "in_domain_of")
+            return
+        for option, names in (("in_domain", self.named), ("in_domain_of", found)):
+            for name, hint in (unknown(names) if names else {}).items():
+                yield context.problem(f"mteb has no task '{name}'{hint}", option)
+
+    def tell(self, names: Sequence[str], context: Preflight) -> None:
+        """Show which of the tasks to be scored are in domain; what cannot be read is told by `check`."""
+        try:
+            inside = [name for name in names if name in self.inside(context.data)]
+        except DataError:
+            return
+        if self.said:
+            told = f"{len(inside)} of {len(names)} tasks are in domain"
+            context.note("in domain", [f"{told}: {', '.join(inside)}" if inside else told])
