@@ -27,8 +27,9 @@ class CoreSubset(Sampler):
 
     A model trained on that and merged with the one that was trained on the old data takes in the new data at
     a part of the cost of training on everything again, (|D′| + k|D|) / |D ∪ D′|. Each old dataset keeps
-    max(1, round(ratio · size)) rows; `of: corpus` draws the same share from all old rows taken together, so
-    that a dataset may keep a little more or less. Another `draw` is another core.
+    max(1, round(`ratio` · size)) rows, `ratio` being k; `of: corpus` draws the same share from all old rows
+    taken together, so that a dataset may keep a little more or less, and holds the core's row numbers in
+    memory. Another `draw` is another core.
     It selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
     """
 
