@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emberge import DatasetInfo
+from emberge import DatasetInfo, PerDataset, Pool, TaskKind
 from emberge.testing import check_sampler
 from emberge_boom.bagging import Bagging
 
@@ -40,6 +40,27 @@ def test_a_bag_depends_on_seed_ratio_draw_and_dataset() -> None:
     assert not smaller <= set(bag)  # independent draws
 
 
+def test_a_ratio_may_differ_by_task_and_dataset() -> None:
+    sets: tuple[tuple[str, TaskKind], ...] = (("a", "sts"), ("b", "sts"), ("c", "clustering"))
+    pool: Pool = {DatasetInfo(name, task, 100): range(100) for name, task in sets}
+    ratio = PerDataset(by_task={"sts": 0.3}, by_dataset={"b": 0.6})
+    found = {i.name: rows for i, rows in Bagging(ratio=ratio).select(pool, 0).items()}
+    assert {name: len(rows) for name, rows in found.items()} == {"a": 30, "b": 60, "c": 100}
+    # What one ratio draws of a dataset does not depend on the others'.
+    assert list(found["b"]) == _bag(Bagging(ratio=0.6), 100, name="b")
+    split = [
+        {
+            i.name: set(map(int, rows))
+            for i, rows in Bagging(ratio=ratio, part=part).select(pool, 0).items()
+        }
+        for part in ("first", "rest")
+    ]
+    for name in "abc":
+        first, rest = (one.get(name, set()) for one in split)
+        assert not first & rest
+        assert first | rest == set(range(100))
+
+
 def test_nested_bags_contain_one_another() -> None:
     bags = [set(_bag(Bagging(ratio=r, nested=True), 100)) for r in (0.2, 0.5, 0.9)]
     assert bags[0] < bags[1] < bags[2]
@@ -67,6 +88,7 @@ def test_laws() -> None:
     ("options", "message"),
     [
         ({"ratio": 60}, "did you mean 0.6"),
+        ({"ratio": PerDataset(default=0.5, by_task={"sts": 20.0})}, "did you mean 0.2"),
         ({"ratio": 0}, "above 0"),
         ({"replacement": True, "nested": True}, "neither nested nor part"),
     ],

@@ -87,6 +87,21 @@ def test_slerp_in_turn_depends_on_the_order() -> None:  # T-A5
     close(turned, [0.7764571, 0.5677570, 1.5629008])
 
 
+def test_slerp_in_turn_goes_by_shares_of_what_came_before() -> None:
+    vectors = [[3.0, 0.0, 1.0], [0.0, 1.0, 0.5], [0.2, 0.0, 2.0]]
+    half = merge(vectors[:2], Slerp(t=PerTensor(1 / 2)))
+    third = merge([half.tolist(), vectors[2]], Slerp(t=PerTensor(1 / 3)))
+    close(merge(vectors, SequentialSlerp()), third.tolist(), 1e-9)
+    close(merge(vectors, SequentialSlerp(), weights=(5, 5, 5)), third.tolist(), 1e-9)
+    # Models without a weight are passed by, wherever they stand.
+    close(merge(vectors, SequentialSlerp(), weights=(0, 0, 2)), vectors[2])
+    close(merge(vectors, SequentialSlerp(), weights=(0, 3, 0)), vectors[1])
+    two = merge(vectors[1:], Slerp(t=PerTensor(3 / 4)))
+    close(merge(vectors, SequentialSlerp(), weights=(0, 1, 3)), two.tolist(), 1e-9)
+    rows = merge([[v, v[::-1]] for v in vectors], SequentialSlerp(granularity="row"))
+    close(rows[0], third.tolist(), 1e-9)
+
+
 def test_multi_slerp_of_a_right_angle() -> None:  # T-A6
     vectors = [[1.0, 0.0], [0.0, 1.0]]
     weights = (0.75, 0.25)
