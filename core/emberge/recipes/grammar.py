@@ -235,10 +235,20 @@ class _Reading:
         parts = whole.step.expand()
         if set(parts) == {""}:
             return [replace(whole, step=parts[""])], []
-        ids = {name: f"{whole.id}.{name}" for name in parts}
-        steps = [replace(whole, id=ids[name], step=part) for name, part in parts.items()]
-        last = whole.step.gather({n: StepRef(f"${known}", self.folder) for n, known in ids.items()})
-        return steps, [replace(whole, step=last)] if last is not None else []
+        steps = {n: replace(whole, id=f"{whole.id}.{n}", step=part) for n, part in parts.items()}
+        if type(whole.step).gather is Step.gather:
+            return [*steps.values()], []
+        # What another step of the recipe is made of too is run once, for both.
+        known = {name: self._known(part) or part for name, part in steps.items()}
+        new = [part for name, part in steps.items() if known[name] is part]
+        told = {name: StepRef(f"${part.id}", self.folder) for name, part in known.items()}
+        last = whole.step.gather(told)
+        return new, [replace(whole, step=last)] if last is not None else []
+
+    def _known(self, part: RecipeStep) -> RecipeStep | None:
+        """An earlier step that is the same run as this one."""
+        alike = (one for one in self.steps if one.kind == part.kind and one.id != part.id)
+        return next((one for one in alike if one.step == part.step), None)
 
     def _refuse_twins(self) -> None:
         seen: dict[tuple[str, str], list[RecipeStep]] = {}
