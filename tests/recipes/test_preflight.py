@@ -6,13 +6,18 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from emberge import (
+    Artifact,
     DataRef,
+    Expected,
     ModelRef,
+    Preflight,
     Problem,
     RecipeError,
     check_recipe,
@@ -160,3 +165,32 @@ def test_the_place_of_a_problem_is_the_line_of_a_real_recipe(tmp_path: Path) -> 
     made = parse_recipe(text, toy(), path=tmp_path / "r.yaml")
     places = [problem.where for problem in check_recipe(made, toy()).errors]
     assert [place.rpartition(":")[2] for place in places] == ["5", "4"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foretelling(Write):
+    """Says what it will leave, and notes what the steps before it said."""
+
+    size: int = 0
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        told = [context.expected(reference) for reference in self.of]
+        context.note("told", [str(one.artifact.size) if one else "nothing" for one in told])
+        if self.size:
+            context.expect(Expected(Artifact(kind="model", size=self.size)))
+        return iter(())
+
+
+def test_steps_tell_those_after_them_what_they_will_leave(tmp_path: Path) -> None:
+    model(tmp_path / "model")
+    named = (
+        ModelRef("$a"),
+        ModelRef("$a.checkpoints"),
+        ModelRef("$b"),
+        ModelRef("./model", tmp_path),
+    )
+    made = recipe(a=Foretelling(size=7), b=Foretelling(), c=Foretelling(of=named))
+    report = check_recipe(made, toy())
+    assert [note.lines for note in report.notes if note.step == "c"] == [
+        ("7", "7", "nothing", "nothing")
+    ]

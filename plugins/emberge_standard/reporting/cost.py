@@ -36,7 +36,7 @@ def _spent(cost: Cost) -> Iterator[str]:
         yield f"{duration(cost['cpu_seconds'])} of CPU time"
     if "rows_seen" in cost:
         together = "every row" if cost["rows_seen"] == cost["of"] else f"{cost['rows_seen']:,} rows"
-        yield f"together they saw {together}, {cost['rows_in_several']:,} of them several times over"
+        yield f"together they saw {together}, {cost['rows_in_several']:,} of them in several trainings"
 
 
 def cost_section(story: Story, looks: Mapping[str, Look]) -> Markup | None:
