@@ -25,6 +25,7 @@ from emberge import (
     TaskScore,
     Workspace,
     component,
+    later,
 )
 
 from emberge_mteb.domains import Domains
@@ -68,11 +69,11 @@ class Mteb(Evaluator):
 
     tasks: tuple[str, ...] = ()
     benchmark: str | None = None
-    only: tuple[str, ...] = ()
+    only: tuple[str, ...] = later(())
     data: tuple[EvalEntry, ...] = ()
     languages: tuple[str, ...] = ()
     in_domain: tuple[str, ...] = ()
-    in_domain_of: tuple[DataEntry, ...] = ()
+    in_domain_of: tuple[DataEntry, ...] = later(())
     backbone: Backbone | None = component("text_encoder")
     """How a checkpoint becomes an encoder."""
     prompt: str | None = None

@@ -65,6 +65,7 @@ def test_training_data_names_its_in_domain_tasks_once_each(folder: Path) -> None
     assert tasks(folder, "quiet", ind_tasks=("Own",)) == ("Own",)
     hub = DataEntry(hub="owner/name", ind_tasks=("Hub",))
     assert in_domain_tasks([hub], resolve) == ("Hub",)
+    assert in_domain_tasks([dataclasses.replace(hub, ind_tasks=())], resolve) == ()
 
 
 def test_data_that_says_nothing_of_domains_is_refused(folder: Path) -> None:

@@ -26,19 +26,18 @@ def in_domain_tasks(
     Raises:
         DataError: when a catalogue cannot be read, or no entry says what it makes in domain.
     """
-    found: list[str] = []
+    said: list[tuple[str, ...]] = []
     unseen = False
     for entry in entries:
-        found += entry.ind_tasks
+        sets = [entry]
         path = resolve(entry.path) if entry.path is not None else None
         unseen |= entry.path is not None and path is None
         if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
-            found += [
-                task for each in pick(load_catalogue(path), entry.only) for task in each.ind_tasks
-            ]
-    if entries and not found and not unseen:
+            sets += pick(load_catalogue(path), entry.only)
+        said += [each.ind_tasks for each in sets if each.ind_tasks is not None]
+    if entries and not said and not unseen:
         places = ", ".join(shown(Path(e.path.text)) if e.path else str(e.hub) for e in entries)
         raise DataError(
             f"{places}: no training set says which tasks it makes in domain; give them as ind_tasks"
         )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(task for tasks in said for task in tasks))

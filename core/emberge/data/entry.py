@@ -41,7 +41,7 @@ class DataEntry:
 
     `negatives` says whether other rows' texts are negatives (`in_batch`, `hard_only`), where the training
     itself does not; auto goes by the kind of task. `ind_tasks` are evaluation tasks that come from the same
-    source and so are in domain for whoever trained on this.
+    source and so are in domain for whoever trained on this; an empty list says that there are none.
     """
 
     path: DataRef | None = None
@@ -60,7 +60,7 @@ class DataEntry:
     score_range: tuple[float, float] | None = None
     only: tuple[str, ...] = ()
     negatives: Negatives = later("auto")
-    ind_tasks: tuple[str, ...] = later(())
+    ind_tasks: tuple[str, ...] | None = later(None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -257,7 +257,8 @@ def shipped_recipes() -> dict[str, ShippedRecipe]:
     folder = next((place for place in places if place.is_dir()), None)
     if folder is None:
         return {}
-    paths = sorted(folder.rglob("*.yaml"))
+    # A catalogue of data, which recipes share, is no recipe.
+    paths = sorted(path for path in folder.rglob("*.yaml") if path.name != "datasets.yaml")
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
     return {
         name: ShippedRecipe(name, path, _opening(path.read_text(encoding="utf-8")))

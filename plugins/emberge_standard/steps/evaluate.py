@@ -21,6 +21,7 @@ from emberge import (
     TaskInfo,
     TaskScore,
     Workspace,
+    later,
 )
 
 from emberge_standard.arms import Scored
@@ -45,7 +46,7 @@ class ModelEntry:
 
     model: ModelRef
     name: str | None = None
-    arm: str | None = None
+    arm: str | None = later(None)
 
 
 @dataclass(frozen=True, kw_only=True)
