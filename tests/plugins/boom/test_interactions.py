@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import DataError, load_plugins, parse_recipe, run_recipe
+from emberge import DataError, hookimpl, load_plugins, parse_recipe, run_recipe
 from emberge.recipes.recipe import Recipe
 from emberge_boom.affinity import Pair, compare, distance
 from emberge_boom.gathered_runs import study_of
@@ -253,6 +253,37 @@ def test_the_order_of_datasets_plays_no_part(finished: Mapping[str, Path], data:
     for name, folder in again.items():
         file = FILE if name == "study" else "losses.json"
         assert (folder / file).read_bytes() == (finished[name] / file).read_bytes()
+
+
+def test_a_study_that_was_stopped_ends_as_one_that_was_not(
+    finished: Mapping[str, Path], data: Path
+) -> None:
+    class Stop:
+        @hookimpl
+        def step_started(self, step: str) -> None:
+            if step == "study.pair=find,name":
+                raise KeyboardInterrupt
+
+    plugins = load_plugins()
+    plugins.manager.register(Stop())
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe(RECIPE, data), data / "torn", plugins, quiet=True)
+    done = [name for name in finished if (data / "torn" / name / "artifact.json").is_file()]
+    assert done == list(finished)[:5]
+    again = run(RECIPE, data, "torn")
+    for name, folder in again.items():
+        for file in ("interactions.json", "heat_map.svg", "tree.svg", "losses.json"):
+            assert (folder / file).exists() == (finished[name] / file).exists()
+            if (folder / file).exists():
+                assert (folder / file).read_bytes() == (finished[name] / file).read_bytes()
+
+
+def test_two_studies_of_the_same_trainings_share_them(data: Path) -> None:
+    text = RECIPE.replace("study:\n", "study:\n    foreach: {linkage: [average, single]}\n")
+    text = text.replace("distance: paper", "linkage: $linkage")
+    ids = [step.id for step in recipe(text, data).steps]
+    assert len(ids) == 10 + 2
+    assert ids[10:] == ["study.linkage=average", "study.linkage=single"]
 
 
 def test_how_losses_are_compared_trains_nothing_again(
