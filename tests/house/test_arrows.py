@@ -140,7 +140,8 @@ def test_examples_import_public_names_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "owner"), [("mteb", "emberge_mteb"), ("mergekit", "emberge_mergekit")]
+    ("library", "owner"),
+    [("mteb", "emberge_mteb"), ("mergekit", "emberge_mergekit"), ("ray", "emberge_ray")],
 )
 def test_one_plugin_alone_imports_the_peer(library: str, owner: str) -> None:
     importers = {

@@ -16,6 +16,7 @@ HEAVY = (
     "pandas",
     "peft",
     "pyarrow",
+    "ray",
     "scipy",
     "sentence_transformers",
     "sklearn",

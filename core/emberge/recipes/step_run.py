@@ -24,7 +24,7 @@ from emberge.recipes.workspace import StepWorkspace, Surroundings
 __all__ = ["Made", "disk_full_is_named", "result_of", "run_step"]
 
 # How long to wait for a process that worked on the same step, and that is just ending.
-_LEAVING = 20.0
+LEAVING = 20.0
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def disk_full_is_named(place: OutFolder) -> Iterator[None]:
 def _held(work: Path) -> Iterator[None]:
     """Nobody else works there meanwhile: not even one whose machine was given up for lost."""
     work.mkdir(parents=True, exist_ok=True)
-    with hold(work / ".lock", patience=_LEAVING):
+    with hold(work / ".lock", patience=LEAVING):
         yield
 
 

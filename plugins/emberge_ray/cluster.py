@@ -1,0 +1,166 @@
+"""A Ray cluster, found or started, and the steps that it was given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from emberge import EmbergeError, Ended, Launch, Launched, Machine, StepProcess
+
+__all__ = ["Asked", "connected", "on_cluster"]
+
+# How long tasks may take to end when a run is stopped.
+_LEAVING = 10.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a step asks of the machine that it will run on; `memory` in bytes."""
+
+    cpus: float
+    gpus: float
+    memory: int | None
+    threads: int
+
+    def machine(self) -> Machine:
+        """That machine, as the step sees it: of its GPUs Ray shows those that it was given."""
+        devices = (
+            tuple(f"cuda:{i}" for i in range(max(1, int(self.gpus)))) if self.gpus else ("cpu",)
+        )
+        return Machine(devices=devices, workers=max(1, int(self.cpus)), memory=self.memory)
+
+
+@contextlib.contextmanager
+def connected(address: str, machine: Machine) -> Iterator[None]:
+    """Be connected to the cluster at `address`, or to one of this machine's own for `local`.
+
+    A connection that is there already is used and left open.
+
+    Raises:
+        EmbergeError: without Ray, or when no cluster answers.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise EmbergeError("the launcher ray needs Ray: pip install 'emberge[ray]'") from None
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address == "local":
+        gpus = [device for device in machine.devices if device != "cpu"]
+        options |= {"num_cpus": machine.workers, "num_gpus": len(gpus), "include_dashboard": False}
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with _signals_kept():
+        try:
+            ray.init(address=address, **options)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            raise EmbergeError(f"no Ray cluster at '{address}': {_first_line(error)}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def on_cluster(asked: Asked) -> Iterator[_Crew]:
+    """Give steps to the cluster that is connected; in the end none is left there."""
+    crew = _Crew(asked)
+    try:
+        yield crew
+    finally:
+        crew.end()
+
+
+class _Crew:
+    """A cluster's queue, with all that was put into it."""
+
+    has_room = True
+
+    def __init__(self, asked: Asked) -> None:
+        import ray
+
+        resources: dict[str, Any] = {"num_cpus": asked.cpus, "num_gpus": asked.gpus}
+        if asked.memory is not None:
+            resources["memory"] = asked.memory
+        # Retries are the run's: it knows what the step has left, and says so.
+        self._task = ray.remote(max_retries=0, **resources)(_run)
+        self._asked = asked
+        self._tasks: list[_Task] = []
+
+    def launch(self, launch: Launch) -> Launched:
+        task = self._task.options(name=launch.step)
+        self._tasks.append(_Task(task.remote(launch, self._asked)))
+        return self._tasks[-1]
+
+    def end(self) -> None:
+        """Leave no task behind."""
+        running = [task for task in self._tasks if task.ended() is None]
+        for task in running:
+            task.stop()
+        end = time.monotonic() + _LEAVING
+        while time.monotonic() < end and any(task.ended() is None for task in running):
+            time.sleep(0.05)
+
+
+class _Task:
+    """One attempt at a step, in Ray's hands."""
+
+    def __init__(self, reference: Any) -> None:
+        self._reference = reference
+        self._ended: Ended | None = None
+
+    def ended(self) -> Ended | None:
+        import ray
+
+        if self._ended is None and ray.wait([self._reference], timeout=0)[0]:
+            self._ended = _outcome(self._reference)
+        return self._ended
+
+    def stop(self) -> None:
+        import ray
+
+        # The task's worker goes at once, and the step's process with it, whose leash it holds.
+        ray.cancel(self._reference, force=True)
+
+
+def _outcome(reference: Any) -> Ended:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    try:
+        ended: Ended = ray.get(reference)
+    except RayTaskError as error:
+        return Ended(EmbergeError.exit_code, f"error: {_first_line(error.cause or error)}")
+    except RayError as error:
+        return Ended(None, _first_line(error))
+    return ended
+
+
+def _run(launch: Launch, asked: Asked) -> Ended:
+    """The task: run a step on the machine that Ray has chosen."""
+    try:
+        return StepProcess(launch, asked.machine(), asked.threads).wait()
+    except EmbergeError as error:
+        return Ended(error.exit_code, f"error: {error}")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0].partition(". ")[0].rstrip(".")
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray takes SIGTERM to end the process by itself; a run has its own way to end."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # not the main thread, where Ray takes none either
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,50 @@
+"""The `ray` launcher: steps side by side on the machines of a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from emberge import Crew, Launcher, Machine, parse_size
+
+__all__ = ["Ray"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ray(Launcher):
+    """Run steps side by side on the machines of a Ray cluster (Moritz et al., 2018, arXiv:1712.05889).
+
+    Each step is a Ray task, which waits in Ray's queue until a machine has the CPUs, GPUs and memory free
+    that it asks for, and there runs the step in a process of its own. Results, states and what is told of a
+    step go through OUT, so every machine must see OUT, the recipe's folder and local data at the same place,
+    and have emberge installed. When a machine is lost, the steps that ran there go on elsewhere.
+    """
+
+    address: str | None = None
+    """Of the cluster's head, such as 10.0.0.1:6379, or `auto` for one that runs on this machine; without it,
+    and without RAY_ADDRESS in the environment, one is started on this machine and stopped after the run."""
+    cpus: float | None = None
+    """CPUs that a step asks for, by default as many as its threads."""
+    gpus: float | None = None
+    """GPUs that a step asks for; by default one if this machine has any. Two steps share one by 0.5."""
+    memory: str | None = None
+    """Memory that a step asks for and stays below where possible, such as 8GB; by default `--memory`."""
+
+    least = {**Launcher.least, "cpus": 0, "gpus": 0}  # noqa: RUF012 — the contract's, and never changed
+
+    @contextlib.contextmanager
+    def crew(self, machine: Machine) -> Iterator[Crew]:
+        from emberge_ray.cluster import Asked, connected, on_cluster
+
+        devices = [device for device in machine.devices if device != "cpu"]
+        asked = Asked(
+            cpus=self.threads if self.cpus is None else self.cpus,
+            gpus=float(bool(devices)) if self.gpus is None else self.gpus,
+            memory=parse_size(self.memory) if self.memory else machine.memory,
+            threads=self.threads,
+        )
+        address = self.address or os.environ.get("RAY_ADDRESS") or "local"
+        with connected(address, machine), on_cluster(asked) as crew:
+            yield crew
