@@ -169,12 +169,13 @@ def _link(text: str, out: Path) -> Path:
 
 
 def data_of(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
-    """The data sets that a training used, with the licences that catalogues state."""
+    """The data sets that a training used any rows of, with the licences that catalogues state."""
     found = artifact.details.get("datasets")
     if not isinstance(found, Mapping):
         return ()
     licences = dict(_licences(out))
-    return tuple(_trained(str(name), used, licences.get(str(name))) for name, used in found.items())
+    listed = (_trained(str(name), used, licences.get(str(name))) for name, used in found.items())
+    return tuple(one for one in listed if one.rows != 0)
 
 
 def _trained(name: str, used: Any, licence: str | None) -> Trained:
