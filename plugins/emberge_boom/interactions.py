@@ -33,6 +33,8 @@ from emberge_boom.sets import one_by_one
 from emberge_boom.study import FILE, Study, write_study
 from emberge_boom.study_checks import check_training
 from emberge_boom.study_run import StudyRun
+from emberge_boom.study_table import FILE as TABLE
+from emberge_boom.study_table import table_of
 from emberge_boom.tree import Linkage
 
 __all__ = ["Interactions"]
@@ -149,12 +151,14 @@ class Interactions(FitOptions, Step):
             lenient=workspace.rehearsal is not None,
         )
         write_study(workspace.folder, study)
+        (workspace.folder / TABLE).write_text(table_of(study), encoding="utf-8")
         parent = workspace.artifact(next(iter(self._runs.values())))[1].parents
         return Artifact(
             kind="file",
             parents=parent,
             details={
                 "file": FILE,
+                "table": TABLE,
                 **_told(study),
                 "figures": figures_of(study, workspace.folder),
             },

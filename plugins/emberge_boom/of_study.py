@@ -47,6 +47,9 @@ class OfStudy(Sampler):
         earlier = self.of.step is not None
         place = context.made(self.of) if earlier else context.data(self.of)
         if place is None:
+            if earlier:
+                told = f"known when {self.of} is done; `emberge check` with --out then says it"
+                context.note(f"datasets by the study {self.of}", [told])
             return
         judged = context.warning if earlier else context.problem
         try:

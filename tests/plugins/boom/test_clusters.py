@@ -248,6 +248,7 @@ def test_a_study_that_is_finished_tells_its_clusters_to_check(
     assert notes["the study $study"] == ("2 clusters where 2 are asked for:", *told)
     before = {n.title for n in check_recipe(recipe, plugins).notes}
     assert "the study $study" not in before
+    assert "datasets by the study $study" in before
     assert "training" not in before
     assert "training" in notes
 

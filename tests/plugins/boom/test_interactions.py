@@ -232,6 +232,19 @@ def test_samples_are_as_large_as_the_smallest_dataset(finished: Mapping[str, Pat
     assert details["steps"] == 4  # of 4 rows each
 
 
+def test_the_study_tells_its_conflicts_and_clusters_at_the_end(
+    finished: Mapping[str, Path],
+) -> None:
+    study = read_study(finished["study"])
+    details = json.loads((finished["study"] / "artifact.json").read_text())["details"]
+    table = (finished["study"] / details["table"]).read_text()
+    first, last = study.conflicts[0], study.conflicts[-1]
+    assert f"most harm {' + '.join(first.pair)} {100 * first.change:+.1f} %" in table
+    assert f"most help {' + '.join(last.pair)} {100 * last.change:+.1f} %" in table
+    numbered = "; ".join(f"{i}: {', '.join(c)}" for i, c in enumerate(study.clusters(count=2), 1))
+    assert f"| 2 | {numbered} |" in table
+
+
 def test_the_study_is_made_of_the_losses_of_its_steps(finished: Mapping[str, Path]) -> None:
     study = read_study(finished["study"])
 
