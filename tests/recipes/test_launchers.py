@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -245,8 +246,7 @@ def test_no_worker_outlives_the_run(tmp_path: Path, number: int) -> None:
     process, out = parent(tmp_path)
     running = dict(workers(out))
     until(lambda: [s.state for s in status(out).steps] == ["running", "running", "waiting"])
-    shown = status(out).lines
-    assert all("of 100 ticks)" in line for line in shown[:2])
+    until(lambda: all(re.search(r"of 100 ticks\) \d+ s left", s) for s in status(out).lines[:2]))
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
     until(lambda: all(map(gone, running.values())), 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
 @dataclass(frozen=True)
 class StepStatus:
-    """One step: its state, what it takes on disk in bytes, seconds of work, and how far it is."""
+    """One step: its state, what it takes on disk in bytes, seconds of work, how far it is, seconds left."""
 
     id: str
     kind: str
@@ -33,6 +34,7 @@ class StepStatus:
     total: float | None = None
     unit: str = ""
     note: str = ""
+    left: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,19 @@ def _step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
         total=progress.get("total"),
         unit=progress.get("unit", ""),
         note=progress.get("note", ""),
+        left=_left(progress) if alive and state == "running" else None,
     )
+
+
+def _left(progress: dict[str, Any]) -> float | None:
+    """Seconds that are left at the rate since the step began to count, or went on."""
+    try:
+        began, first = progress["since"]
+        rate = (progress["done"] - first) / (progress["time"] - began)
+        left = (progress["total"] - progress["done"]) / rate - (time.time() - progress["time"])
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
+    return max(0.0, float(left))
 
 
 def _done(known: StepStatus, folder: Path) -> StepStatus:
@@ -113,7 +127,14 @@ def _far(step: StepStatus) -> str:
     if step.done is None or not step.total:
         return step.note
     far = f"{step.done / step.total:.0%} ({step.done:g} of {step.total:g} {step.unit}".rstrip()
-    return f"{far}) {step.note}".rstrip()
+    left = f" {_soon(step.left)} left" if step.left is not None else ""
+    return f"{far}){left} {step.note}".rstrip()
+
+
+def _soon(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _size(folder: Path) -> int:

@@ -88,6 +88,7 @@ class StepWorkspace:
         self.warnings += [row["message"] for row in JsonLines.read(self._kept_warnings.path)]
         self._event, self._file = _Clock(_EVENT_EVERY), _Clock(_FILE_EVERY)
         self._told: set[str] = set()
+        self._since: tuple[float, float] | None = None
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -156,9 +157,11 @@ class StepWorkspace:
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         with self._lock:
             event, file = self._event.due(), self._file.due()
+            if self._since is None or done < self._since[1]:  # a new phase starts to count again
+                self._since = (time.time(), done)
         if file:
             now = {"done": done, "total": total, "unit": unit, "note": note, "time": time.time()}
-            write_json(self.work / PROGRESS, now)
+            write_json(self.work / PROGRESS, {**now, "since": self._since})
         if event:
             self.around.record.step_progressed(self.id, done, total, unit, note)
 

@@ -1,4 +1,4 @@
-"""Progress in the terminal: every step with its state, the running one with bar, speed, time left, loss."""
+"""Progress in the terminal: every step with its state, those that run with bar, speed, time left, loss."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class _Announcer:
 
 
 def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
-    """All steps; where a terminal is too low for them, those around the running one."""
+    """All steps; where a terminal is too low for them, those that run and those around them."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -245,15 +245,21 @@ def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
         )
     if hidden:
         grid.add_row("", Text(f"and {hidden} more", "dim"), "", "")
+    running = sum(view.state == "running" for view in views)
+    if running > 1:
+        done = sum(view.state in ("done", "skipped") for view in views)
+        grid.add_row("", "", "", Text(f"{running} running, {done} of {len(views)} done", "dim"))
     return grid
 
 
 def _window(views: Sequence[StepView], rows: int) -> tuple[Sequence[StepView], int]:
+    """As many steps as there are rows, in order, and how many are left out: first of all what runs."""
     if len(views) <= rows:
         return views, 0
-    running = next((i for i, v in enumerate(views) if v.state == "running"), len(views) - 1)
-    start = min(max(0, running - rows // 2), len(views) - rows)
-    return views[start : start + rows], len(views) - rows
+    running = [i for i, view in enumerate(views) if view.state == "running"]
+    middle = running[0] if running else len(views) - 1
+    near = sorted(range(len(views)), key=lambda i: (i not in running, abs(i - middle)))
+    return [views[i] for i in sorted(near[:rows])], len(views) - rows
 
 
 def _says(view: StepView, now: float) -> str:

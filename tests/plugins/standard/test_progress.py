@@ -131,6 +131,44 @@ def test_a_low_terminal_shows_the_steps_around_the_running_one() -> None:
     assert len(text.splitlines()) <= 12
 
 
+def test_all_that_run_are_shown_each_with_its_time_left_and_a_count_below() -> None:
+    now = time.monotonic()
+    views = [StepView(f"step{i}", "done" if i < 20 else "waiting", seconds=1) for i in range(100)]
+    for number, done in ((20, 100), (21, 200), (70, 300)):
+        views[number].state = "running"
+        views[number].progressed(now - 10, 0, 400)
+        views[number].progressed(now, done, 400)
+    text = shown(views, height=12)
+    for words in (
+        "step20",
+        "25%  30 s left",
+        "step21",
+        "50%  10 s left",
+        "step70",
+        "75%  3.3 s left",
+    ):
+        assert words in text
+    assert text.index("step21") < text.index("step70")
+    assert "3 running, 20 of 100 done" in text
+    assert len(text.splitlines()) <= 12
+
+
+def test_one_that_runs_alone_needs_no_count() -> None:
+    assert "running" not in shown([StepView("a", "running", began=time.monotonic()), StepView("b")])
+
+
+def test_plain_lines_of_several_steps_each_say_whose_they_are() -> None:
+    stream = io.StringIO()
+    view = open_view(Path("out"), ["a", "b"], stream)
+    for done in range(11):
+        for step in view.steps.values():
+            step.progressed(time.monotonic() + done, done, 10)
+            view.draw(step, "progress")
+    lines = stream.getvalue().splitlines()
+    assert [line[:2] for line in lines] == ["a:", "b:"] * 10
+    assert all(" left" in line for line in lines[:2])
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.04, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
