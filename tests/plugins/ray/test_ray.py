@@ -1,0 +1,103 @@
+"""The ray launcher on a cluster of two nodes, one of which is lost while steps run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from emberge import Machine, load_plugins, load_recipe, run_recipe
+from emberge_ray.launcher import Ray
+from emberge_standard.launchers.local import Local
+
+from tests.recipes.launched import PLUGIN, contents, gone, losses, until, workers, write_recipe
+from tests.recipes.launched_plugin import GATE
+from tests.recipes.steps import Listener
+
+pytest.importorskip("ray", reason="needs the extra ray: pip install 'emberge[ray]'")
+
+CPU = Machine(workers=2)
+OBJECTS = 80 * 2**20  # bytes of memory for a node's objects, the least that Ray takes
+
+
+class Nodes:
+    """A cluster of two nodes of one CPU each, as processes of this machine."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        given = {"num_cpus": 1, "object_store_memory": OBJECTS}
+        self.cluster = Cluster(
+            initialize_head=True, head_node_args={**given, "include_dashboard": False}
+        )
+        self.second = self.cluster.add_node(**given)
+
+    def lose_one(self) -> None:
+        """The second node goes as by a power cut."""
+        self.cluster.remove_node(self.second, allow_graceful=False)
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where trainings wait as long as the file is there; the nodes must know of it when they start."""
+    return tmp_path_factory.mktemp("gate") / "gate"
+
+
+@pytest.fixture(scope="module")
+def nodes(gate: Path) -> Iterator[Nodes]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(GATE, str(gate))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        made = Nodes()
+        yield made
+        made.cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("trained"), bert)
+
+
+def disturb(nodes: Nodes, gate: Path, out: Path, done: list[str]) -> None:
+    """While both members train, take away the node of one and kill the process of the other."""
+    try:
+        until(lambda: len(list(workers(out))) == 2 and len(list(gate.parent.glob("at-*"))) == 2)
+        running = [pid for _, pid in workers(out)]
+        nodes.lose_one()
+        until(lambda: any(map(gone, running)))
+        left = [pid for pid in running if not gone(pid)]
+        done.append(f"of {len(running)} processes the lost node left {len(left)}")
+        os.kill(left[0], signal.SIGKILL)
+        done.append("and that was killed")
+    finally:
+        gate.unlink()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_local(
+    nodes: Nodes, gate: Path, trained: Path, tmp_path: Path
+) -> None:
+    listener, plugins = Listener(), load_plugins([PLUGIN])
+    recipe = load_recipe(trained, plugins)
+    local, out = tmp_path / "local", tmp_path / "out"
+    run_recipe(recipe, local, plugins, machine=CPU, quiet=True, launcher=Local(workers=2))
+    gate.touch()
+    done: list[str] = []
+    thread = threading.Thread(target=disturb, args=(nodes, gate, out, done), daemon=True)
+    thread.start()
+    plugins.register(listener, "listener")
+    launcher = Ray(address=nodes.cluster.address)
+    results = run_recipe(recipe, out, plugins, machine=CPU, quiet=True, launcher=launcher)
+    thread.join()
+    assert done == ["of 2 processes the lost node left 1", "and that was killed"]
+    assert contents(out) == contents(local)
+    assert losses(out, "members.draw=2") == losses(local, "members.draw=2")
+    assert set(results) == {"members.draw=1", "members.draw=2", "merged"}
+    warned = sorted(message for event, message in listener.events if event == "warned")
+    assert len(warned) == 2
+    assert "its process was killed by signal 9; it goes on from its last state (1 of 2)" in warned
+    assert any(message.startswith("its process was lost (") for message in warned)
+    assert listener.events[-1] == ("run_finished", "")
