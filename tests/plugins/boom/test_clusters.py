@@ -199,7 +199,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(data: Path) -> Mapping[str, Path]:
-    return run(CLUSTERED, data)
+    return {name: folder.resolve() for name, folder in run(CLUSTERED, data).items()}
 
 
 def details(folder: Path) -> dict[str, Any]:
@@ -220,6 +220,14 @@ def test_each_member_is_trained_on_its_cluster_and_they_are_merged(
     weights = details(finished["merged"])["weights"]
     found = list(weights.values()) if isinstance(weights, dict) else weights
     assert [w / sum(found) for w in found] == pytest.approx([s / sum(sizes) for s in sizes])
+
+
+def test_a_members_card_names_only_what_it_was_trained_on(finished: Mapping[str, Path]) -> None:
+    study = read_study(finished["study"])
+    names = study.clusters(count=2)[1]
+    card = (finished["members.cluster=2"] / "README.md").read_text()
+    listed = {name for name in study.names if f"| {name} | {study.tasks[name]} |" in card}
+    assert listed == set(names)
 
 
 def test_what_a_member_says_of_itself_names_no_place(finished: Mapping[str, Path]) -> None:
@@ -278,9 +286,9 @@ def test_a_study_outside_the_recipe_is_held_to(finished: Mapping[str, Path], dat
 
 
 def test_other_clusters_are_another_training(finished: Mapping[str, Path], data: Path) -> None:
-    study, first = (finished[name].resolve() for name in ("study", "members.cluster=1"))
+    first = finished["members.cluster=1"]
     again = run(CLUSTERED.replace("$cluster}", "$cluster, count: 2}"), data)
-    assert again["study"].resolve() == study
+    assert again["study"].resolve() == finished["study"]
     assert again["members.cluster=1"].resolve() != first
     assert details(first)["loss_curve"] == details(again["members.cluster=1"])["loss_curve"]
 

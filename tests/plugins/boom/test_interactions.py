@@ -198,7 +198,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(data: Path) -> Mapping[str, Path]:
-    return run(RECIPE, data, "out")
+    return {name: folder.resolve() for name, folder in run(RECIPE, data, "out").items()}
 
 
 def test_each_dataset_and_each_pair_is_a_step_of_its_own(data: Path) -> None:
