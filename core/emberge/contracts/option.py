@@ -54,3 +54,9 @@ class PerDataset(Generic[T]):
         if dataset in self.by_dataset:
             return self.by_dataset[dataset]
         return self.by_task.get(task, self.default)
+
+    def __repr__(self) -> str:
+        # As a recipe says it: artifacts and cards show samplers so.
+        options = {"default": self.default, "by_task": self.by_task, "by_dataset": self.by_dataset}
+        told = {name: value for name, value in options.items() if value not in (None, {})}
+        return repr(self.default) if told.keys() <= {"default"} else repr(told)

@@ -134,3 +134,9 @@ def test_a_bag_of_a_billion_rows_takes_no_memory() -> None:
     nested = Bagging(ratio=0.5).select({info: bag}, 0)[info]
     assert len(nested) == 300_000_000
     assert 0 <= nested[12_345] < 10**9
+
+
+def test_a_bag_is_shown_as_a_recipe_says_it() -> None:
+    assert repr(Bagging(ratio=0.6)).startswith("Bagging(ratio=0.6, draw=0,")  # type: ignore[arg-type]
+    some = Bagging(ratio=PerDataset(by_dataset={"b": 0.6}))
+    assert repr(some).startswith("Bagging(ratio={'by_dataset': {'b': 0.6}}, draw=0,")
