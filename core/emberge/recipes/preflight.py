@@ -70,8 +70,8 @@ def check_recipe(
 ) -> Report:
     """Look for everything that is wrong with a recipe without loading any weights.
 
-    In `out` an earlier run may have left results to look at. With `deep=False` no network is used. What could not be looked at, such as a hub id without a network,
-    is a problem of severity "unseen".
+    In `out` an earlier run may have left results to look at. With `deep=False` no network is used. What could
+    not be looked at, such as a hub id without a network, is a problem of severity "unseen".
     """
     lookup = _Lookup(recipe, plugins, deep, out)
     problems: list[Problem] = []
