@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from typing import Any
 
 from emberge import EmbergeError, Ended, Launch, Launched, Machine, StepProcess
 
-__all__ = ["Asked", "connected", "on_cluster"]
+__all__ = ["Asked", "connected", "on_cluster", "run_launch"]
 
+# How long a cluster's head may take to take up a connection.
+_ANSWER = 10.0
 # How long tasks may take to end when a run is stopped.
 _LEAVING = 10.0
 
@@ -58,13 +61,25 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     with _signals_kept():
         try:
+            _knock(address)
             ray.init(address=address, **options)
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise EmbergeError(f"no Ray cluster at '{address}': {_first_line(error)}") from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Find out whether anybody is at a host and port: Ray itself would try for minutes.
+
+    Raises:
+        OSError: when nobody is.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
 
 
 @contextlib.contextmanager
@@ -89,7 +104,7 @@ class _Crew:
         if asked.memory is not None:
             resources["memory"] = asked.memory
         # Retries are the run's: it knows what the step has left, and says so.
-        self._task = ray.remote(max_retries=0, **resources)(_run)
+        self._task = ray.remote(max_retries=0, **resources)(run_launch)
         self._asked = asked
         self._tasks: list[_Task] = []
 
@@ -142,7 +157,7 @@ def _outcome(reference: Any) -> Ended:
     return ended
 
 
-def _run(launch: Launch, asked: Asked) -> Ended:
+def run_launch(launch: Launch, asked: Asked) -> Ended:
     """The task: run a step on the machine that Ray has chosen."""
     try:
         return StepProcess(launch, asked.machine(), asked.threads).wait()

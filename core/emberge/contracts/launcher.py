@@ -78,6 +78,8 @@ class Launcher:
     add them up, so every step gets the same number, whoever runs beside it and on however many cores. The
     same recipe then has the same bytes under each launcher, with any number of workers, and in a run without
     launcher on as many threads (`OMP_NUM_THREADS`); a training that was begun on another number keeps that.
+    Only a training that finds little memory free takes smaller chunks, as it does without a launcher; its
+    `token_budget` settles that too.
     """
 
     threads: int = 1

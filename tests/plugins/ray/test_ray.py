@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emberge import Machine, load_plugins, load_recipe, run_recipe
+from emberge import (
+    EmbergeError,
+    Launch,
+    Machine,
+    load_plugins,
+    load_recipe,
+    parse_recipe,
+    run_recipe,
+)
+from emberge_ray import cluster
 from emberge_ray.launcher import Ray
 from emberge_standard.launchers.local import Local
 
 from tests.recipes.launched import PLUGIN, contents, gone, losses, until, workers, write_recipe
 from tests.recipes.launched_plugin import GATE
-from tests.recipes.steps import Listener
+from tests.recipes.steps import Listener, Write, recipe, toy
 
 pytest.importorskip("ray", reason="needs the extra ray: pip install 'emberge[ray]'")
 
@@ -101,3 +111,46 @@ def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_local(
     assert "its process was killed by signal 9; it goes on from its last state (1 of 2)" in warned
     assert any(message.startswith("its process was lost (") for message in warned)
     assert listener.events[-1] == ("run_finished", "")
+
+
+def test_without_an_address_a_cluster_is_started_and_stopped_again(tmp_path: Path) -> None:
+    import ray
+
+    plugins = load_plugins([PLUGIN])
+    text = "steps: {a: {wait: {name: a, ticks: 1}}, b: {wait: {name: b, ticks: 1, of: [$a]}}}"
+    before = signal.getsignal(signal.SIGTERM)
+    results = run_recipe(
+        parse_recipe(text, plugins), tmp_path, plugins, machine=CPU, quiet=True, launcher=Ray()
+    )
+    assert (results["b"] / "name").read_text() == "b"
+    assert not ray.is_initialized()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    plugins = load_plugins([PLUGIN])
+    made = parse_recipe("steps: {a: {wait: {}}}", plugins)
+    with pytest.raises(EmbergeError, match=r"no Ray cluster at '127\.0\.0\.1:1': "):
+        run_recipe(made, tmp_path, plugins, quiet=True, launcher=Ray(address="127.0.0.1:1"))
+
+
+def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    launch = Launch("a", tmp_path / "elsewhere", tmp_path / "log", tmp_path, {})
+    ended = cluster.run_launch(launch, cluster.Asked(cpus=1, gpus=0, memory=None, threads=1))
+    assert ended.code == EmbergeError.exit_code
+    assert ended.said.startswith(f"error: {tmp_path / 'elsewhere'} is not seen on ")
+    assert ended.said.endswith("on a disk that they share")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices"), [(0, ("cpu",)), (0.5, ("cuda:0",)), (2, ("cuda:0", "cuda:1"))]
+)
+def test_a_step_sees_what_it_asked_for(gpus: float, devices: tuple[str, ...]) -> None:
+    asked = cluster.Asked(cpus=3, gpus=gpus, memory=10**9, threads=1)
+    assert asked.machine() == Machine(devices=devices, workers=3, memory=10**9)
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(EmbergeError, match=r"pip install 'emberge\[ray\]'"):
+        run_recipe(recipe(a=Write()), tmp_path, toy(), quiet=True, launcher=Ray())
