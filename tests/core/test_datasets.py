@@ -543,6 +543,25 @@ def test_a_check_of_hub_datasets_needs_leave_to_use_the_network(hub: Path) -> No
     assert checked.heads[0].example == Example("a0", ("p0",))
 
 
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training steps share data, and `datasets` waits half a minute before it gives up on one."""
+    datasets = pytest.importorskip("datasets")
+    asked: list[str] = []
+
+    def silent(self: Any, repo_id: str, **_: Any) -> None:
+        asked.append(repo_id)
+        raise OSError("no route")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", silent)
+    monkeypatch.setattr(datasets, "load_dataset", None)
+    entries = [DataEntry(hub="acme/silent", split=split, name=split) for split in ("a", "b")]
+    for _ in range(2):
+        found = check_entries(entries, readers=READERS, resolve=resolve, network=True).problems
+        assert [problem.severity for problem in found] == ["unseen", "unseen"]
+        assert "acme/silent[a] cannot be looked up" in found[0].message
+    assert asked == ["acme/silent"]
+
+
 def test_a_wrong_split_of_a_hub_dataset_is_an_error(hub: Path) -> None:
     entries = [DataEntry(hub=str(hub), split="dev")]
     with pytest.raises(DataError, match=r"pairs\[dev\] cannot be loaded: .*correct hub"):

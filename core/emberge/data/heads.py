@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -10,6 +11,7 @@ from pathlib import Path
 from emberge.contracts.dataset import Dataset, DatasetInfo, Example, Reader
 from emberge.contracts.step import DataRef
 from emberge.data.entry import DataEntry
+from emberge.data.hub import recently
 from emberge.data.rows import Row
 from emberge.data.sources import Source, expand, refuse_clashes
 from emberge.data.tally import Tally, settle, understood
@@ -116,6 +118,22 @@ def check_entries(
 
 
 def _look(source: Source, limit_rows: int) -> tuple[list[Problem], Head | None]:
+    """What the first rows show; steps that share a dataset of the hub ask for it once."""
+    return (
+        _seen(source, limit_rows, recently()) if source.path is None else _found(source, limit_rows)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _seen(
+    source: Source,
+    limit_rows: int,
+    when: int,  # noqa: ARG001 - it ages the memory
+) -> tuple[list[Problem], Head | None]:
+    return _found(source, limit_rows)
+
+
+def _found(source: Source, limit_rows: int) -> tuple[list[Problem], Head | None]:
     tally, rows = Tally(source.place), source.rows(head=True)
     first: Row | None = None
     try:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from emberge.data.entry import DataEntry
 from emberge.errors import DataError
 
-__all__ = ["hub_key", "hub_name", "hub_rows"]
+__all__ = ["hub_key", "hub_name", "hub_rows", "recently"]
+
+_PATIENCE = 3.0  # seconds to wait for a hub's answer
+_REMEMBERED = 300.0  # seconds that an answer is good for
 
 
 def hub_name(entry: DataEntry) -> str:
@@ -26,12 +32,49 @@ def hub_rows(entry: DataEntry, *, head: bool = False) -> Iterator[tuple[int, Map
         ConnectionError: when the hub cannot be reached and the dataset was not downloaded before.
         DataError: when there is no such dataset, subset or split.
     """
+    if head:
+        _hear_from_hub(entry)
     yield from enumerate(_load(entry, streaming=head), start=1)
 
 
 def hub_key(entry: DataEntry) -> str:
     """A hash of which rows these are: `datasets` derives it of the files' revision and the split."""
     return str(_load(entry, streaming=False)._fingerprint)
+
+
+def _hear_from_hub(entry: DataEntry) -> None:
+    """Ask for the dataset once and briefly: `datasets` asks six times, for each dataset, split and step.
+
+    Raises:
+        ConnectionError: when the hub does not answer.
+    """
+    if Path(str(entry.hub)).exists():  # a folder in a hub's place
+        return
+    if not _answers(str(entry.hub), entry.revision, recently()):
+        raise ConnectionError(
+            f"dataset {hub_name(entry)} cannot be looked up: the hub cannot be reached; connect, or give a "
+            "file as path"
+        )
+
+
+def recently() -> int:
+    """A number that stays the same for some minutes: what is remembered with it is soon asked again."""
+    return int(time.monotonic() // _REMEMBERED)
+
+
+@functools.lru_cache(maxsize=1024)
+def _answers(hub: str, revision: str | None, when: int) -> bool:  # noqa: ARG001 - `when` ages the memory
+    """Whether the hub says anything at all; that it has no such dataset is an answer too."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    try:
+        HfApi().dataset_info(hub, revision=revision, timeout=_PATIENCE)
+    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled):
+        return True  # offline `datasets` asks nobody, and looks into its cache
+    except Exception:  # of several libraries: no name, no route, no answer in time
+        return False
+    return True
 
 
 def _load(entry: DataEntry, *, streaming: bool) -> Any:
