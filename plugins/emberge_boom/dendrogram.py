@@ -20,7 +20,7 @@ def dendrogram(study: Study) -> str:
     """The SVG of the tree, leaves on the left, distances to the right."""
     order = leaves(study.tree)
     names = [study.names[leaf] for leaf in order]
-    left = min(_NAME, max(map(len, names))) * _LETTER + 12
+    left = min(_NAME, max(map(len, names))) * _LETTER + 18
     low, high = _span(study.heights)
     bottom = _TOP + _ROW * len(names)
 

@@ -19,7 +19,7 @@ def heat_map(study: Study) -> str:
     """The SVG of all pairs, datasets in the order of the tree; on the diagonal each one's loss alone."""
     names = [study.names[leaf] for leaf in leaves(study.tree)]
     limit = max((abs(one.change) for one in study.interactions), default=0.0) or 1.0
-    room = min(_NAME, max(map(len, names))) * _LETTER + 12
+    room = min(_NAME, max(map(len, names))) * _LETTER + 18
     size = min(64.0, (WIDTH - 2 * room) / len(names))
     top = 0.71 * room + 8
     cells = [
