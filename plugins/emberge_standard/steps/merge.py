@@ -68,8 +68,8 @@ class Merge(Step):
     `tokenizer` the tokenizer. `missing` says what becomes of a tensor that some model lacks. `dtype` is
     what is computed in; what is stored has `out_dtype`, by default the template's.
 
-    What it costs to train those models that steps of the recipe train, against one training on all their rows,
-    `check` tells before and the artifact after: `training_cost` in its details.
+    What training its models costs, of those that steps of the recipe train, against one training on all
+    their rows, `check` tells before and `training_cost` in the artifact's details after.
     """
 
     produces = "model"
