@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,9 @@ import pytest
 from emberge import (
     DataError,
     EmbergeError,
+    Ended,
+    HashCache,
+    Launch,
     Launcher,
     Machine,
     hookimpl,
@@ -26,6 +32,7 @@ from emberge import (
     torch_threads,
 )
 from emberge.cli import main
+from emberge.recipes import schedule
 from emberge.recipes.launchers import launcher_of
 from emberge.recipes.run import StepsFailedError
 from emberge.recipes.status import status
@@ -214,6 +221,57 @@ def test_a_rehearsal_runs_side_by_side_too(
         "b: done",
     ]
     assert "memory" not in said[0], "that of this process says nothing about the step's"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idle(Launcher):
+    """Say at once that a step has ended."""
+
+    code: int | None = 0
+
+    @contextlib.contextmanager
+    def crew(self, machine: Machine) -> Iterator[Idle]:
+        yield self
+
+    has_room = True
+
+    def launch(self, launch: Launch) -> Idle:
+        return self
+
+    def ended(self) -> Ended:
+        return Ended(self.code)
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (0, "its process ended with exit code 0 and no result"),
+        (None, "its process was lost 3 times; the same command goes on from there"),
+        (143, "its process was asked to end 3 times"),
+    ],
+)
+def test_what_is_said_to_be_done_is_believed_when_it_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None, says: str
+) -> None:
+    monkeypatch.setattr(schedule, "PATIENCE", 0.2)
+    with pytest.raises(EmbergeError, match=says):
+        launched("steps: {a: {wait: {}}}", tmp_path, Idle(code=code))
+
+
+def test_what_several_processes_have_hashed_is_kept_of_all(tmp_path: Path) -> None:
+    kept = tmp_path / "hashes.json"
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    time.sleep(0.15)  # until the files count as settled
+    one, two = HashCache(kept), HashCache(kept)
+    one.of(tmp_path / "a")
+    two.of(tmp_path / "b")
+    one.save()
+    two.save()
+    assert len(json.loads(kept.read_text())) == 2
 
 
 # ── processes ───────────────────────────────────────────────────────────────────────────────────

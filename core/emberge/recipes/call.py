@@ -48,16 +48,7 @@ class Call:
 
     @classmethod
     def into(cls, recipe: Recipe, around: Surroundings, **call: Any) -> Call:
-        """The call into a step of a recipe: its id, `fingerprint`, what is `finished`, and `events`.
-
-        Raises:
-            RecipeError: for a recipe that was never a text.
-        """
-        if not recipe.text:
-            raise RecipeError(
-                "a recipe that was made in Python and has no text cannot be read again by another process; "
-                "write it as YAML, or run it without a launcher"
-            )
+        """The call into a step of a recipe: its id, `fingerprint`, what is `finished`, and `events`."""
         plugins = around.results.plugins
         return cls(
             out=str(around.place.path.absolute()),

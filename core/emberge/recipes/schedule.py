@@ -7,6 +7,7 @@ alone reads those, tells the plugins, and writes the run's log, status and metri
 from __future__ import annotations
 
 import os
+import shutil
 import time
 import uuid
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.launcher import Crew, Ended, Launch, Launched, Launcher
-from emberge.errors import EmbergeError
+from emberge.errors import EmbergeError, RecipeError
 from emberge.recipes.call import Call
 from emberge.recipes.events import LaunchedError, error_of, new_lines
 from emberge.recipes.recipe import RecipeStep
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["SideBySide"]
 
 TICK = 0.05  # seconds between two looks at what runs
+# How long a shared disk may take to show here what a process has left there.
+PATIENCE = 10.0
 # How long processes may take to end when the run is stopped, beside what their crew grants them.
 LEAVING = 10.0
+# A disk with fewer bytes than this may have kept a process from saying what was wrong.
+_NOTHING_FREE = 2**20
 # Exit codes of a process that was asked to end (SIGINT, SIGTERM): as lost as one that was killed.
 _ASKED_TO_END = (130, 143)
 
@@ -45,6 +50,8 @@ class _Attempt:
     read: int = 0
     entered: bool = False
     outcome: dict[str, Any] | None = None
+    missed: float | None = None
+    """Since when a result is waited for that its process says is there."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,11 @@ class SideBySide:
         Raises:
             EmbergeError: when the launcher cannot begin; errors of steps are left with the run.
         """
+        if not self.run.recipe.text:
+            raise RecipeError(
+                "a recipe that was made in Python and has no text cannot be read again by other processes; "
+                "write it as YAML, or run it without a launcher"
+            )
         with self.launcher.crew(self.run.around.machine) as crew:
             try:
                 while self._waiting or self._ready or self._running:
@@ -112,7 +124,7 @@ class SideBySide:
             ready = self._ready.pop(0)
             try:
                 self._running.append(self._launched(crew, ready))
-            except EmbergeError as error:
+            except (EmbergeError, OSError) as error:
                 self.run.fail(ready.step, error)
 
     def _launched(self, crew: Crew, ready: _Ready) -> _Attempt:
@@ -141,9 +153,19 @@ class SideBySide:
         for attempt in list(self._running):
             ended = attempt.launched.ended()  # looked at first: what it said before is in the file
             self._tell(attempt)
-            if ended is not None:
+            if ended is not None and not self._is_late(attempt, ended):
                 self._running.remove(attempt)
                 self._settle(attempt, ended)
+
+    def _is_late(self, attempt: _Attempt, ended: Ended) -> bool:
+        """Whether a process has ended well, and the disk does not show its result here yet."""
+        if ended.code != 0:
+            return False
+        if result_of(self.run.place, attempt.step.id, attempt.fingerprint) is not None:
+            return False
+        now = time.monotonic()
+        attempt.missed = now if attempt.missed is None else attempt.missed
+        return now - attempt.missed < PATIENCE
 
     def _tell(self, attempt: _Attempt) -> None:
         lines, attempt.read = new_lines(attempt.events, attempt.read)
@@ -195,7 +217,7 @@ class SideBySide:
         step, retries = attempt.step, self.launcher.retries
         code = ended.code
         if code is not None and code >= 0 and code not in _ASKED_TO_END:
-            self.run.fail(step, _refusal(ended))
+            self.run.fail(step, self._refusal(ended))
         elif attempt.number < retries:
             again = attempt.number + 1
             self._ready.insert(0, _Ready(step, attempt.fingerprint, again))
@@ -207,6 +229,14 @@ class SideBySide:
             self.run.fail(
                 step, EmbergeError(f"{_how(ended)}{times}; the same command goes on from there")
             )
+
+    def _refusal(self, ended: Ended) -> EmbergeError:
+        """What a process said that ended by itself and has told nothing of the step."""
+        lines = [line.removeprefix("error: ") for line in ended.said.splitlines()]
+        said = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
+        if shutil.disk_usage(self.run.place.path).free < _NOTHING_FREE:
+            said = f"the disk of {self.run.place.path} is full; make room and run again: what is done is kept"
+        return LaunchedError(said, ended.code or EmbergeError.exit_code)
 
     # ── the end before the end ──────────────────────────────────────────────────────────────────
 
@@ -228,10 +258,3 @@ def _how(ended: Ended) -> str:
     if ended.code < 0:
         return f"its process was killed by signal {-ended.code}"
     return "its process was asked to end"
-
-
-def _refusal(ended: Ended) -> EmbergeError:
-    """What a process said that ended by itself before it could enter the step."""
-    lines = [line.removeprefix("error: ") for line in ended.said.splitlines()]
-    said = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
-    return LaunchedError(said, ended.code or EmbergeError.exit_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -39,13 +40,17 @@ def _run(call: Call) -> int:
         made = run_step(step, call.fingerprint, around)
         around.results.hashes.save()
     except Exception as error:
-        events.failed(error)
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk; the one who launched this sees that itself
+            events.failed(error)
         return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code
     else:
         events.finished(made.seconds)
         return 0
     finally:
-        events.close()
+        with contextlib.suppress(OSError):
+            events.close()
 
 
 def _held_by_leash() -> None:
