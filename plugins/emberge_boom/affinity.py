@@ -54,7 +54,8 @@ def compare(
     trainings' own means. Where the two datasets take unequal numbers of steps, or a joint training gives
     each fewer than it has alone, these differ without any interaction. `matched` compares each dataset's
     own steps: the mean over its first m in the joint training with that over its first m alone, m being as
-    many as both have, and then averages the two datasets.
+    many as both have, and then averages the two datasets. Either way a joint training takes more steps in
+    all, and what a model learns of any text whatever counts as help.
 
     Raises:
         DataError: for a dataset without a step to compare.

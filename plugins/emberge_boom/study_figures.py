@@ -45,8 +45,8 @@ def _how(study: Study) -> str:
     return (
         f"Each dataset alone and each pair, {study.rows:,} rows of each; {steps[study.loss_protocol]}"
         f"{units}. "
-        "Below 0 (blue) training together helps, above 0 (orange) it harms. These are losses of training: "
-        "single runs of one seed, and no scores."
+        "Below 0 (blue) training together helps, above 0 (orange) it harms. A joint training takes the steps of "
+        "both, which by itself can lower losses. These are losses of training, one seed, and no scores."
     )
 
 

@@ -140,6 +140,8 @@ class MeasureStatistics(Step):
 
         if not self.models:
             yield context.problem("there are no models to measure", "models")
+        for sampler in self.sampler:
+            yield from sampler.check(context)
         for label, model in self._models.items():
             if "/" in label:
                 yield context.problem(f"'{label}' holds a slash; name it without", "models")

@@ -21,6 +21,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
+from emberge.cli import main
 from emberge.testing import check_sampler
 from emberge_boom.cluster import Cluster
 from emberge_boom.conflict import Conflict
@@ -259,6 +260,17 @@ def test_a_study_that_is_finished_tells_its_clusters_to_check(
     assert "datasets by the study $study" in before
     assert "training" not in before
     assert "training" in notes
+
+
+def test_the_command_line_tells_the_clusters_of_a_finished_study(
+    finished: Mapping[str, Path], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "clustered.yaml").write_text(CLUSTERED)
+    assert main(["check", str(data / "clustered.yaml"), "--out", str(data / "out")]) == 0
+    first, _ = read_study(finished["study"]).clusters(count=2)
+    said = capsys.readouterr().out
+    assert "the study $study\n  2 clusters where 2 are asked for:\n" in said
+    assert f"  1: {', '.join(first)}\n" in said
 
 
 def test_a_study_left_by_other_options_is_doubted_and_stops_nothing(
