@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,18 +11,25 @@ import pytest
 from emberge.recipes.describe import shipped_recipes
 
 from tests.plugins.standard.loopback_hub import serving
+from tests.recipes.hub_models import MODELS, write_hub
 
 RECIPES = sorted(shipped_recipes())
-# Every hub model that a shipped recipe names, and what its configs and tokenizer are like.
-MODELS = (
-    "sentence-transformers/all-MiniLM-L6-v2",
-    "sentence-transformers/multi-qa-MiniLM-L6-cos-v1",
-    "nreimers/MiniLM-L6-H384-uncased",
-)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every hub model that a shipped recipe names, by configs and tokenizer alone."""
+    return write_hub(tmp_path_factory.mktemp("hub"), tmp_path_factory.mktemp("built"))
 
 
 def check(name: str, cache: Path, hub: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HF_HOME": str(cache), "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub}
+    environment = {
+        **os.environ,
+        "HF_HOME": str(cache),
+        "HF_HUB_OFFLINE": "0",
+        "HF_DATASETS_OFFLINE": "1",  # that hub has models and no data
+        "HF_ENDPOINT": hub,
+    }
     return subprocess.run(
         [sys.executable, "-m", "emberge", "check", name],
         env=environment,
@@ -34,11 +40,8 @@ def check(name: str, cache: Path, hub: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_shipped_recipe_checks_by_configs_alone(name: str, minilm: Path, tmp_path: Path) -> None:
-    for model in MODELS:
-        folder = tmp_path / "hub" / model / "main"
-        shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("*.safetensors", "*.bin"))
-    with serving(tmp_path / "hub") as hub:
+def test_a_shipped_recipe_checks_by_configs_alone(name: str, models: Path, tmp_path: Path) -> None:
+    with serving(models) as hub:
         done = check(name, tmp_path / "cache", hub.url)
         weights = [n for n in hub.fetched if n.endswith((".safetensors", ".bin"))]
     assert done.returncode == 0, done.stdout + done.stderr
