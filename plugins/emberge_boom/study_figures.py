@@ -44,9 +44,9 @@ def _how(study: Study) -> str:
     units = ", in units of each dataset's own alone" if study.scale == "own" else ""
     return (
         f"Each dataset alone and each pair, {study.rows:,} rows of each; {steps[study.loss_protocol]}"
-        f"{units}. "
-        "Below 0 (blue) training together helps, above 0 (orange) it harms. A joint training takes the steps of "
-        "both, which by itself can lower losses. These are losses of training, one seed, and no scores."
+        f"{units}. Below 0 (blue) training together helps, above 0 (orange) it harms. A joint training "
+        "takes the steps of both, which by itself can lower losses. These are losses of training, one seed, "
+        "and no scores."
     )
 
 

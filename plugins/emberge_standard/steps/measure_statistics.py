@@ -140,8 +140,6 @@ class MeasureStatistics(Step):
 
         if not self.models:
             yield context.problem("there are no models to measure", "models")
-        for sampler in self.sampler:
-            yield from sampler.check(context)
         for label, model in self._models.items():
             if "/" in label:
                 yield context.problem(f"'{label}' holds a slash; name it without", "models")
@@ -173,6 +171,8 @@ class MeasureStatistics(Step):
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         from emberge import check_entries
 
+        for sampler in self.sampler:
+            yield from sampler.check(context)
         checked = check_entries(
             self.data, readers=context.readers, resolve=context.data, network=context.deep
         )
