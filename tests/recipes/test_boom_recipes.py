@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -16,9 +17,11 @@ import pytest
 from emberge import (
     DataEntry,
     DataRef,
+    Example,
     Step,
     in_domain_tasks,
     load_catalogue,
+    load_datasets,
     load_plugins,
     load_recipe,
 )
@@ -292,3 +295,72 @@ def test_headers_tell_what_all_trainings_cost() -> None:
         assert told is not None
         assert float(told[1]) == pytest.approx(sum(bag[0] for bag in bags(name).values()))
     assert isinstance(steps("ratios")["scores"], Step)
+
+
+# ── rows as the hub has them ────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder laid out as cfli/bge-full-data: a split a dataset, with scores of a teacher in some."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "bge-full-data"
+    (folder / "data").mkdir(parents=True)
+    texts = pa.list_(pa.string())
+    schema = pa.schema(
+        {
+            "query": pa.string(),
+            "pos": texts,
+            "neg": texts,
+            "pos_scores": pa.list_(pa.float64()),
+            "neg_scores": pa.list_(pa.float64()),
+            "prompt": pa.string(),
+            "type": pa.string(),
+        }
+    )
+    for one in load_catalogue(CORPORA / "english").train:
+        rows = [
+            {
+                "query": f"{one.name} {i}",
+                "pos": [f"p{i}"],
+                "neg": [f"n{i}", f"m{i}"],
+                "pos_scores": [9.5] if one.task == "retrieval" else None,
+                "neg_scores": [-3.0, -4.5] if one.task == "retrieval" else None,
+                "prompt": "another prompt",
+                "type": "symmetric_sts" if one.task == "sts" else "normal",
+            }
+            for i in range(3)
+        ]
+        table = pa.Table.from_pylist(rows, schema=schema)
+        pq.write_table(table, folder / "data" / f"{one.split}-00000-of-00001.parquet")
+    return folder
+
+
+def _nowhere(reference: DataRef) -> Path:
+    raise AssertionError(f"{reference}: all of this data is on the hub")
+
+
+def test_every_english_dataset_is_read_as_the_hub_lays_it_out(
+    hub_copy: Path, tmp_path: Path
+) -> None:
+    prompt = steps("static")["bls"].data[0].prompt
+    sets = load_catalogue(CORPORA / "english").train
+    entries = [
+        dataclasses.replace(
+            one,
+            hub=str(hub_copy),
+            revision=None,
+            prompt=prompt.replace("{instruction}", one.instruction),
+        )
+        for one in sets
+    ]
+    found = load_datasets(entries, readers=(), resolve=_nowhere, store=tmp_path / "store")
+    assert [dataset.info.name for dataset in found] == [one.name for one in sets]
+    for dataset, one in zip(found, sets, strict=True):
+        assert (dataset.info.task, dataset.info.negatives) == (one.task, one.negatives)
+        assert dataset.prompt == f"Instruct: {one.instruction}\nQuery: "
+        assert (len(dataset), dataset.symmetric) == (3, one.symmetric)
+        assert dataset[1] == Example(f"{one.name} 1", ("p1",), ("n1", "m1"))
