@@ -146,7 +146,7 @@ def test_differences_are_from_the_first_model(given: Given, tmp_path: Path) -> N
     groups = {"all", "type", "in", "out"}
     assert {tasks for _, tasks in found} == {*groups, *(task.name for task in TASKS)}
     for (model, tasks), comparison in found.items():
-        if tasks == "topics":  # one score a model, and no test examples: nothing says how sure it is
+        if tasks == "topics":  # one score a model and no test examples
             assert (comparison["low"], comparison["high"]) == (None, None)
             continue
         assert comparison["low"] <= comparison["difference"] + 1e-9
