@@ -321,6 +321,17 @@ def test_with_given_rows_a_further_dataset_costs_only_its_own_trainings(data: Pa
     assert read_study(more["study"]).rows == 12
 
 
+def test_options_by_dataset_hold_for_the_trainings_that_have_it(data: Path) -> None:
+    text = RECIPE.replace("[find, seek, like, name]", "[find, like]")
+    text = text.replace("by_task: {sts: cosent}", "by_dataset: {like: cosent}")
+    text = text.replace("batch_size: 4", "batch_size: {default: 4, by_dataset: {find: 8}}")
+    done = run(text.replace("distance: paper", "loss_protocol: matched"), data, "narrow")
+    steps = json.loads((done["study.pair=find,like"] / "losses.json").read_text())
+    names = [name for name, _ in steps]
+    assert (names.count("find"), names.count("like")) == (3, 6)  # 24 rows of each
+    assert read_study(done["study"]).loss_protocol == "matched"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
