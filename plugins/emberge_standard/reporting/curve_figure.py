@@ -58,14 +58,13 @@ def _chart(
     merged: Collection[str],
     known: Mapping[str, Look],
 ) -> Markup:
-    styles = looks([curve.name for curve in curves])
-    lines = [_line(curve, on, styles[curve.name]) for curve in curves]
+    levels = {name: (known.get(name, NEUTRAL), v) for name, v in _levels(scores, on, merged)}
+    styles = _apart(len(curves), {look.style for look, _ in levels.values()})
+    lines = [_line(curve, on, look) for curve, look in zip(curves, styles, strict=True)]
     ends = [at for line in lines for at, _ in line.points]
     low, high = min(ends), max(ends)
-    for name, value in _levels(scores, on, merged):
-        lines.append(
-            Line(name, known.get(name, NEUTRAL), [(low, value), (high, value)], dashed=True)
-        )
+    for name, (look, value) in levels.items():
+        lines.append(Line(name, look, [(low, value), (high, value)], dashed=True))
     variable = curves[0].variable
     return line_chart(
         lines,
@@ -75,6 +74,13 @@ def _chart(
             y=f"{MEANS[on]} ×100",
         ),
     )
+
+
+def _apart(count: int, taken: Collection[str]) -> list[Look]:
+    """So many looks, in colours that are not taken as long as there are others."""
+    every = list(looks(map(str, range(count + len(taken)))).values())
+    free = [look for look in every if look.style not in taken]
+    return [*free, *every][:count]
 
 
 def _line(curve: ScoreCurve, on: str, look: Look) -> Line:

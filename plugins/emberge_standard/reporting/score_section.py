@@ -248,9 +248,13 @@ def _difference(scores: Scores, model: str, on: str) -> Markup:
         "td",
         tag("span", signed(found.difference), class_=style),
         tag("small", f"{signed(low)} to {signed(high)}"),
-        tag("small", f"seeds {', '.join(map(signed, found.apart))}") if found.apart else None,
+        tag("small", _by_seed(found), class_="wrap") if found.apart else None,
         tag("small", found.verdict),
     )
+
+
+def _by_seed(difference: Comparison) -> str:
+    return f"seeds {', '.join(map(signed, difference.apart))}"
 
 
 def _domains(scores: Scores) -> Markup | None:
