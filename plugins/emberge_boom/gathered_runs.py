@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,11 @@ def gathered(
     distance: Distance = "paper",
     linkage: Linkage = "average",
     scale: LossScale = "loss",
-    lenient: bool = False,
+    rehearsed: bool = False,
 ) -> Study:
     """The study that these runs make, given their folders and artifacts.
 
-    With `lenient`, as in a rehearsal of two steps, trainings in which a dataset took no step are compared as
-    the paper does.
+    In a rehearsal of two steps a dataset may take none: such trainings are compared as the paper does.
 
     Raises:
         DataError: when losses cannot be compared.
@@ -57,9 +57,9 @@ def gathered(
             alone[names[0]] = steps
         else:
             pairs[names[0], names[1]] = steps
-    if lenient and not all(_took_part(pair, steps) for pair, steps in pairs.items()):
+    if rehearsed and not all(_took_part(pair, steps) for pair, steps in pairs.items()):
         loss_protocol = "paper"
-    return study_of(
+    study = study_of(
         alone,
         pairs,
         facts,
@@ -68,6 +68,7 @@ def gathered(
         linkage=linkage,
         scale=scale,
     )
+    return replace(study, rehearsed=rehearsed)
 
 
 def study_of(

@@ -148,7 +148,7 @@ class Interactions(FitOptions, Step):
             distance=self.distance,
             linkage=self.linkage,
             scale=self.scale,
-            lenient=workspace.rehearsal is not None,
+            rehearsed=workspace.rehearsal is not None,
         )
         write_study(workspace.folder, study)
         (workspace.folder / TABLE).write_text(table_of(study), encoding="utf-8")

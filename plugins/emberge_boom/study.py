@@ -59,6 +59,8 @@ class Study:
     distance: Distance = "paper"
     loss_protocol: LossProtocol = "paper"
     scale: LossScale = "loss"
+    rehearsed: bool = False
+    """Whether its trainings were a few steps long, so that its numbers mean nothing."""
 
     def __post_init__(self) -> None:
         expected = len(self.names) * (len(self.names) - 1) // 2
@@ -121,6 +123,7 @@ def _as_json(study: Study) -> dict[str, Any]:
         "rows": study.rows,
         "loss_protocol": study.loss_protocol,
         "scale": study.scale,
+        "rehearsed": study.rehearsed,
         "distance": study.distance,
         "linkage": study.linkage,
         "singles": study.singles,
@@ -177,4 +180,5 @@ def _from_json(found: Mapping[str, Any]) -> Study:
         distance=found["distance"],
         loss_protocol=found["loss_protocol"],
         scale=found["scale"],
+        rehearsed=found["rehearsed"],
     )

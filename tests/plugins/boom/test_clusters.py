@@ -16,6 +16,7 @@ from emberge import (
     FileRef,
     Pool,
     RecipeError,
+    Rehearsal,
     check_recipe,
     load_plugins,
     parse_recipe,
@@ -312,6 +313,18 @@ def test_a_wrong_number_stops_the_training_that_asks_for_it_and_no_other(data: P
     with pytest.raises(DataError, match="asks for cluster 2, and the study has 1"):
         run(text, data)
     assert (data / "out" / "members.cluster=1" / "artifact.json").is_file()
+
+
+def test_a_rehearsal_goes_through_whatever_its_study_finds(data: Path) -> None:
+    plugins = load_plugins()
+    for cut in ("threshold: 0, count: 2", "threshold: 100, count: 2"):
+        text = CLUSTERED.replace("clusters: 2, number", f"{cut}, number").partition("  page:")[0]
+        recipe = parse_recipe(text, plugins, path=data / "recipe.yaml")
+        done = run_recipe(
+            recipe, data / "rehearsed", plugins, rehearsal=Rehearsal(rows=12), quiet=True
+        )
+        assert read_study(done["study"]).rehearsed
+        assert (done["merged"] / "model.safetensors").is_file()
 
 
 def test_laws() -> None:
