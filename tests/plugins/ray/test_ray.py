@@ -18,14 +18,14 @@ from emberge import (
     load_recipe,
     parse_recipe,
     run_recipe,
+    torch_threads,
 )
 from emberge_ray import cluster
 from emberge_ray.launcher import Ray
-from emberge_standard.launchers.local import Local
 
 from tests.recipes.launched import PLUGIN, contents, gone, losses, until, workers, write_recipe
 from tests.recipes.launched_plugin import GATE
-from tests.recipes.steps import Listener, Write, recipe, toy
+from tests.recipes.steps import Listener
 
 pytest.importorskip("ray", reason="needs the extra ray: pip install 'emberge[ray]'")
 
@@ -87,24 +87,26 @@ def disturb(nodes: Nodes, gate: Path, out: Path, done: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
-def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_local(
+def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_a_run_alone(
     nodes: Nodes, gate: Path, trained: Path, tmp_path: Path
 ) -> None:
+    """Which are those of `local` too: tests/recipes/test_launchers.py."""
     listener, plugins = Listener(), load_plugins([PLUGIN])
-    recipe = load_recipe(trained, plugins)
-    local, out = tmp_path / "local", tmp_path / "out"
-    run_recipe(recipe, local, plugins, machine=CPU, quiet=True, launcher=Local(workers=2))
+    made = load_recipe(trained, plugins)
+    alone, out = tmp_path / "alone", tmp_path / "out"
+    with torch_threads(1):
+        run_recipe(made, alone, plugins, machine=CPU, quiet=True)
     gate.touch()
     done: list[str] = []
     thread = threading.Thread(target=disturb, args=(nodes, gate, out, done), daemon=True)
     thread.start()
     plugins.register(listener, "listener")
     launcher = Ray(address=nodes.cluster.address)
-    results = run_recipe(recipe, out, plugins, machine=CPU, quiet=True, launcher=launcher)
+    results = run_recipe(made, out, plugins, machine=CPU, quiet=True, launcher=launcher)
     thread.join()
     assert done == ["of 2 processes the lost node left 1", "and that was killed"]
-    assert contents(out) == contents(local)
-    assert losses(out, "members.draw=2") == losses(local, "members.draw=2")
+    assert contents(out) == contents(alone)
+    assert losses(out, "members.draw=2") == losses(alone, "members.draw=2")
     assert set(results) == {"members.draw=1", "members.draw=2", "merged"}
     warned = sorted(message for event, message in listener.events if event == "warned")
     assert len(warned) == 2
@@ -151,6 +153,8 @@ def test_a_step_sees_what_it_asked_for(gpus: float, devices: tuple[str, ...]) ->
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins = load_plugins([PLUGIN])
+    made = parse_recipe("steps: {a: {wait: {}}}", plugins)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(EmbergeError, match=r"pip install 'emberge\[ray\]'"):
-        run_recipe(recipe(a=Write()), tmp_path, toy(), quiet=True, launcher=Ray())
+        run_recipe(made, tmp_path, plugins, quiet=True, launcher=Ray())
