@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -69,6 +70,32 @@ def nodes(gate: Path) -> Iterator[Nodes]:
 @pytest.fixture(scope="module")
 def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_recipe(tmp_path_factory.mktemp("trained"), bert)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_step_outlives_the_run(nodes: Nodes, tmp_path: Path, number: int) -> None:
+    (tmp_path / "r.yaml").write_text("steps: {a: {wait: {name: a}}, b: {wait: {name: b}}}")
+    out = tmp_path / "out"
+    line = ["run", str(tmp_path / "r.yaml"), "--out", str(out), "--plugin", str(PLUGIN)]
+    launcher = f"{{ray: '{nodes.cluster.address}'}}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emberge", *line, "--launcher", launcher],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: len(list(workers(out))) == 2)
+        running = [pid for _, pid in workers(out)]
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    until(lambda: all(map(gone, running)), 30)
+    if number == signal.SIGTERM:
+        assert process.returncode == 143
+        assert said.splitlines()[-1] == "stopped; the same command goes on from here"
 
 
 def disturb(nodes: Nodes, gate: Path, out: Path, done: list[str]) -> None:
