@@ -33,6 +33,7 @@ from emberge_standard.backbones.text_encoder import TextEncoder
 from emberge_standard.losses.cosent import CoSENT
 from emberge_standard.losses.infonce import InfoNCE
 from emberge_standard.samplers.batch_shuffle import BatchShuffle
+from emberge_standard.samplers.dataset_sequential import DatasetSequential
 from safetensors.torch import load_file
 
 from tests import tiny
@@ -409,6 +410,17 @@ def test_bfloat16_learns_too(shaky: Path, tmp_path: Path) -> None:
 def test_schedules(schedule: Any, values: list[float]) -> None:
     found = [learning_rate_factor(step, 10, 0.2, schedule) for step in (0, 1, 2, 6, 9)]
     assert found == pytest.approx(values)
+
+
+def test_the_schedule_may_restart_with_every_stretch(shaky: Path, tmp_path: Path) -> None:
+    metrics: list[tuple[str, float, int]] = []
+    options = FitOptions(
+        learning_rate=1.0, restart=True, max_steps=9, warmup_ratio=0.0, logging_steps=1
+    )
+    ordered = DatasetSequential(batch_size=PerDataset(default=8))
+    _fit(shaky, tmp_path, metrics, sampler=(ordered,), options=options)
+    rates = [value for name, value, _ in metrics if name == "learning_rate"]
+    assert rates == pytest.approx([1, 2 / 3, 1 / 3, 1, 0.8, 0.6, 0.4, 0.2, 1])
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,10 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         return (self[place] for place in range(len(self)))
 
+    def segments(self) -> Sequence[int]:
+        """Where each stretch of batches begins, if one comes after another; default: all are one."""
+        return (0,)
+
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         """Which datasets come with which negatives; better known than found by going through all."""
         return frozenset((part.dataset, each.negatives) for each in self for part in each.parts)

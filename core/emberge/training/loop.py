@@ -160,8 +160,9 @@ class Training:
     def step(self, batch: PlannedBatch, record: Record, *, check: bool = False) -> None:
         """One optimizer step; with `check` the ranks make sure that they agree before it is taken."""
         options, ranks = self.options, self.ranks
+        first, end = self.plan.segment(batch.step) if options.restart else (0, self.plan.steps)
         factor = learning_rate_factor(
-            batch.step, self.plan.steps, options.warmup_ratio, options.schedule
+            batch.step - first, end - first, options.warmup_ratio, options.schedule
         )
         for group in self.optimizer.param_groups:
             group["lr"] = options.learning_rate * factor

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from emberge.contracts.option import PerDataset
+from emberge.contracts.option import PerDataset, later
 from emberge.contracts.sampler import Negatives, Rows
 
 __all__ = ["FitOptions", "FitResult", "Precision", "Schedule"]
@@ -21,9 +21,10 @@ class FitOptions:
     """How to train. Names are those of transformers' TrainingArguments where one exists.
 
     It lasts `max_steps` or `epochs`, by default one; a fraction of one is its first batches. The
-    `learning_rate` rises over `warmup_ratio` of the steps and then follows `schedule`. AdamW has
-    `adam_beta1`, `adam_beta2` and `adam_epsilon`; `weight_decay` spares biases and norms; gradients longer
-    than `max_grad_norm` are cut. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
+    `learning_rate` rises over `warmup_ratio` of the steps and then follows `schedule`, with `restart` anew in
+    each stretch of a sampler that puts stages, tasks or datasets one after another. AdamW has `adam_beta1`,
+    `adam_beta2` and `adam_epsilon`; `weight_decay` spares biases and norms; gradients longer than
+    `max_grad_norm` are cut. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
     float32. Lengths count tokens and may differ by task or dataset; those of queries and documents
     (`query_length`, `document_length`) default to `max_length`, and that to the model's own.
     `query_prompt` is put before anchors, and before every text of a symmetric set, `document_prompt` before
@@ -47,6 +48,7 @@ class FitOptions:
     learning_rate: float = 2e-5
     warmup_ratio: float = 0.1
     schedule: Schedule = "linear"
+    restart: bool = later(False)
     weight_decay: float = 0.01
     max_grad_norm: float | None = 1.0
     adam_beta1: float = 0.9

@@ -40,6 +40,9 @@ class _Several(Batches):
 class InOrder(_Several):
     """One part after another."""
 
+    def segments(self) -> Sequence[int]:
+        return (0, *self._ends[:-1].tolist())
+
 
 class Shuffled(_Several):
     """The batches of all parts in a random order."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -120,6 +121,7 @@ class BatchPlan:
         self._grouping = samplers[-1]
         self._infos = {info.name: info for info in self.pool}
         self._at_hand: dict[int, Sequence[Batch] | Batches] = {}
+        self._segments: dict[int, list[int]] = {}
         self._groups: dict[tuple[str, bool], None] = {}
         self.starts = self._survey(epochs, max_steps)
         self.steps = self.starts[-1]
@@ -169,7 +171,9 @@ class BatchPlan:
             if not len(found):
                 raise DataError(f"sampler {type(self._grouping).__name__} made no batch")
             while len(self._at_hand) >= EPOCHS_AT_HAND:
-                del self._at_hand[next(iter(self._at_hand))]
+                gone = next(iter(self._at_hand))
+                del self._at_hand[gone]
+                self._segments.pop(gone, None)
             self._at_hand[epoch] = found
         return self._at_hand[epoch]
 
@@ -179,10 +183,28 @@ class BatchPlan:
     def __getitem__(self, step: int) -> PlannedBatch:
         if not 0 <= step < self.steps:
             raise IndexError(f"step {step} of {self.steps}")
-        epoch = int(np.searchsorted(self.starts, step, side="right")) - 1
+        epoch = self._epoch_of(step)
         batch = self._epoch(epoch)[step - self.starts[epoch]]
         parts = tuple(self._part(part, batch.negatives) for part in batch.parts if len(part.rows))
         return PlannedBatch(step, epoch, batch.stage, parts)
+
+    def segment(self, step: int) -> tuple[int, int]:
+        """First step and end of the stretch that a step belongs to: a stage, a task, a dataset, an epoch."""
+        epoch = self._epoch_of(step)
+        batches = self._epoch(epoch)
+        if epoch not in self._segments:
+            self._segments[epoch] = (
+                list(batches.segments())
+                if isinstance(batches, Batches)
+                else [i for i, b in enumerate(batches) if not i or b.stage != batches[i - 1].stage]
+            )
+        start, end = self.starts[epoch], self.starts[epoch + 1]
+        bounds = [start + first for first in self._segments[epoch] if start + first < end] + [end]
+        after = bisect_right(bounds, step)
+        return bounds[after - 1], bounds[after]
+
+    def _epoch_of(self, step: int) -> int:
+        return int(np.searchsorted(self.starts, step, side="right")) - 1
 
     def __iter__(self) -> Iterator[PlannedBatch]:
         return (self[step] for step in range(self.steps))

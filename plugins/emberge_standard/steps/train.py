@@ -46,7 +46,8 @@ class Train(FitOptions, Step):
     (1; a fraction is its first batches) or `max_steps`. Options have the names of transformers'
     TrainingArguments where one exists.
 
-    The `learning_rate` rises over `warmup_ratio` of the steps and then follows `schedule`. AdamW has
+    The `learning_rate` rises over `warmup_ratio` of the steps and then follows `schedule`, with `restart`
+    anew in each stretch of a sampler that puts stages, tasks or datasets one after another. AdamW has
     `adam_beta1`, `adam_beta2` and `adam_epsilon`; `weight_decay` spares biases and norms; gradients longer
     than `max_grad_norm` are cut. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
     float32. Without `dropout` equal texts of a batch are encoded once.
