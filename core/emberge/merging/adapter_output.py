@@ -129,7 +129,10 @@ class _Output:
         self.checkpoint = Checkpoint(self.base.folder)
         self.names = canonical_names(self.checkpoint)
         self.products = Products(self.plan, self.names, self.combination, self.truncation)
-        self.saved = {t.name for t in self.plan.tensors if self.products.saves(t)}
+        merged = [
+            t for t in self.plan.tensors if t.action == "merge"
+        ]  # what is copied has one source
+        self.saved = {t.name for t in merged if self.products.saves(t)}
         self.base_name = name_of_base(self.base.folder)
         self.modules = tuple(part for part in self.checkpoint.parts if part)
         kind = self.checkpoint.config.get("model_type")
