@@ -13,13 +13,22 @@ from emberge.recipes.describe import shipped_recipes
 from tests.plugins.standard.loopback_hub import serving
 from tests.recipes.hub_models import MODELS, write_hub
 
-RECIPES = sorted(shipped_recipes())
+TEXTS = {name: one.path.read_text("utf-8") for name, one in shipped_recipes().items()}
+NAME_HUB = [name for name, text in TEXTS.items() if any(model in text for model in MODELS)]
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every hub model that a shipped recipe names, by configs and tokenizer alone."""
     return write_hub(tmp_path_factory.mktemp("hub"), tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(params=sorted(TEXTS))
+def name(request: pytest.FixtureRequest) -> str:
+    """A shipped recipe, whose data lie here if it needs some beside the project."""
+    if "shared/data" in TEXTS[request.param]:
+        request.getfixturevalue("shared_data")
+    return str(request.param)
 
 
 def check(name: str, cache: Path, hub: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +48,6 @@ def check(name: str, cache: Path, hub: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", RECIPES)
 def test_a_shipped_recipe_checks_by_configs_alone(name: str, models: Path, tmp_path: Path) -> None:
     with serving(models) as hub:
         done = check(name, tmp_path / "cache", hub.url)
@@ -49,9 +57,8 @@ def test_a_shipped_recipe_checks_by_configs_alone(name: str, models: Path, tmp_p
     assert weights == []
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_without_a_hub_check_says_what_it_could_not_see(name: str, tmp_path: Path) -> None:
-    done = check(name, tmp_path / "cache", "http://127.0.0.1:9")
+@pytest.mark.parametrize("offline", [*NAME_HUB, "boom/demo"])
+def test_without_a_hub_check_says_what_it_could_not_see(offline: str, tmp_path: Path) -> None:
+    done = check(offline, tmp_path / "cache", "http://127.0.0.1:9")
     assert done.returncode == 0, done.stdout + done.stderr
-    names_hub = any(model in shipped_recipes()[name].path.read_text("utf-8") for model in MODELS)
-    assert ("could not be seen" in done.stdout + done.stderr) == names_hub
+    assert ("could not be seen" in done.stdout + done.stderr) == (offline in NAME_HUB)
