@@ -13,7 +13,12 @@ from emberge.recipes.describe import shipped_recipes
 from tests.plugins.standard.loopback_hub import serving
 from tests.recipes.hub_models import MODELS, write_hub
 
-TEXTS = {name: one.path.read_text("utf-8") for name, one in shipped_recipes().items()}
+# The paper's own recipes are checked with what they say in test_boom_recipes.
+TEXTS = {
+    name: one.path.read_text("utf-8")
+    for name, one in shipped_recipes().items()
+    if not name.startswith("boom/static")
+}
 NAME_HUB = [name for name, text in TEXTS.items() if any(model in text for model in MODELS)]
 
 

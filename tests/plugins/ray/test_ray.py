@@ -114,6 +114,7 @@ def disturb(nodes: Nodes, gate: Path, out: Path, done: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+@pytest.mark.slow
 def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_a_run_alone(
     nodes: Nodes, gate: Path, trained: Path, tmp_path: Path
 ) -> None:
