@@ -31,7 +31,7 @@ from emberge.contracts.dataset import (
 )
 from emberge.contracts.evaluator import Evaluator, TaskInfo, TaskScore, Units
 from emberge.contracts.launcher import Crew, Ended, Launch, Launched, Launcher
-from emberge.contracts.loss import Embeddings, Guide, Loss, TokenLoss, Tokens
+from emberge.contracts.loss import Embeddings, Guide, Loss, TokenLoss, Tokens, loss_faults
 from emberge.contracts.merge import (
     BasePolicy,
     ChainSpec,
@@ -370,6 +370,7 @@ __all__ = [
     "load_plugins",
     "load_recipe",
     "log_sum_products",
+    "loss_faults",
     "lowest_score",
     "measure_model",
     "memory_here",

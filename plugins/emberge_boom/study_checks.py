@@ -6,7 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from emberge import DataEntry, DataError, EmbergeError, FitOptions, Preflight, Problem
+from emberge import (
+    DataEntry,
+    DataError,
+    EmbergeError,
+    FitOptions,
+    Preflight,
+    Problem,
+    loss_faults,
+)
 
 from emberge_boom.sets import one_by_one
 from emberge_boom.study_run import narrowed, sample_size
@@ -47,21 +55,9 @@ def _check_losses(
 ) -> Iterator[Problem]:
     for head in checked.heads:
         context.note(head.title, head.lines)
-        name, task = head.info.name, head.info.task
-        losses = study.loss.of(name, task)
-        if not losses:
-            yield context.problem(
-                f"dataset '{name}' has no loss for its task {task}; give one under default, "
-                f"by_task: {{{task}: …}} or by_dataset",
-                "loss",
-            )
-        for loss in losses or ():
-            if "positive_score" in loss.needs and head.example.positive_scores is None:
-                yield context.problem(
-                    f"loss {type(loss).__name__} needs scores, which dataset '{name}' ({task}) has not; "
-                    "choose another under by_task",
-                    "loss",
-                )
+        scored = head.example.positive_scores is not None
+        for fault in loss_faults(study.loss, head.info, scored=scored):
+            yield context.problem(fault, "loss")
 
 
 def _look_ahead(study: Interactions, context: Preflight) -> Iterator[Problem]:

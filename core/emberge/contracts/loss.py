@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberge.contracts.backbone import Backbone
-from emberge.contracts.option import component
+from emberge.contracts.dataset import DatasetInfo
+from emberge.contracts.option import PerDataset, component
 from emberge.contracts.step import ModelRef
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["Embeddings", "Guide", "Loss", "TokenLoss", "Tokens"]
+__all__ = ["Embeddings", "Guide", "Loss", "TokenLoss", "Tokens", "loss_faults"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,3 +161,21 @@ class TokenLoss:
         `head` makes logits [s, vocabulary] of states [s, d].
         """
         raise NotImplementedError
+
+
+def loss_faults(
+    losses: PerDataset[tuple[Loss, ...]], info: DatasetInfo, *, scored: bool
+) -> Iterator[str]:
+    """Why a dataset, which is `scored` or not, cannot be trained on by the losses that a recipe gives it."""
+    own = losses.of(info.name, info.task)
+    if not own:
+        yield (
+            f"dataset '{info.name}' has no loss for its task {info.task}; give one under default, "
+            f"by_task: {{{info.task}: …}} or by_dataset"
+        )
+    for loss in own or ():
+        if "positive_score" in loss.needs and not scored:
+            yield (
+                f"loss {type(loss).__name__} needs scores, which dataset '{info.name}' ({info.task}) has "
+                "not; choose another under by_task"
+            )

@@ -26,6 +26,7 @@ from emberge import (
     Step,
     Workspace,
     component,
+    loss_faults,
     write_bags,
 )
 
@@ -146,20 +147,9 @@ class Train(FitOptions, Step):
             yield dataclasses.replace(problem, where=place)
         for head in checked.heads:
             context.note(head.title, head.lines)
-            losses = self.loss.of(head.info.name, head.info.task)
-            if not losses:
-                yield context.problem(
-                    f"dataset '{head.info.name}' has no loss for its task {head.info.task}; give one under "
-                    f"default, by_task: {{{head.info.task}: …}} or by_dataset",
-                    "loss",
-                )
-            for loss in losses or ():
-                if "positive_score" in loss.needs and head.example.positive_scores is None:
-                    yield context.problem(
-                        f"loss {type(loss).__name__} needs scores, which dataset '{head.info.name}' "
-                        f"({head.info.task}) has not; choose another under by_task",
-                        "loss",
-                    )
+            scored = head.example.positive_scores is not None
+            for fault in loss_faults(self.loss, head.info, scored=scored):
+                yield context.problem(fault, "loss")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
         from emberge import outlook
