@@ -36,7 +36,7 @@ def result_of(
     several = any(len(arm.models) > 1 for arm in arms)
     return {
         "format": 1,
-        "models": [_model(name, model) for name, (_, model) in models.items()],
+        "models": _models({name: model for name, (_, model) in models.items()}),
         "tasks": [_task(task, scores) for task in tasks],
         "scores": shares,
         "intervals": _intervals(judge, list(models), {task.name: task.name for task in tasks}),
@@ -52,10 +52,19 @@ def result_of(
     }
 
 
-def _model(name: str, model: Model) -> dict[str, Any]:
-    cost = _cost(model.artifact)
-    known = {"name": name, "fingerprint": model.fingerprint}
-    return known if cost is None else {**known, "training_cost": cost}
+def _models(models: Mapping[str, Model]) -> list[dict[str, Any]]:
+    """The models and what each cost to train, all against one training on the most data that any had."""
+    costs = {name: _cost(model.artifact) for name, model in models.items()}
+    of = max((int(cost["of"]) for cost in costs.values() if cost and "of" in cost), default=0)
+    told = []
+    for name, model in models.items():
+        known: dict[str, Any] = {"name": name, "fingerprint": model.fingerprint}
+        if cost := costs[name]:
+            if of and "rows" in cost:
+                cost |= {"times": round(cost["rows"] / of, 6), "of": of}
+            known["training_cost"] = cost
+        told.append(known)
+    return told
 
 
 def _cost(artifact: Artifact | None) -> dict[str, Any] | None:

@@ -48,7 +48,8 @@ def cost_section(story: Story, looks: Mapping[str, Look]) -> Markup | None:
     within = {name for _, cost in counted for name in cost.get("members", {})}
     alone = [(made, _own(made)) for made in story.trained if made.name not in within]
     shown = [*((made, cost) for made, cost in alone if cost), *counted]
-    rows = [_row(made, cost, looks) for made, cost in shown]
+    of = max((cost["of"] for _, cost in shown if "of" in cost), default=0)
+    rows = [_row(made, _against(cost, of), looks) for made, cost in shown]
     head = ["Model", "Cost", "Rows", "Trained on", "Time", "CPU time", left("Made up of")]
     return tag(
         "div",
@@ -59,8 +60,8 @@ def cost_section(story: Story, looks: Mapping[str, Look]) -> Markup | None:
 
 
 _WORDS = (
-    "Cost is the rows of all trainings behind a model by the rows of all their data: 1 is one training on "
-    "everything. Rows that were trained on count every epoch; what fills no last batch is not trained on."
+    "Cost is the rows of all trainings behind a model by the most rows that any model here had: 1 is one "
+    "training on those. Rows trained on count every epoch; what fills no last batch is not trained on."
 )
 
 
@@ -74,6 +75,11 @@ def _own(made: Made) -> Cost | None:
         return None
     kept = {key: made.details.get(key) for key in ("examples", "seconds", "cpu_seconds")}
     return {"times": rows / of, "rows": rows, "of": of, **kept}
+
+
+def _against(cost: Cost, of: int) -> Cost:
+    """The cost against one training on `of` rows; as it is where its rows were not counted."""
+    return {**cost, "times": cost["rows"] / of, "of": of} if of and "rows" in cost else cost
 
 
 def _row(made: Made, cost: Cost, looks: Mapping[str, Look]) -> Sequence[Markup]:

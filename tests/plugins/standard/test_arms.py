@@ -177,6 +177,16 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     assert result["models"][3]["training_cost"] == {"times": 1.8, "rows": 18, "of": 10}
 
 
+def test_a_training_on_less_data_costs_less_in_the_table(tmp_path: Path) -> None:
+    half = {"datasets": {"faq": {"task": "retrieval", "rows": 6, "of": 6}}}
+    whole = {"training_cost": {"times": 1.4, "rows": 14, "of": 10}}
+    uncounted = {"training_cost": {"times": 0.5}}
+    made = bench(tmp_path, "bls", "boom", "bag", bls=half, boom=whole, bag=uncounted)
+    result, text, _ = evaluate(made)
+    assert "| *training cost* | 0.6 | 1.4 | 0.5 |" in text.splitlines()
+    assert result["models"][0]["training_cost"] == {"times": 0.6, "rows": 6, "of": 10}
+
+
 def test_arms_are_compared_seed_by_seed(tmp_path: Path) -> None:
     result, text, _ = evaluate(bench(tmp_path, *SEEDS))
     found = {c["tasks"]: c for c in result["arm_comparisons"]}
