@@ -112,8 +112,11 @@ def test_the_unified_record_keeps_all_texts_scores_and_the_label(tmp_path: Path)
     assert dataset.prompt == "search: "
 
 
-def test_scored_pairs_are_sts_and_their_scale_is_said(tmp_path: Path) -> None:
-    rows = [{"sentence1": "a", "sentence2": "b", "score": score} for score in (0, 2.5, 5)]
+@pytest.mark.parametrize(("highest", "notes"), [(4.75, 1), (5, 0)])
+def test_scored_pairs_are_sts_and_a_guess_at_their_scale_is_said(
+    highest: float, notes: int, tmp_path: Path
+) -> None:
+    rows = [{"sentence1": "a", "sentence2": "b", "score": score} for score in (0, 2.5, highest)]
     heard: list[str] = []
     (dataset,) = load_datasets(
         [entry(write(tmp_path / "sts.jsonl", rows))],
@@ -123,9 +126,10 @@ def test_scored_pairs_are_sts_and_their_scale_is_said(tmp_path: Path) -> None:
     )
     assert dataset.info.task == "sts"
     assert dataset.symmetric
-    assert [example.positive_scores for example in dataset] == [(0.0,), (0.5,), (1.0,)]  # type: ignore[attr-defined]
-    assert len(heard) == 1
-    assert "scale of 0 to 5; write score_range" in heard[0]
+    scores = [example.positive_scores for example in dataset]  # type: ignore[attr-defined]
+    assert scores == [(0.0,), (0.5,), (highest / 5,)]
+    assert len(heard) == notes  # scores from 0 to 5 leave nothing to guess
+    assert all("scale of 0 to 5; write score_range" in note for note in heard)
 
 
 def test_scores_between_0_and_1_stay_as_they_are(tmp_path: Path) -> None:

@@ -203,6 +203,8 @@ def _scale(tally: Tally, entry: DataEntry, task: TaskKind) -> tuple[tuple[float,
             f"{tally.place}: scores run from {tally.lowest:g} to {tally.highest:g} and their scale is not "
             "given; write score_range: [lowest, highest] in the entry"
         )
+    if (tally.lowest, tally.highest) == (0, 5):
+        return (0.0, 5.0), []
     note = (
         f"scores run from {tally.lowest:g} to {tally.highest:g} and are read on a scale of 0 to 5; "
         "write score_range to say otherwise"
