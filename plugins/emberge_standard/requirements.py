@@ -56,13 +56,12 @@ class Requirement:
             yield f"a margin of {self.margin} points is below 0"
 
 
-def tasks_of(requirement: Requirement, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """The tasks that a requirement is about.
+def tasks_of(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
+    """The tasks that a requirement is about: `all`, `ind`, `ood`, or the one of that name.
 
     Raises:
         RecipeError: when there is none.
     """
-    word = requirement.tasks
     chosen = select(tasks, GROUP_OF.get(word, word))
     if chosen:
         return chosen

@@ -235,7 +235,10 @@ class _Reading:
         parts = whole.step.expand()
         if set(parts) == {""}:
             return [replace(whole, step=parts[""])], []
-        steps = {n: replace(whole, id=f"{whole.id}.{n}", step=part) for n, part in parts.items()}
+        steps = {
+            name: replace(whole, id=f"{whole.id}.{name}", step=part, whole=whole.step)
+            for name, part in parts.items()
+        }
         if type(whole.step).gather is Step.gather:
             return [*steps.values()], []
         # What another step of the recipe is made of too is run once, for both.

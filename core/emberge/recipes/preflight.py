@@ -253,7 +253,7 @@ class _StepCheck:
 
     def _note(self, problem: Problem, reference: Reference) -> None:
         """Keep a problem of a reference, at the option that holds it."""
-        where = self.where(_path_of(reference, self._step.step) or "")
+        where = self.where(_path_of(reference, self._step.whole or self._step.step) or "")
         self._own.append(dataclasses.replace(problem, where=where))
 
 

@@ -19,7 +19,8 @@ class RecipeStep:
 
     `id` is `members.ratio=0.2` for an instance of `members`, `group` the id in the recipe; `kind` the full
     name of the component (`standard:train`). References inside `step` name concrete ids. `lines` maps an
-    option's path (`sampler.0.bagging.ratio`) to `file:line`.
+    option's path (`sampler.0.bagging.ratio`) to `file:line`; `whole` is the step with these options, where
+    `step` is a part of it.
     """
 
     id: str
@@ -29,6 +30,7 @@ class RecipeStep:
     variables: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
     lines: Mapping[str, str] = field(default_factory=dict)
+    whole: Step | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:

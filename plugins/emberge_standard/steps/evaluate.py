@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emberge import (
@@ -18,6 +18,7 @@ from emberge import (
     Problem,
     RecipeError,
     Step,
+    StepRef,
     TaskInfo,
     TaskScore,
     Workspace,
@@ -25,12 +26,14 @@ from emberge import (
 )
 
 from emberge_standard.arms import Scored
-from emberge_standard.requirements import Requirement, tasks_of
+from emberge_standard.requirements import Requirement
 from emberge_standard.score_result import result_of
-from emberge_standard.score_store import ScoreStore, file_name
+from emberge_standard.score_store import file_name
 from emberge_standard.score_table import table
+from emberge_standard.scoring import plans_of, scores_of
+from emberge_standard.steps.score_model import ScoreModel, part_names, scores_in
 
-__all__ = ["Evaluate", "ModelEntry", "scored"]
+__all__ = ["Evaluate", "ModelEntry"]
 
 SCORES, TABLE = "scores.json", "scores.md"
 Scores = dict[str, dict[str, TaskScore]]
@@ -53,11 +56,12 @@ class ModelEntry:
 class Evaluate(Step):
     """Score models on tasks, and say which differences are more than chance.
 
-    Every model is scored by every evaluator; what was scored before is not scored again. Differences from
-    the first model come with 95 % intervals of a paired bootstrap over `resamples` draws. Models that differ
-    in `seed` alone are compared as one, with the spread of the seeds in the intervals. What models cost to
-    train is told beside, where their steps know it. `require` are claims that must hold: if one does not,
-    the scores are still published and the run ends with exit code 3.
+    Every model is scored by every evaluator, each model in a step of its own, `id.model=name`, which
+    launchers run side by side; what was scored before is not scored again. Differences from the first model
+    come with 95 % intervals of a paired bootstrap over `resamples` draws. Models that differ in `seed` alone
+    are compared as one, with the spread of the seeds in the intervals. What models cost to train is told
+    beside, where their steps know it. `require` are claims that must hold: if one does not, the scores are
+    still published and the run ends with exit code 3.
 
     It leaves `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table, ×
     100) and each evaluator's own results under `results/<model>/<task>.json`.
@@ -71,6 +75,27 @@ class Evaluate(Step):
     """What scores them: `{mteb: {…}}`."""
     require: tuple[Requirement, ...] = ()
     resamples: int = 4000
+    _parts: Mapping[str, StepRef] = field(default_factory=dict)
+    """Steps that score models, by the text of the models' references."""
+
+    def expand(self) -> Mapping[str, Step]:
+        """A step for every model, where there are several."""
+        names = part_names([entry.model for entry in self.models])
+        if len(names) < 2:
+            return {"": self}
+        models = {entry.model.text: entry.model for entry in self.models}
+        return {
+            name: ScoreModel(model=models[text], evaluators=self.evaluators, about=self._about)
+            for text, name in names.items()
+        }
+
+    def gather(self, parts: Mapping[str, StepRef]) -> Step:
+        names = part_names([entry.model for entry in self.models])
+        return replace(self, _parts={text: parts[name] for text, name in names.items()})
+
+    @property
+    def _about(self) -> tuple[str, ...]:
+        return tuple(sorted({requirement.tasks for requirement in self.require}))
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.models:
@@ -85,32 +110,32 @@ class Evaluate(Step):
             yield from evaluator.check(context)
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
-        from emberge import whole_problems
-
-        for entry in self.models:
-            folder, adapter = context.model(entry.model), context.adapter(entry.model)
-            for problem in whole_problems(entry.model.text, folder, adapter):
-                yield context.problem(str(problem), "models")
+        if not self._parts:  # they look at their models themselves
+            for entry in self.models:
+                yield from ScoreModel(model=entry.model, evaluators=()).check(context)
         counted = Counter((entry.model.text, entry.name) for entry in self.models)
         for (text, _), count in counted.items():
             if count > 1:
                 yield context.problem(f"model '{text}' is named {count} times", "models")
 
     def _check_require(self, context: Preflight) -> Iterator[Problem]:
-        scored = {entry.model.text for entry in self.models}
         for requirement in self.require:
             for fault in requirement.faults():
                 yield context.problem(fault, "require")
-            for reference in requirement.references():
-                if reference.text not in scored:
-                    yield context.problem(_stray(reference), "require")
+        for stray in self._strays():
+            yield context.problem(stray, "require")
 
     def run(self, workspace: Workspace) -> Artifact:
+        for stray in self._strays():
+            raise RecipeError(stray)
         models = self._resolve(workspace)
-        plans = [evaluator.plan(workspace) for evaluator in self.evaluators]
-        tasks = [task for plan in plans for task in plan]
-        self._hold_together(tasks)
-        scores = self._score({name: model for name, (_, model) in models.items()}, plans, workspace)
+        plans = plans_of(self.evaluators, workspace, about=self._about)
+        tasks = [task for _, plan in plans for task in plan]
+        scores: Scores = {}
+        for place, (name, (said, model)) in enumerate(models.items()):
+            scores[name] = self._of_part(said, model, tasks, workspace) or scores_of(
+                model, plans, workspace, name=name, place=place, of=len(models)
+            )
         result = result_of(
             models, tasks, scores, self.require, resamples=self.resamples, seed=workspace.seed
         )
@@ -142,49 +167,20 @@ class Evaluate(Step):
                 found[name] = replace(said, name=name), model
         return found
 
-    def _hold_together(self, tasks: Sequence[TaskInfo]) -> None:
-        for name, count in Counter(task.name for task in tasks).items():
-            if count > 1:
-                raise RecipeError(f"{count} evaluators give a task called '{name}'; leave one out")
+    def _strays(self) -> Iterator[str]:
+        """Models of requirements that are not scored."""
         scored = {entry.model.text for entry in self.models}
         for requirement in self.require:
-            tasks_of(requirement, tasks)
             for reference in requirement.references():
                 if reference.text not in scored:
-                    raise RecipeError(_stray(reference))
+                    yield f"'{reference}' is in a requirement but not among the models; add it there"
 
-    def _score(
-        self, models: Mapping[str, Model], plans: Sequence[Sequence[TaskInfo]], workspace: Workspace
-    ) -> Scores:
-        store = ScoreStore(workspace.store / "scores")
-        scores: Scores = {}
-        parts = len(models) * len(plans)
-        for row, (name, model) in enumerate(models.items()):
-            mine: dict[str, TaskScore] = {}
-            for column, (evaluator, plan) in enumerate(zip(self.evaluators, plans, strict=True)):
-                share = _Share(workspace, name, row * len(plans) + column, parts)
-                kept = {task.name: store.read(model, task) for task in plan}
-                missing = [task for task in plan if kept[task.name] is None]
-                for score in scored(evaluator, model, missing, share) if missing else ():
-                    store.write(model, score)
-                    kept[score.task.name] = score
-                mine.update((task, score) for task, score in kept.items() if score is not None)
-                share.progress(1, 1)
-            for task, score in mine.items():
-                workspace.metric(f"score/{task}/{name}", score.score)
-            scores[name] = mine
-        return scores
-
-
-def scored(
-    evaluator: Evaluator, model: Model, tasks: Sequence[TaskInfo], workspace: Any
-) -> Iterator[TaskScore]:
-    """An evaluator's scores; it sees a whole model, whatever the model is made of."""
-    from emberge import whole_model
-
-    with whole_model(model, workspace.work, workspace.machine) as folder:
-        whole = replace(model, folder=folder, adapter=None)
-        yield from evaluator.evaluate(whole, tasks, workspace)
+    def _of_part(
+        self, said: Scored, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> dict[str, TaskScore] | None:
+        """What the step that scored this model left."""
+        part = self._parts.get(said.reference.text)
+        return scores_in(workspace.artifact(part)[0], model, tasks) if part else None
 
 
 def _called(said: Scored, number: int | None) -> str:
@@ -202,10 +198,6 @@ def _free_name(wanted: Sequence[str], taken: Container[str]) -> str:
     return next(name for name in itertools.chain(wanted, numbered) if name not in taken)
 
 
-def _stray(reference: ModelRef) -> str:
-    return f"'{reference}' is in a requirement but not among the models; add it there"
-
-
 def _write(result: Mapping[str, Any], scores: Scores, workspace: Workspace) -> None:
     folder = workspace.folder
     text = json.dumps(result, indent=1, ensure_ascii=False)
@@ -217,22 +209,3 @@ def _write(result: Mapping[str, Any], scores: Scores, workspace: Workspace) -> N
         for task, score in mine.items():
             text = json.dumps(score.result, indent=1, ensure_ascii=False)
             (own / f"{file_name(task)}.json").write_text(text, encoding="utf-8")
-
-
-class _Share:
-    """A workspace for one model and evaluator: its progress is a share of the whole step's."""
-
-    def __init__(self, workspace: Workspace, model: str, place: int, parts: int) -> None:
-        self._workspace = workspace
-        self._model = model
-        self._place = place
-        self._parts = parts
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._workspace, name)
-
-    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Say how far this model is."""
-        share = done / total if total else 1.0
-        words = f"{self._model} · {note}" if note else self._model
-        self._workspace.progress(self._place + share, self._parts, "models", words)

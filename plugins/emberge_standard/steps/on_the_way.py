@@ -11,7 +11,7 @@ from emberge import Evaluator, Model, Preflight, Problem, RecipeError, TaskInfo,
 
 from emberge_standard.score_groups import GROUPS, select
 from emberge_standard.score_store import ScoreStore
-from emberge_standard.steps.evaluate import scored
+from emberge_standard.scoring import scored
 
 if TYPE_CHECKING:
     from emberge import Watch
