@@ -31,10 +31,10 @@ demo: $(READY)
 	$(BIN)/python -m emberge run boom/demo --out out/demo
 
 # Tests work on tensors so small that a second thread costs more than it gives, and float32 sums must
-# not depend on the machine that runs them.
+# not depend on the machine that runs them: what other cores are for is other files of tests.
 test: export OMP_NUM_THREADS = 1
 test: lint
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered --cov-fail-under=90
 
 lint: $(READY)
 	$(BIN)/python -m ruff check .
