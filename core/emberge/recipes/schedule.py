@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SideBySide"]
 
-TICK = 0.05  # seconds between two looks at what runs
+TICK = 0.2  # seconds between two looks at what runs: progress is told five times a second
 # How long a shared disk may take to show here what a process has left there.
 PATIENCE = 10.0
 # How long processes may take to end when the run is stopped, beside what their crew grants them.
