@@ -53,7 +53,7 @@ def scores_of(
             store.write(model, score)
             kept[score.task.name] = score
         found.update((task, score) for task, score in kept.items() if score is not None)
-        share.progress(1, 1)
+        share.ended()
     for task, score in found.items():
         workspace.metric(f"score/{task}/{name}", score.score)
     return found
@@ -71,7 +71,7 @@ def scored(
 
 
 class _Share:
-    """A workspace for one model and evaluator: its progress is a share of the whole step's."""
+    """A workspace for one model and evaluator: of several, its progress is a share of the whole step's."""
 
     def __init__(self, workspace: Workspace, model: str, place: int, parts: int) -> None:
         self._workspace = workspace
@@ -84,6 +84,14 @@ class _Share:
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         """Say how far this model is."""
+        if self._parts == 1:
+            self._workspace.progress(done, total, unit, note)
+            return
         share = done / total if total else 1.0
         words = f"{self._model} · {note}" if note else self._model
         self._workspace.progress(self._place + share, self._parts, "models", words)
+
+    def ended(self) -> None:
+        """Say that this model has its scores, whoever computed them."""
+        if self._parts > 1:
+            self.progress(1, 1)

@@ -126,9 +126,14 @@ def _done(known: StepStatus, folder: Path) -> StepStatus:
 def _far(step: StepStatus) -> str:
     if step.done is None or not step.total:
         return step.note
-    far = f"{step.done / step.total:.0%} ({step.done:g} of {step.total:g} {step.unit}".rstrip()
+    counted = f"{_count(step.done)} of {_count(step.total)} {step.unit}".rstrip()
+    far = f"{step.done / step.total:.0%} ({counted}"
     left = f" {_soon(step.left)} left" if step.left is not None else ""
     return f"{far}){left} {step.note}".rstrip()
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if number == round(number) else f"{number:,.1f}"
 
 
 def _soon(seconds: float) -> str:
