@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from emberge import MergeInput, PerTensor, find_machine, load_plugins, merge_checkpoints
+from emberge import PerTensor, load_plugins
+from emberge.engine import MergeInput, find_machine, merge_checkpoints
 
 one, two, out = (Path(word) for word in sys.argv[1:4])
 t = float(sys.argv[4]) if len(sys.argv) > 4 else 0.5

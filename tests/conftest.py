@@ -10,7 +10,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 
-from tests import tiny
+from tests.support import tiny
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from emberge.cli import main
+from emberge.cli.main import main
 
 sys.exit(main())

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from emberge.contracts.evaluator import Evaluator
     from emberge.contracts.launcher import Launcher
     from emberge.contracts.loss import Loss, TokenLoss
-    from emberge.contracts.merge import ChainSpec, MergeStrategy, MergeTransform
     from emberge.contracts.sampler import Sampler
+    from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
     from emberge.contracts.step import Artifact, Step
-    from emberge.contracts.translated import TranslatedRecipe
+    from emberge.contracts.translated_recipe import TranslatedRecipe
 
 hookspec = pluggy.HookspecMarker("emberge")
 hookimpl = pluggy.HookimplMarker("emberge")

@@ -21,7 +21,16 @@ from typing import Any
 import pluggy
 
 from emberge import hookspecs
-from emberge.admission import (
+from emberge.contracts.backbone import Backbone
+from emberge.contracts.dataset import Reader
+from emberge.contracts.evaluator import Evaluator
+from emberge.contracts.launcher import Launcher
+from emberge.contracts.loss import Loss, TokenLoss
+from emberge.contracts.sampler import Sampler
+from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
+from emberge.contracts.step import Step
+from emberge.errors import PluginError, suggest
+from emberge.plugin_checks import (
     BLOCK,
     Source,
     failed,
@@ -29,15 +38,6 @@ from emberge.admission import (
     misspelt,
     refuse_unmarked,
 )
-from emberge.contracts.backbone import Backbone
-from emberge.contracts.dataset import Reader
-from emberge.contracts.evaluator import Evaluator
-from emberge.contracts.launcher import Launcher
-from emberge.contracts.loss import Loss, TokenLoss
-from emberge.contracts.merge import ChainSpec, MergeStrategy, MergeTransform
-from emberge.contracts.sampler import Sampler
-from emberge.contracts.step import Step
-from emberge.errors import PluginError, suggest
 
 __all__ = ["KINDS", "Component", "Plugins", "load_plugins"]
 

@@ -9,11 +9,11 @@ from emberge import Sampler, Step, hookimpl
 
 @hookimpl
 def register_samplers() -> Mapping[str, type[Sampler]]:
-    from emberge_boom.bagging import Bagging
-    from emberge_boom.cluster import Cluster
-    from emberge_boom.conflict import Conflict
-    from emberge_boom.core_subset import CoreSubset
-    from emberge_boom.keep import Keep
+    from emberge_boom.samplers.bagging import Bagging
+    from emberge_boom.samplers.cluster import Cluster
+    from emberge_boom.samplers.conflict import Conflict
+    from emberge_boom.samplers.core_subset import CoreSubset
+    from emberge_boom.samplers.keep import Keep
 
     return {
         "bagging": Bagging,
@@ -26,6 +26,6 @@ def register_samplers() -> Mapping[str, type[Sampler]]:
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_boom.interactions import Interactions
+    from emberge_boom.study.interactions import Interactions
 
     return {"interactions": Interactions}

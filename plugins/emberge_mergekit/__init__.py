@@ -10,20 +10,20 @@ from emberge import MergeStrategy, Step, TranslatedRecipe, hookimpl
 
 @hookimpl
 def read_recipe(text: str, path: Path | None) -> TranslatedRecipe | None:
-    from emberge_mergekit.translate import translate
+    from emberge_mergekit.recipe.translate import translate
 
     return translate(text, path)
 
 
 @hookimpl
 def register_merge_strategies() -> Mapping[str, type[MergeStrategy]]:
-    from emberge_mergekit.strategy import Mergekit
+    from emberge_mergekit.library.strategy import Mergekit
 
     return {"mergekit": Mergekit}
 
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_mergekit.vocabulary import MergekitVocabulary
+    from emberge_mergekit.recipe.vocabulary import MergekitVocabulary
 
     return {"mergekit_vocabulary": MergekitVocabulary}

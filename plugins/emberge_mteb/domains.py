@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge import DataEntry, DataError, DataRef, Preflight, Problem, in_domain_tasks
+from emberge import DataEntry, DataError, DataRef, Preflight, Problem
+from emberge.engine import in_domain_tasks
 
 __all__ = ["Domains"]
 

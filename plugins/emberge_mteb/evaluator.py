@@ -25,7 +25,6 @@ from emberge import (
     TaskScore,
     Workspace,
     component,
-    later,
 )
 
 from emberge_mteb.domains import Domains
@@ -69,11 +68,11 @@ class Mteb(Evaluator):
 
     tasks: tuple[str, ...] = ()
     benchmark: str | None = None
-    only: tuple[str, ...] = later(())
+    only: tuple[str, ...] = ()
     data: tuple[EvalEntry, ...] = ()
     languages: tuple[str, ...] = ()
     in_domain: tuple[str, ...] = ()
-    in_domain_of: tuple[DataEntry, ...] = later(())
+    in_domain_of: tuple[DataEntry, ...] = ()
     backbone: Backbone | None = component("text_encoder")
     """How a checkpoint becomes an encoder."""
     prompt: str | None = None
@@ -232,7 +231,7 @@ class Mteb(Evaluator):
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _load(self, model: Model, workspace: Workspace, told: _Progress) -> MtebModel:
-        from emberge import TextEmbedder
+        from emberge.engine import TextEmbedder
 
         from emberge_mteb.model import SIMILARITIES, MtebModel
 

@@ -20,10 +20,9 @@ from emberge import (
     Reader,
     RerankingData,
     RetrievalData,
-    load_catalogue,
-    load_eval_set,
     suggest,
 )
+from emberge.engine import load_catalogue, load_eval_set
 
 __all__ = ["EvalEntry", "Limits", "LocalSet", "cut", "lacking", "local_sets", "named_sets"]
 

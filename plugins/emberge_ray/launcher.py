@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Crew, Launcher, Machine, parse_size
+from emberge import Crew, Launcher, Machine
+from emberge.engine import parse_size
 
 __all__ = ["Ray"]
 

@@ -303,7 +303,7 @@ def build(folder: Path, sizes: tuple[int, ...], models: int = 4) -> list[Path]:
     import torch
     from transformers import Qwen3Config
 
-    from tests import tiny
+    from tests.support import tiny
 
     vocabulary, width, inside, layers, heads = sizes
     config = Qwen3Config(

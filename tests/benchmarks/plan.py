@@ -29,9 +29,9 @@ import tracemalloc
 import numpy as np
 import pytest
 from emberge import DatasetInfo, PerDataset, Sampler, random_bits
-from emberge.training.plan import BatchPlan
-from emberge_boom.bagging import Bagging
-from emberge_standard.samplers import samplers
+from emberge.training.plan.batch_plan import BatchPlan
+from emberge_boom.samplers.bagging import Bagging
+from emberge_train.samplers import samplers
 
 pytestmark = pytest.mark.benchmark
 

@@ -33,17 +33,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import Example, PerDataset, TextEmbedder
-from emberge.training.batches import Draw, draw_batch
-from emberge.training.encode import EncodePlan, encode_and_backward
-from emberge.training.memory import activation_budget
+from emberge import Example, PerDataset
+from emberge.encoding.activation_memory import activation_budget
+from emberge.encoding.embedder import EncodePlan, encode_and_backward
+from emberge.engine import TextEmbedder
 from emberge.training.objective import Objective
-from emberge.training.plan import PlannedBatch, PlannedPart
-from emberge.training.table import Side, build_table
-from emberge_standard.backbones.text_encoder import TextEncoder
-from emberge_standard.losses.infonce import InfoNCE
+from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
+from emberge.training.tables.batch_texts import Draw, draw_batch
+from emberge.training.tables.example_table import Side, build_table
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.infonce import InfoNCE
 
-from tests.training_data import dataset
+from tests.support.training_data import dataset
 
 ROUNDS = 3
 DEFAULT = 32  # mini-batch of the cached peer

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from emberge import EmbergeError, RecipeError, check_space, dtype_for, find_machine, human_size
-from emberge.devices import parse_size, torch_threads
+from emberge import EmbergeError, RecipeError
+from emberge.devices import check_space, dtype_for, human_size, parse_size, torch_threads
+from emberge.engine import find_machine
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from emberge import merge_state_dicts
+from emberge.engine import merge_state_dicts
 from torch import Tensor
 
-from tests.plugins.standard.registered import CHAINS
+from tests.support.registered import CHAINS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -14,18 +14,19 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from emberge import Backbone, FitOptions, FitResult, PerDataset, fit
-from emberge.training.encode import Encoded, EncodePlan, encode_and_backward
-from emberge.training.ranks import ALONE, Ranks
-from emberge.training.shards import clip_gradients, is_split, split_weights, whole, whole_model
-from emberge_standard.backbones.text_encoder import TextEncoder
-from emberge_standard.losses.cosent import CoSENT
-from emberge_standard.losses.infonce import InfoNCE
-from emberge_standard.samplers.batch_shuffle import BatchShuffle
+from emberge import Backbone, PerDataset
+from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.engine import FitOptions, FitResult, fit
+from emberge.ranks.fsdp import clip_gradients, is_split, split_weights, whole, whole_model
+from emberge.ranks.ranks import ALONE, Ranks
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
 from safetensors.torch import load_file
 
-from tests import tiny
-from tests.training_data import retrieval, similarity
+from tests.support import tiny
+from tests.support.training_data import retrieval, similarity
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -29,7 +29,7 @@ def python_files(*roots: Path) -> list[Path]:
 
 
 def module_name(file: Path, root: Path) -> str:
-    """`emberge.merging.stream` of `core/emberge/merging/stream.py` with root `core`."""
+    """`emberge.merging.streaming.stream` of `core/emberge/merging/stream.py` with root `core`."""
     parts = list(file.relative_to(root).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

@@ -43,13 +43,13 @@ ROOMS: dict[str, set[str]] = {
 }
 # A block reaches for its arithmetic when it is asked to count, because a contract imports no torch.
 EXCEPTIONS = {
-    ("emberge.contracts.block", "emberge.merging.buffers"),
-    ("emberge.contracts.block", "emberge.merging.noise"),
+    ("emberge.contracts.block", "emberge.numerics.buffers"),
+    ("emberge.contracts.block", "emberge.numerics.noise"),
 }
 
 
 def room(module: str) -> str:
-    """`merging` of `emberge.merging.stream`; the facade itself is the empty room."""
+    """`merging` of `emberge.merging.streaming.stream`; the facade itself is the empty room."""
     return module.split(".")[1] if "." in module else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from emberge import load_plugins
-from emberge.recipes.describe import component_rows, describe_component
+from emberge.recipes.docs.describe import component_rows, describe_component
 
 PLUGINS = load_plugins(block=())
 ROWS = {row["full_name"]: row for row in component_rows(PLUGINS)}

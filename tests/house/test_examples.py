@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiny
 from tests.house.commands import python
 from tests.house.sources import EXAMPLES
+from tests.support import tiny
 
 
 def test_merge_two_folders(berts: list[Path], tmp_path: Path) -> None:

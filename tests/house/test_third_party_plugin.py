@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge.recipes.new_plugin import write_plugin
+from emberge.recipes.docs.new_plugin import write_plugin
 
-from tests import tiny
 from tests.house.commands import environment, python
 from tests.house.conftest import build_wheel, fresh_venv
 from tests.house.sources import EXAMPLES, python_files
 from tests.house.test_wheel import emberge
+from tests.support import tiny
 
 EXAMPLE = EXAMPLES / "third_party_plugin"
 RECIPE = """\

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emberge import verbs
-from emberge.arguments import VERBS
+from emberge.cli import verbs
+from emberge.cli.arguments import VERBS
 
 from tests.house.sources import ROOT
 

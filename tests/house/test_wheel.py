@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiny
 from tests.house.commands import environment, python
 from tests.house.conftest import fresh_venv
 from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, plugin_packages, python_files
+from tests.support import tiny
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -58,7 +58,7 @@ def test_the_wheel_names_every_first_party_plugin_as_an_entry_point(wheel: Path)
     entries = PROJECT["entry-points"]["emberge"]
     assert sorted(entries.values()) == [package.name for package in plugin_packages()]
     assert all(f"{name} = {package}" in text for name, package in entries.items())
-    assert "emberge = emberge.cli:main" in text
+    assert "emberge = emberge.cli.main:main" in text
 
 
 def emberge(bin_: Path, *arguments: str, cwd: Path, **variables: str) -> str:

@@ -1,1 +1,1 @@
-"""The nouns of emberge, one a file. Importing any of them imports no torch."""
+"""The nouns: what plugins implement and runners call. Nothing here loads torch when it is imported."""

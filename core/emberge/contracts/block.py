@@ -97,7 +97,7 @@ class Block:
         """Each model minus the base, [models, *rows]; no link writes into them."""
         import torch
 
-        from emberge.merging.buffers import fresh
+        from emberge.numerics.buffers import fresh
 
         if self.changed is not None:
             return self.changed
@@ -106,7 +106,7 @@ class Block:
     @property
     def own_deltas(self) -> Tensor:
         """As `deltas`, in memory that the caller may write into."""
-        from emberge.merging.buffers import fresh
+        from emberge.numerics.buffers import fresh
 
         return self.deltas if self.changed is None else fresh(self.changed).copy_(self.changed)
 
@@ -190,7 +190,7 @@ class Block:
         """Sum coefficient × model in model order, one fused step a model, so blocks do not matter."""
         import torch
 
-        from emberge.merging.buffers import fresh
+        from emberge.numerics.buffers import fresh
 
         vectors = self.tensors if vectors is None else vectors
         values = [float(c) for c in coefficients]
@@ -209,7 +209,7 @@ class Block:
         The number of an element depends on (seed, tensor name, the model's fingerprint, salt, its index in
         the full tensor), never on block size, order, device or worker.
         """
-        from emberge.merging.noise import uniform
+        from emberge.numerics.noise import uniform
 
         keys = self.fingerprints or self.models
         return uniform(self.like, self.start, [(self.seed, self.name, key, salt) for key in keys])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.block import Block, Options
-from emberge.contracts.merge import Measures, MergeStrategy, MergeTransform, Scope, Stage, Stats
 from emberge.contracts.schedule import PerModel
+from emberge.contracts.stage import Measures, MergeStrategy, MergeTransform, Scope, Stage, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-__all__ = ["PerDataset", "component", "later"]
+__all__ = ["PerDataset", "component", "default_component"]
 
 T = TypeVar("T")
 
 
-def component(name: str) -> Any:
-    """Name the component that is a field's default.
+def component(name: str, **options: Any) -> Any:
+    """Return a field whose default is the component of this name, with these options.
 
     Written `backbone: Backbone = component("text_encoder")`. The recipe's grammar builds it, so that no
     plugin imports another. In Python give it yourself.
     """
-    return field(default=None, metadata={"component": name})
+    return field(default=None, metadata={"component": {name: options} if options else name})
 
 
-def default_component(option: dataclasses.Field[Any]) -> str | None:
-    """The name that `component` put behind a field."""
+def default_component(option: dataclasses.Field[Any]) -> str | Mapping[str, Any] | None:
+    """Return what `component` put behind a field, as a recipe writes it: a name or `{name: options}`."""
     return option.metadata.get("component")
-
-
-def later(default: Any) -> Any:
-    """A field that came later than its component: at this default it is no part of a fingerprint.
-
-    So nothing that was made before it came is made again. Written `negatives: Negatives = later("auto")`.
-    """
-    return field(default=default, metadata={"later": True})
-
-
-def came_later(option: dataclasses.Field[Any]) -> bool:
-    """Whether `later` made the field."""
-    return "later" in option.metadata
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""Data files become datasets: catalogues, columns, rows that are checked before anything trains."""
+"""Training data: catalogues, files and hub data sets as examples, stored once."""

@@ -16,8 +16,8 @@ import yaml
 from emberge.contracts.dataset import TASK_KINDS
 from emberge.contracts.step import DataRef
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
+from emberge.data.file_summary import shown
 from emberge.data.nodes import Nodes
-from emberge.data.tally import shown
 from emberge.errors import DataError, suggest
 
 __all__ = ["FREE", "INSTRUCTION", "instruction_prompt", "load_catalogue"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from emberge.contracts.step import DataRef
 from emberge.data.catalogue import load_catalogue
+from emberge.data.data_sources import pick
 from emberge.data.entry import DataEntry
-from emberge.data.sources import pick
-from emberge.data.tally import shown
+from emberge.data.file_summary import shown
 from emberge.errors import DataError
 
 __all__ = ["in_domain_tasks"]

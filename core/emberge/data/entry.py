@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberge.contracts.dataset import Domain, TaskKind
-from emberge.contracts.option import later
 from emberge.contracts.sampler import Negatives
 from emberge.contracts.step import DataRef
 
@@ -59,8 +58,8 @@ class DataEntry:
     limit: int | None = None
     score_range: tuple[float, float] | None = None
     only: tuple[str, ...] = ()
-    negatives: Negatives = later("auto")
-    ind_tasks: tuple[str, ...] | None = later(None)
+    negatives: Negatives = "auto"
+    ind_tasks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from emberge.data.tally import shown
+from emberge.data.file_summary import shown
 from emberge.errors import DataError, suggest
 
 __all__ = ["Nodes"]

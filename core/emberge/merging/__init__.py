@@ -1,1 +1,1 @@
-"""The tensor-streaming runner: jobs in, a checkpoint out."""
+"""Merging: one request, planned from headers alone, then streamed tensor by tensor."""

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from emberge.contracts.chain import Rule
-from emberge.contracts.merge import Stage
 from emberge.contracts.schedule import PerTensor
-from emberge.merging.new_vocabulary import NewVocabulary
-from emberge.merging.options import ModelOptions
-from emberge.merging.slices import LayerRange, MergeSlice, own_chain
-from emberge.merging.vocabulary import VocabularyPolicy
+from emberge.contracts.stage import Stage
+from emberge.merging.planning.slices import LayerRange, MergeSlice, own_chain
+from emberge.merging.stage_options import ModelOptions
+from emberge.merging.tokens.supplied_vocabulary import NewVocabulary
+from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 
 __all__ = ["Dtype", "MergeInput", "MergeRequest", "Missing"]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from emberge.contracts.merge import MergeStrategy, Stats, WeightRole
+from emberge.contracts.stage import MergeStrategy, Stats, WeightRole
 from emberge.contracts.step import Machine, Model
 from emberge.errors import Problem
-from emberge.merging.plan import plan_merge
+from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Ite
     if model.adapter is None:
         yield model.folder
         return
-    from emberge.merging.merge import merge_checkpoints  # loads torch
+    from emberge.merging.merge_checkpoints import merge_checkpoints  # loads torch
 
     out = work / "whole" / (model.fingerprint[:16] or model.adapter.name)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""The front of the house: recipes are read, checked, rehearsed and run."""
+"""Recipes: from YAML to typed steps, checked, run, resumed and verified."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from emberge.contracts.loss import Embeddings, Loss
+from emberge.ranks.gather_batch import gathered
 from emberge.testing.words import WIDTH, Words
-from emberge.training.gathered import gathered
 
 __all__ = [
     "columns",

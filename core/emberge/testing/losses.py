@@ -13,6 +13,8 @@ from torch import Tensor
 
 from emberge.contracts.backbone import TokenisedText
 from emberge.contracts.loss import Embeddings, Loss
+from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.ranks.gather_batch import gathered
 from emberge.testing.batches import (
     columns,
     example_embeddings,
@@ -23,8 +25,6 @@ from emberge.testing.batches import (
     with_columns,
 )
 from emberge.testing.words import Words
-from emberge.training.encode import Encoded, EncodePlan, encode_and_backward
-from emberge.training.gathered import gathered
 
 __all__ = ["check_loss"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from emberge.contracts.merge import Stage
+from emberge.contracts.stage import Stage
 from emberge.errors import CheckpointError
-from emberge.merging.memory import merge_state_dicts
+from emberge.merging.merge_in_memory import merge_state_dicts
 
 __all__ = ["check_strategy"]
 

@@ -12,7 +12,7 @@ import torch
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.sampler import Batch, Pool, Sampler
-from emberge.training.encode import EncodePlan, TextEmbedder, encode_and_backward
+from emberge.encoding.embedder import EncodePlan, TextEmbedder, encode_and_backward
 
 __all__ = ["check_backbone", "check_sampler"]
 

@@ -1,1 +1,1 @@
-"""The GPU-aware training runner, and the one place that calls a model."""
+"""Training one model: a plan of batches, tables of examples, and the loop over them."""

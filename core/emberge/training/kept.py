@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge.training.options import FitOptions
-from emberge.training.plan import BatchPlan
-from emberge.training.saves import clear_torn, publish
-from emberge.training.watch import link_or_copy
+from emberge.training.fit_options import FitOptions
+from emberge.training.loop.checkpoints import clear_torn, publish
+from emberge.training.loop.early_stopping import link_or_copy
+from emberge.training.plan.batch_plan import BatchPlan
 
 __all__ = ["KeptModels"]
 

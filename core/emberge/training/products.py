@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from emberge.training.vectors import lowest_score
+from emberge.numerics.similarity import lowest_score
 
 __all__ = ["LogSumProducts", "log_sums"]
 

@@ -7,17 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge import (
-    Artifact,
-    Machine,
-    Plugins,
-    check_recipe,
-    parse_recipe,
-    read_artifact,
-    run_recipe,
-)
+from emberge import Artifact, Machine, Plugins, check_recipe, parse_recipe, run_recipe
+from emberge.engine import read_artifact
 
-from tests.tiny import WORDS
+from tests.support.tiny import WORDS
 
 HEAD = """
 seed: 0

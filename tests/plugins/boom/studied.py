@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emberge import Example
 
-from tests.training_data import InMemory, dataset, retrieval, similarity
+from tests.support.training_data import InMemory, dataset, retrieval, similarity
 
 RECIPE = """
 seed: 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from emberge import DatasetInfo, PerDataset, Pool, TaskKind
 from emberge.testing import check_sampler
-from emberge_boom.bagging import Bagging
+from emberge_boom.samplers.bagging import Bagging
 
 
 def _bag(bagging: Bagging, size: int, seed: int = 0, name: str = "d") -> list[int]:

@@ -22,14 +22,14 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.cli import main
+from emberge.cli.main import main
 from emberge.testing import check_sampler
-from emberge_boom.cluster import Cluster
-from emberge_boom.conflict import Conflict
-from emberge_boom.keep import Keep
-from emberge_boom.members import Members
-from emberge_boom.study import Study, read_study, write_study
-from emberge_boom.tree import cut_into, grow, numbered
+from emberge_boom.samplers.cluster import Cluster
+from emberge_boom.samplers.conflict import Conflict
+from emberge_boom.samplers.keep import Keep
+from emberge_boom.samplers.members import Members
+from emberge_boom.study.study import Study, read_study, write_study
+from emberge_boom.study.tree import cut_into, grow, numbered
 
 from tests.plugins.boom.studied import RECIPE, study_data
 from tests.plugins.boom.test_interactions import worked

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from emberge import DataError, DatasetInfo, Pool
 from emberge.testing import check_sampler
-from emberge_boom.bagging import Bagging
-from emberge_boom.core_subset import CoreSubset
+from emberge_boom.samplers.bagging import Bagging
+from emberge_boom.samplers.core_subset import CoreSubset
 
 OLD = {"a": 1000, "b": 7, "c": 300}
 NEW = {"d": 50}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from emberge import DataEntry, DataError, DataRef, PerDataset
-from emberge_boom.sets import one_by_one
-from emberge_boom.study_run import narrowed, sample_size
-from emberge_standard.samplers.batch_shuffle import BatchShuffle
+from emberge_boom.study.sets import one_by_one
+from emberge_boom.study.study_run import narrowed, sample_size
+from emberge_train.samplers.batch_shuffle import BatchShuffle
 
 
 def entry(text: str, folder: Path, **more: object) -> DataEntry:

@@ -8,13 +8,13 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from emberge_boom.dendrogram import dendrogram
-from emberge_boom.gathered_runs import study_of
-from emberge_boom.heat_map import heat_map
-from emberge_boom.study import Study
-from emberge_boom.study_figures import figures_of
-from emberge_boom.svg import ticks
-from emberge_boom.tree import leaves
+from emberge_boom.study.dendrogram import dendrogram
+from emberge_boom.study.gathered_runs import study_of
+from emberge_boom.study.heat_map import heat_map
+from emberge_boom.study.study import Study
+from emberge_boom.study.study_figures import figures_of
+from emberge_boom.study.svg import ticks
+from emberge_boom.study.tree import leaves
 
 from tests.plugins.boom.test_interactions import worked
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import DatasetInfo, PerDataset, Plugins, load_plugins
-from emberge.merging.memory import merge_state_dicts
-from emberge_standard.merging.linear import Linear
-from emberge_standard.merging.model_stock import ModelStock
-from emberge_standard.merging.multi_slerp import MultiSlerp
-from emberge_standard.samplers.batch_shuffle import BatchShuffle
+from emberge.merging.merge_in_memory import merge_state_dicts
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.spherical.model_stock import ModelStock
+from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
+from emberge_train.samplers.batch_shuffle import BatchShuffle
 from torch import Tensor
 
 from tests.plugins.boom.recipes import artifact, details, run

@@ -13,26 +13,28 @@ import torch
 from emberge import (
     CheckpointError,
     FileRef,
-    MergeInput,
     PerTensor,
     Stage,
-    Statistics,
     check_recipe,
-    layer_of,
     load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import (
+    MergeInput,
+    Statistics,
+    layer_of,
     merge_checkpoints,
     merge_state_dicts,
-    parse_recipe,
-    read_statistics,
-    run_recipe,
     write_statistics,
 )
+from emberge.merging.statistics.statistics_file import read_statistics
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests import tiny
-from tests.plugins.standard.chains import chain, merge_one
+from tests.support import tiny
+from tests.support.chains import chain, merge_one
 
 State = Mapping[str, Tensor]
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from emberge import Batches, DatasetInfo, PerDataset
-from emberge.training.plan import BatchPlan
+from emberge.training.plan.batch_plan import BatchPlan
 from emberge_codiemb.samplers.mixed import Mixed
 
 POOL = {

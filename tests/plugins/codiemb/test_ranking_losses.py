@@ -8,7 +8,7 @@ import torch
 from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.ranknet import RankNet
 
-from tests.losses import random_batch, scored_pairs
+from tests.support.losses import random_batch, scored_pairs
 
 Y4 = ([0.8, 0.6, 0.3, 0.4], [1, 0.5, 0.5, 0])
 Y3 = ([0.5, 0.5, 1.0], [1, 0.5, 0])
@@ -41,7 +41,7 @@ def test_the_mean_of_ranknet_is_over_ordered_pairs() -> None:
 
 
 def test_blocks_of_ranknet_are_its_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    import emberge.training.vectors as vectors
+    import emberge.numerics.similarity as vectors
 
     def found() -> tuple[float, torch.Tensor]:
         batch = random_batch(30, negatives=1)

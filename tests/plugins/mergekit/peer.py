@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import yaml
 from emberge import EmbergeError, Machine, Plugins, check_recipe, load_plugins, run_recipe
-from emberge.recipes.one_merge import MergeConfig
+from emberge.cli.one_merge import MergeConfig
 from emberge.recipes.recipe import Recipe
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests import tiny
+from tests.support import tiny
 
 LAYERS = 4
 State = dict[str, Tensor]

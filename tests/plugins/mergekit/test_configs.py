@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge.cli import main
+from emberge.cli.main import main
 
-from tests import tiny
 from tests.plugins.mergekit.documented import CONFIGS, filled
 from tests.plugins.mergekit.peer import (
     LAYERS,
@@ -21,6 +20,7 @@ from tests.plugins.mergekit.peer import (
     state_of,
     theirs,
 )
+from tests.support import tiny
 
 
 @pytest.fixture(scope="module")

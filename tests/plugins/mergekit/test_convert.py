@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from emberge import load_recipe
-from emberge.cli import main
+from emberge.cli.main import main
 
-from tests.peft_adapters import save_adapter
 from tests.plugins.mergekit.documented import CONFIGS, filled
 from tests.plugins.mergekit.peer import check_against_mergekit, family, plugins, quietly
+from tests.support.peft_adapters import save_adapter
 
 ADAPTED = """
     models:

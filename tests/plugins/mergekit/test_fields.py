@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from emberge import RecipeError
-from emberge.cli import main
-from emberge_mergekit.translate import translate
+from emberge.cli.main import main
+from emberge_mergekit.recipe.translate import translate
 
 from tests.plugins.mergekit.peer import quietly
 

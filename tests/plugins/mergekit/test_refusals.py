@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 from emberge import RecipeError
-from emberge.cli import main
-from emberge_mergekit.translate import translate
+from emberge.cli.main import main
+from emberge_mergekit.recipe.translate import translate
 
 FILE = Path("config.yml")
 PLAIN = """\

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from emberge import RecipeError
-from emberge.cli import main
+from emberge.cli.main import main
 
 from tests.plugins.mergekit.documented import filled
 from tests.plugins.mergekit.peer import (

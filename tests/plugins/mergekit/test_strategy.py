@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import PerModel, RecipeError, merge_state_dicts, parse_recipe
-from emberge.cli import main
-from emberge_mergekit import methods
-from emberge_mergekit.library import merge_one
-from emberge_mergekit.methods import METHODS
-from emberge_mergekit.strategy import Mergekit
-from emberge_mergekit.translate import translate
+from emberge import PerModel, RecipeError, parse_recipe
+from emberge.cli.main import main
+from emberge.engine import merge_state_dicts
+from emberge_mergekit.library import methods
+from emberge_mergekit.library.library import merge_one
+from emberge_mergekit.library.methods import METHODS
+from emberge_mergekit.library.strategy import Mergekit
+from emberge_mergekit.recipe.translate import translate
 from torch import Tensor
 
 from tests.plugins.mergekit.peer import llama, plugins, quietly, state_of

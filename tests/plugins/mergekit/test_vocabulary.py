@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import RecipeError, parse_recipe
-from emberge.cli import main
+from emberge.cli.main import main
 from torch import Tensor
 
 from tests.plugins.mergekit.peer import (
@@ -199,7 +199,7 @@ def test_what_can_be_checked_is_checked_before_the_vocabulary_is_made(
 
 
 def test_an_adapter_is_put_on_its_base_first(models: dict[str, Path], tmp_path: Path) -> None:
-    from emberge_mergekit.translate import translate
+    from emberge_mergekit.recipe.translate import translate
 
     text = filled(UNION, models).replace(str(models["B"]), f"{models['B']}+me/lora")
     found = translate(text, tmp_path / "config.yml")

@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 from emberge import Artifact, DataRef, Machine, Model, ModelRef, Reader, Reference, Rehearsal
-from emberge_standard.backbones.text_encoder import TextEncoder
-from emberge_standard.readers.json_lines import JsonLines
+from emberge_data.json_lines import JsonLines
+from emberge_encoder.text_encoder import TextEncoder
 
-from tests.tiny import WORDS
+from tests.support.tiny import WORDS
 
 BACKBONE = TextEncoder()
 

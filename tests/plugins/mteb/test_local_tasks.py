@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataError, DataRef, Model, Rehearsal, TaskScore
+from emberge_evaluate.bootstrap import statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
-from emberge_standard.bootstrap import statistic
 
 from tests.plugins.mteb.bench import (
     BACKBONE,
@@ -121,7 +121,7 @@ def test_scores_are_sentence_transformers_own(
 def test_a_text_that_comes_again_is_embedded_once(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from emberge import TextEmbedder
+    from emberge.engine import TextEmbedder
 
     seen: list[str] = []
     original = TextEmbedder.embed
@@ -140,7 +140,7 @@ def test_a_text_that_comes_again_is_embedded_once(
 def test_other_models_with_the_tokenizer_tokenise_nothing_again(
     catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from emberge_standard.backbones.text_model import TextModel
+    from emberge_encoder.text_model import TextModel
 
     evaluator, bench = mteb(catalogue, only=("retrieval", "sts")), Bench(tmp_path)
     scored(evaluator, model_at(bert), bench)
@@ -219,7 +219,7 @@ def test_mteb_writes_nothing_into_its_own_cache(
 def test_a_collapsed_model_is_told_and_counts_as_zero(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from emberge import TextEmbedder
+    from emberge.engine import TextEmbedder
 
     def embed(self: TextEmbedder, texts: Any, **_: Any) -> Any:
         return np.ones((len(texts), 4), np.float32)
@@ -237,7 +237,7 @@ def test_prompts_go_before_queries_and_not_before_documents(tmp_path: Path, bert
     catalogue.write_text(text)
     asked: dict[str, list[str]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        from emberge import TextEmbedder
+        from emberge.engine import TextEmbedder
 
         original = TextEmbedder.embed
 

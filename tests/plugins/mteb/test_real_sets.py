@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 from emberge import DataRef, ModelRef
+from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry, local_sets
 from emberge_mteb.local_tasks import local_task
-from emberge_standard.steps.evaluate import Evaluate, ModelEntry
 
 from tests.plugins.mteb.bench import BACKBONE, Bench, model_at
 

@@ -19,14 +19,14 @@ from emberge import (
     load_recipe,
     parse_recipe,
     run_recipe,
-    torch_threads,
 )
+from emberge.devices import torch_threads
 from emberge_ray import cluster
 from emberge_ray.launcher import Ray
 
-from tests.recipes.launched import PLUGIN, contents, gone, losses, until, workers, write_recipe
-from tests.recipes.launched_plugin import GATE
-from tests.recipes.steps import Listener
+from tests.support.launched import PLUGIN, contents, gone, losses, until, workers, write_recipe
+from tests.support.launched_plugin import GATE
+from tests.support.steps import Listener
 
 pytest.importorskip("ray", reason="needs the extra ray: pip install 'emberge[ray]'")
 

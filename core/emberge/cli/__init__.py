@@ -1,0 +1,1 @@
+"""The command line: arguments, and one call for each verb."""

@@ -1,0 +1,110 @@
+"""The command line: `arguments` reads the words, each verb is one call in `verbs`, errors end here.
+
+Nothing heavy is imported before a verb asks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import gc
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from emberge.cli.arguments import parse
+from emberge.errors import EmbergeError
+
+__all__ = ["main"]
+
+
+class _Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM)."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # Threads that wait must not spin: beside other work on the same cores a spinning pool made training
+    # ten times slower, and alone the difference is not measurable. Read when torch is first imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # The interpreter's last collection would look at all of torch's objects, for a quarter of a second.
+    atexit.register(gc.freeze)
+    debug = "--debug" in words
+    try:
+        with _sigterm_interrupts():
+            return _dispatch(words)
+    except EmbergeError as error:
+        return _user_error(error, debug)
+    except _Terminated:
+        return _interrupted(143, words)
+    except KeyboardInterrupt:
+        return _interrupted(130, words)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone, as `head` does
+        return 1
+    except Exception as error:
+        return _unforeseen(error, debug)
+
+
+def _dispatch(words: list[str]) -> int:
+    if words == ["_work"]:  # a process that a launcher has started; people have no use for it
+        return int(importlib.import_module("emberge.recipes.run.worker").work())
+    options = parse(words)
+    options.words = words
+    if options.verb is None:
+        return 0
+    verbs = importlib.import_module("emberge.cli.verbs")
+    verb: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
+    return verb(options)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does: cleanly, and ready to go on."""
+
+    def interrupt(*_: object) -> None:
+        raise _Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread: somebody else's process
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _user_error(error: EmbergeError, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
+    place = f" ({notes[0]})" if notes else ""
+    for line in str(error).splitlines():
+        print(f"error: {line}{place}", file=sys.stderr)
+    return error.exit_code
+
+
+def _interrupted(code: int, words: Sequence[str]) -> int:
+    goes_on = "; the same command goes on from here" if {"run", "merge"} & set(words) else ""
+    print(f"stopped{goes_on}", file=sys.stderr)
+    return code
+
+
+def _unforeseen(error: Exception, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    first = (str(error).splitlines() or [""])[0]
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
+    place = f" {notes[0]}" if notes else ""
+    print(
+        f"error: {type(error).__name__}{place}: {first} (--debug shows where)",
+        file=sys.stderr,
+    )
+    return 1

@@ -1,0 +1,317 @@
+"""What each verb of the command line does: one call, and how its outcome is shown."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge.errors import Problem, RecipeError, suggest
+
+if TYPE_CHECKING:
+    from emberge.contracts.step import Machine
+    from emberge.plugins import Plugins
+    from emberge.recipes.checks.preflight import Report
+    from emberge.recipes.recipe import Recipe
+
+    _Begun = tuple[Recipe, Plugins, dict[str, Any]]
+
+__all__ = [
+    "check",
+    "convert",
+    "list",
+    "merge",
+    "new_plugin",
+    "recipes",
+    "rehearse",
+    "run",
+    "safetensors",
+    "schema",
+    "show",
+    "status",
+    "verify",
+]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check a recipe, run it, and say where each result stands."""
+    from emberge.recipes.run.run_recipe import run_recipe
+
+    with _begun(options) as begun:
+        if begun is None:
+            return 0
+        recipe, plugins, given = begun
+        try:
+            run_recipe(recipe, options.out, plugins, **given)
+        finally:
+            _show_results(options.out, recipe)
+    return 0
+
+
+@contextlib.contextmanager
+def _begun(options: argparse.Namespace) -> Iterator[_Begun | None]:
+    """A recipe that was found sound, its plugins, and what runs it; None in a rank that has followed.
+
+    A launcher and ranks begin only then.
+    """
+    from emberge.cli.launcher_option import launcher_of
+    from emberge.processes.rank_processes import has_followed, team_of
+    from emberge.recipes.checks.preflight import check_recipe
+
+    plugins = _plugins(options)
+    recipe = _recipe(options, plugins)
+    machine = _machine(options)
+    launcher = launcher_of(options.launcher, plugins, options.ranks)
+    ranked = team_of(options.words, machine, options.ranks, options.shard)
+    if has_followed(ranked, recipe, options.out, plugins, machine):
+        yield None
+        return
+    out = options.out if options.verb == "run" else None
+    _hold_to_check(check_recipe(recipe, plugins, out=out), options.quiet)
+    given: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
+    with ranked as team:
+        yield recipe, plugins, {**given, "team": team}
+
+
+def check(options: argparse.Namespace) -> int:
+    """Show everything that a recipe's headers, configs and data heads can tell."""
+    from emberge.recipes.checks.preflight import check_recipe
+
+    plugins = _plugins(options)
+    recipe = _recipe(options, plugins)
+    report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
+    said: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+    for note in report.notes:
+        key = note.title, note.lines
+        said[key] = (*said.get(key, ()), note.step)
+    for (title, lines), (first, *more) in said.items():
+        print(f"{first}{_and_more(len(more))}: {title}")
+        print("".join(f"  {line}\n" for line in lines), end="")
+    _show_problems(report.of("unseen"), "not seen")
+    _show_problems(report.of("warning"), "warning")
+    report.raise_errors()
+    count = len(recipe.steps)
+    print(f"nothing wrong was found in {count} step{'s' if count != 1 else ''}")
+    return 0
+
+
+def _and_more(count: int) -> str:
+    return f" and {count} more step{'s' if count != 1 else ''}" if count else ""
+
+
+def rehearse(options: argparse.Namespace) -> int:
+    """Run a recipe on very little and say what happened in each step."""
+    from emberge.recipes.checks.rehearse import rehearse as rehearse_recipe
+
+    with _begun(options) as begun:
+        if begun is None:
+            return 0
+        recipe, plugins, given = begun
+        steps, error = rehearse_recipe(recipe, plugins, options.out, **given)
+    for step in steps:
+        print(f"{step.id}: {step.line}")
+        print("".join(f"  warning: {warning}\n" for warning in step.warnings), end="")
+    if error is not None:
+        raise error
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    """Say what is done in an OUT and what is left."""
+    from emberge.recipes.checks.status import status as status_of
+
+    print("\n".join(status_of(options.out).lines))
+    return 0
+
+
+def merge(options: argparse.Namespace) -> int:
+    """Merge models, or as another tool's file says, into one folder."""
+    from emberge.cli.one_merge import MergeConfig, OneMerge, run_one_merge
+
+    config = Path(options.models[0])
+    wanted: OneMerge | MergeConfig = OneMerge(
+        models=options.models,
+        strategy=options.strategy or "linear",
+        base=options.base,
+        template=options.template,
+        weights=_weights(options.weight),
+        options=options.overrides,
+        dtype=options.dtype,
+    )
+    if config.is_file():
+        _refuse_beside(config, options)
+        wanted = MergeConfig(config, options.overrides)
+    plugins, machine = _plugins(options), _machine(options)
+    run_one_merge(
+        wanted,
+        options.out,
+        plugins,
+        machine=machine,
+        quiet=options.quiet,
+        tell=lambda report: _hold_to_check(report, options.quiet),
+    )
+    print(f"merged: {options.out}")
+    return 0
+
+
+def _refuse_beside(config: Path, options: argparse.Namespace) -> None:
+    """Refuse what a file already says, or should."""
+    given = {
+        **{model: [model] for model in options.models[1:]},
+        "--strategy": options.strategy,
+        "--base": options.base,
+        "--template": options.template,
+        "--weight": options.weight,
+        "--dtype": options.dtype,
+    }
+    beside = [name for name, value in given.items() if value]
+    if beside:
+        raise RecipeError(f"{config} says what is merged and how; leave out {', '.join(beside)}")
+
+
+def convert(options: argparse.Namespace) -> int:
+    """Print another tool's recipe as one of ours."""
+    from emberge.recipes.parse.translate import read_text, translate
+
+    path = options.config
+    translated = translate(read_text(path), _plugins(options), path)
+    if translated is None:
+        raise RecipeError(f"{path} is no recipe of another tool that a plugin here can read")
+    _print(translated.text)
+    return 0
+
+
+def list(options: argparse.Namespace) -> int:  # noqa: A001 — the verb's name
+    """List components."""
+    from emberge.plugins import KINDS
+    from emberge.recipes.docs.describe import list_components
+
+    plugins = _plugins(options)
+    if options.kind is not None:
+        if options.kind not in KINDS:
+            hint = suggest(options.kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
+            raise RecipeError(f"there is no kind '{options.kind}'{hint}")
+        plugins.components = [c for c in plugins.components if c.kind == options.kind]
+    _print(list_components(plugins, options.json))
+    return 0
+
+
+def show(options: argparse.Namespace) -> int:
+    """Describe a component."""
+    from emberge.recipes.docs.describe import describe_component
+
+    _print(describe_component(_plugins(options), options.component))
+    return 0
+
+
+def recipes(options: argparse.Namespace) -> int:
+    """List the shipped recipes, or print one."""
+    from emberge.recipes.docs.describe import shipped_recipes
+
+    shipped = shipped_recipes()
+    if options.name is not None:
+        if options.name not in shipped:
+            hint = suggest(options.name, shipped)
+            raise RecipeError(f"no recipe '{options.name}' comes with emberge{hint}")
+        _print(shipped[options.name].path.read_text(encoding="utf-8"))
+        return 0
+    width = max((len(name) for name in shipped), default=0)
+    for name, recipe in sorted(shipped.items()):
+        print(f"{name:<{width}}  {recipe.description.partition(chr(10))[0]}")
+    return 0
+
+
+def schema(options: argparse.Namespace) -> int:
+    """Print the JSON Schema of recipes."""
+    from emberge.recipes.docs.json_schema import recipe_schema
+
+    _print(json.dumps(recipe_schema(_plugins(options)), indent=2, ensure_ascii=False))
+    return 0
+
+
+def new_plugin(options: argparse.Namespace) -> int:
+    """Write the repository of a new plugin."""
+    from emberge.recipes.docs.new_plugin import write_plugin
+
+    folder = write_plugin(options.name, options.out or Path(f"emberge-{options.name}"))
+    print(f"written: {folder}; its README says how to go on")
+    return 0
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Hold a result against what it says of itself."""
+    from emberge.recipes.checks.verify import verify_result
+
+    inputs = None
+    if options.inputs is not None:
+        from emberge.recipes.checks.verify_inputs import verify_inputs
+
+        inputs = verify_inputs(options.folder, _plugins(options), options.inputs)
+    found = verify_result(options.folder, inputs)
+    print("\n".join(found.lines()))
+    found.raise_differences()
+    print("nothing differs from what was published")
+    return 0
+
+
+def safetensors(options: argparse.Namespace) -> int:
+    """Convert pickled weights."""
+    from emberge.tensor_files.pickles import convert_pickles
+
+    for path in convert_pickles(options.folder):
+        print(f"written: {path}")
+    return 0
+
+
+def _plugins(options: argparse.Namespace) -> Plugins:
+    from emberge.plugins import load_plugins
+
+    return load_plugins(options.plugin or ())
+
+
+def _recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
+    from emberge.recipes.parse.shipped import named_recipe
+
+    return named_recipe(options.recipe, plugins, options.overrides)
+
+
+def _machine(options: argparse.Namespace) -> Machine:
+    from emberge.devices import find_machine
+
+    return find_machine(options.devices, options.workers, options.memory)
+
+
+def _weights(given: Iterable[str]) -> tuple[float, ...]:
+    words = [word for text in given for word in text.split(",")]
+    try:
+        return tuple(float(word) for word in words)
+    except ValueError:
+        raise RecipeError(f"--weight {','.join(words)}: weights are numbers: 0.5,0.3") from None
+
+
+def _hold_to_check(report: Report, quiet: bool) -> None:
+    """Stop before any work when something is wrong; else show what is only doubtful."""
+    report.raise_errors()
+    if not quiet:
+        _show_problems(report.of("unseen"), "not seen")
+        _show_problems(report.of("warning"), "warning")
+
+
+def _show_problems(problems: Iterable[Problem], label: str) -> None:
+    for problem in problems:
+        print(f"{label}: {problem}", file=sys.stderr)
+
+
+def _show_results(out: Path, recipe: Recipe) -> None:
+    from emberge.recipes.checks.status import results_shown
+
+    print("".join(f"{line}\n" for line in results_shown(out, recipe)), end="")
+
+
+def _print(text: str) -> None:
+    if text:
+        print(text.rstrip("\n"))

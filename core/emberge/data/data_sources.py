@@ -1,0 +1,207 @@
+"""From entries to sources of rows: a catalogue becomes its sets, a file finds its reader."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.dataset import BadRow, Reader
+from emberge.contracts.step import DataRef
+from emberge.data.catalogue import instruction_prompt, load_catalogue
+from emberge.data.dataset_store import FORMAT
+from emberge.data.entry import Catalogue, Columns, DataEntry
+from emberge.data.file_summary import shown
+from emberge.data.hub_datasets import hub_key, hub_name, hub_rows
+from emberge.errors import DataError, suggest
+
+__all__ = ["Source", "expand", "find_reader", "pick", "refuse_clashes"]
+
+Resolve = Callable[[DataRef], Path | None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One dataset to be: its name, its options with those of the catalogue, and where its rows come from."""
+
+    name: str
+    entry: DataEntry
+    path: Path | None = None
+    reader: Reader | None = None
+
+    @property
+    def place(self) -> str:
+        """The file, or the hub dataset, as messages name it."""
+        return shown(self.path) if self.path is not None else hub_name(self.entry)
+
+    def rows(self, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
+        """All rows with their numbers; `head` says that only the first ones will be taken."""
+        if self.path is not None and self.reader is not None:
+            return self.reader.rows(self.path)
+        return hub_rows(self.entry, head=head)
+
+    def key(self) -> str:
+        """A hash of the content and of what decides how a row is understood."""
+        said = [
+            FORMAT,
+            self.place if self.path is None else _hash(self.path),
+            "" if self.path is not None else hub_key(self.entry),
+            f"{type(self.reader).__module__}.{type(self.reader).__qualname__}",
+            dataclasses.asdict(self.entry.columns),
+            self.entry.score_range,
+        ]
+        return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> list[Source]:
+    """The sources of one entry; none when what it names is yet to be made.
+
+    Raises:
+        DataError: for an entry that contradicts itself, or a file that is not there or has no reader.
+    """
+    _consistent(entry)
+    if entry.path is None:
+        entry = _prompted(entry)
+        return [Source(entry.name or str(entry.hub).rpartition("/")[2], entry)]
+    path = resolve(entry.path)
+    if path is None:
+        return []
+    if path.is_dir() or path.suffix in (".yaml", ".yml"):
+        return _of_catalogue(entry, path, readers)
+    if entry.only:
+        raise DataError(f"{shown(path)}: `only` picks sets of a catalogue, and this is a file")
+    return [_file(_prompted(entry), path, readers)]
+
+
+def _prompted(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
+    """The entry with its prompt filled in; `catalogued` is what the catalogue gives as the set's own."""
+    if entry.prompt is None:
+        return entry
+    own = instruction_prompt(entry.instruction) if catalogued is None else catalogued
+    prompt = entry.prompt.replace("{instruction}", entry.instruction).replace("{prompt}", own)
+    return dataclasses.replace(entry, prompt=prompt)
+
+
+def _consistent(entry: DataEntry) -> None:
+    label = entry.name or entry.hub or (entry.path.text if entry.path else "")
+    if (entry.path is None) == (entry.hub is None):
+        raise DataError(f"data entry '{label}' needs either path or hub")
+    if entry.limit is not None and entry.limit < 1:
+        raise DataError(f"data entry '{label}': limit must be 1 or more, not {entry.limit}")
+    if entry.weight <= 0:
+        raise DataError(f"data entry '{label}': weight must be above 0, not {entry.weight:g}")
+    if entry.score_range is not None and not entry.score_range[0] < entry.score_range[1]:
+        raise DataError(f"data entry '{label}': score_range is [lowest, highest]")
+
+
+def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> list[Source]:
+    if path.is_dir() and not (path / "datasets.yaml").is_file():
+        raise DataError(
+            f"{shown(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
+        )
+    catalogue = load_catalogue(path)
+    chosen = pick(catalogue, entry.only)
+    if not chosen:
+        raise DataError(f"{shown(catalogue.path)}: the catalogue has no training sets")
+    if entry.name is not None and len(chosen) > 1:
+        raise DataError(
+            f"{shown(catalogue.path)}: the name '{entry.name}' cannot stand for {len(chosen)} sets; leave "
+            "it out, or pick one with `only`"
+        )
+    return [_of_set(entry, each, readers) for each in chosen]
+
+
+def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
+    """The training sets of a catalogue, or those in `only`.
+
+    Raises:
+        DataError: for a name that it does not have.
+    """
+    names = [str(each.name) for each in catalogue.train]
+    for name in only:
+        if name not in names:
+            hint = suggest(name, names) or f"; it has {', '.join(names) or 'none'}"
+            raise DataError(f"{shown(catalogue.path)}: there is no training set '{name}'{hint}")
+    return [each for each in catalogue.train if not only or each.name in only]
+
+
+def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> Source:
+    """The catalogue's set with the recipe's options laid over it."""
+    over: dict[str, Any] = {
+        name: value
+        for name in ("name", "task", "prompt", "symmetric", "limit", "score_range")
+        if (value := getattr(entry, name)) is not None
+    }
+    if entry.columns != Columns():
+        over["columns"] = entry.columns
+    if entry.weight != 1.0:
+        over["weight"] = entry.weight
+    if entry.instruction:
+        over["instruction"] = entry.instruction
+    if entry.negatives != "auto":
+        over["negatives"] = entry.negatives
+    entry = _prompted(dataclasses.replace(each, **over), each.prompt)
+    if entry.path is None:
+        return Source(str(entry.name), entry)
+    return _file(entry, Path(entry.path.text), readers)
+
+
+def _file(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> Source:
+    if not path.is_file():
+        near = suggest(
+            path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        )
+        raise DataError(f"{shown(path)}: there is no such file{near}")
+    reader = find_reader(path, readers)
+    suffix = next(s for s in _by_length(reader) if path.name.lower().endswith(s))
+    return Source(entry.name or path.name[: -len(suffix)], entry, path, reader)
+
+
+def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:
+    """The reader with the longest suffix that the file's name ends with.
+
+    Raises:
+        DataError: when none fits, listing what can be read.
+    """
+    fits = [
+        (len(suffix), i)
+        for i, reader in enumerate(readers)
+        for suffix in reader.suffixes
+        if path.name.lower().endswith(suffix)
+    ]
+    if not fits:
+        known = ", ".join(sorted(suffix for reader in readers for suffix in reader.suffixes))
+        raise DataError(f"{shown(path)}: no reader for this kind of file; known: {known or 'none'}")
+    return readers[max(fits)[1]]
+
+
+def _by_length(reader: Reader) -> list[str]:
+    return sorted(reader.suffixes, key=len, reverse=True)
+
+
+def refuse_clashes(sources: Iterable[Source]) -> None:
+    """Every dataset of a training has its own name, because samplers and options go by it.
+
+    Raises:
+        DataError: naming both places.
+    """
+    seen: dict[str, Source] = {}
+    for source in sources:
+        if source.name in seen:
+            raise DataError(
+                f"two datasets are named '{source.name}' ({seen[source.name].place} and {source.place}); "
+                "give one another name"
+            )
+        seen[source.name] = source
+
+
+def _hash(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Evaluation data: local sets in the layouts that benchmarks use."""

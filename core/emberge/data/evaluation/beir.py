@@ -1,0 +1,96 @@
+"""Retrieval sets in the layout of BEIR (Thakur et al., 2021, arXiv:2104.08663)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge.data.entry import EvalSet
+from emberge.data.evaluation.eval_data import RetrievalData
+from emberge.data.file_summary import shown
+from emberge.data.sampling import place, sample_rows
+from emberge.errors import DataError
+
+__all__ = ["read_retrieval"]
+
+Placed = Iterable[tuple[str, Mapping[str, Any]]]
+
+
+def read_retrieval(
+    eval_set: EvalSet, *, corpus: Placed, queries: Placed, split: str, limit: int | None
+) -> RetrievalData:
+    """Join documents, the queries that have a judgement in this half, and the judgements.
+
+    Raises:
+        DataError: for a row without id or text, an id given twice, or a judgement of something unknown.
+    """
+    path = _judgement_file(eval_set, split)
+    judged = _judgements(path)
+    texts = _texts(queries, titled=False)
+    documents = _texts(corpus, titled=True)
+    relevant: dict[str, dict[str, int]] = {}
+    for line, (query, document, grade) in judged:
+        for kind, known, name in (("query", texts, query), ("document", documents, document)):
+            if name not in known:
+                raise DataError(
+                    f"{shown(path)}:{line}: there is no {kind} '{name}'; remove the line"
+                )
+        relevant.setdefault(query, {})[document] = grade
+    names = list(relevant)
+    names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
+    relevant = {name: relevant[name] for name in names}
+    if limit is not None:
+        documents = _thinned(documents, relevant, limit, eval_set.name)
+    return RetrievalData(documents, {name: texts[name] for name in names}, relevant)
+
+
+def _thinned(
+    documents: dict[str, str], relevant: Mapping[str, Mapping[str, int]], limit: int, name: str
+) -> dict[str, str]:
+    needed = {document for grades in relevant.values() for document in grades}
+    others = sorted((d for d in documents if d not in needed), key=lambda d: place(name, d))
+    kept = needed.union(others[:limit])
+    return {document: text for document, text in documents.items() if document in kept}
+
+
+def _judgement_file(eval_set: EvalSet, split: str) -> Path:
+    named = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
+    for path in (eval_set.folder / named, eval_set.folder / "qrels" / f"{split}.tsv"):
+        if path.is_file():
+            return path
+    raise DataError(
+        f"{shown(eval_set.folder)} has no {named} with the judgements of its {split} half"
+    )
+
+
+def _judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
+    found = []
+    for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        cells = text.split("\t")
+        if not text.strip() or (line == 1 and cells[-1] == "score"):
+            continue
+        if len(cells) != 3 or not cells[2].strip().lstrip("-").isdecimal():
+            raise DataError(
+                f"{shown(path)}:{line}: expected query, document and a whole number between tabs"
+            )
+        found.append((line, (cells[0], cells[1], int(cells[2]))))
+    if not found:
+        raise DataError(f"{shown(path)}: there are no judgements")
+    return found
+
+
+def _texts(rows: Placed, *, titled: bool) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for where, row in rows:
+        name, text = row.get("_id"), row.get("text")
+        title = (row.get("title") or "") if titled else ""
+        if not isinstance(text, str) or not isinstance(title, str) or name is None:
+            raise DataError(f"{where}: expected _id and text (columns: {', '.join(row)})")
+        if str(name) in found:
+            raise DataError(f"{where}: the id '{name}' was given before; ids are unique")
+        joined = f"{title} {text}".strip()
+        if not joined:
+            raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
+        found[str(name)] = joined
+    return found

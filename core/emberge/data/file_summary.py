@@ -1,0 +1,231 @@
+"""What is known of a file once its rows were looked at: faults, scores, labels, and so its task and scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.dataset import TASK_KINDS, BadRow, Example, TaskKind
+from emberge.contracts.sampler import Negatives
+from emberge.data.columns import LayoutError
+from emberge.data.entry import DataEntry
+from emberge.data.row_parser import Row, RowError, Understanding
+from emberge.errors import DataError, Problem
+
+__all__ = ["SHOWN_FAULTS", "Settled", "Tally", "settle", "shown", "understood"]
+
+SHOWN_FAULTS = 20
+# Names of task kinds in records of other tools.
+_KINDS: Mapping[str, TaskKind] = {
+    **{kind: kind for kind in TASK_KINDS},
+    "symmetric_class": "classification",
+    "symmetric_clustering": "clustering",
+    "symmetric_sts": "sts",
+    "ir": "retrieval",
+}
+
+
+@dataclass
+class Tally:
+    """Counts over the rows of one file. `lines` holds the first line of each kind of row met."""
+
+    place: str
+    rows: int = 0
+    negatives: int = 0
+    scored: int = 0
+    labels: int = 0
+    labelled: bool = False
+    lowest: float = 0.0
+    highest: float = 0.0
+    zero_or_one: bool = True
+    lines: dict[str, int] = field(default_factory=dict)
+    prompts: list[str | None] = field(default_factory=list)
+    kinds: list[str | None] = field(default_factory=list)
+    columns: str = ""
+    digest: str = ""
+    faults: list[tuple[int, str]] = field(default_factory=list)
+    fault_count: int = 0
+
+    def add(self, line: int, row: Row) -> None:
+        """Count a row that can be used."""
+        self.rows += 1
+        self.negatives += bool(row.negatives)
+        self.labels += row.label is not None
+        self.lines.setdefault("with a label" if row.label is not None else "without a label", line)
+        scores = (*(row.positive_scores or ()), *(row.negative_scores or ()))
+        self.lines.setdefault("with scores" if scores else "without scores", line)
+        if scores:
+            first = not self.scored
+            self.scored += 1
+            self.lowest = min(scores) if first else min(self.lowest, *scores)
+            self.highest = max(scores) if first else max(self.highest, *scores)
+            self.zero_or_one &= all(score in (0, 1) for score in scores)
+        for kept, value in ((self.prompts, row.prompt), (self.kinds, row.kind)):
+            if value not in kept and len(kept) < 3:
+                kept.append(value)
+
+    def fault(self, line: int, message: str) -> None:
+        """Count a row that cannot be used."""
+        self.fault_count += 1
+        if len(self.faults) < SHOWN_FAULTS:
+            self.faults.append((line, message))
+
+    def problems(self) -> list[Problem]:
+        """The faults as they are told: the first twenty, then a count."""
+        told = [Problem(message, f"{self.place}:{line}") for line, message in self.faults]
+        left = self.fault_count - len(told)
+        if left:
+            told.append(Problem(f"{left} more rows cannot be used", self.place))
+        return told
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def understood(
+    rows: Iterable[tuple[int, Mapping[str, Any] | BadRow]], entry: DataEntry, tally: Tally
+) -> Iterator[Row]:
+    """The rows that can be used, while the tally counts them and what is wrong with the others.
+
+    Raises:
+        DataError: when the columns cannot be understood, so that no row can.
+    """
+    understand = Understanding(entry.columns)
+    for line, row in rows:
+        try:
+            if isinstance(row, BadRow):
+                raise RowError(row.message)
+            found = understand(row)
+            _within(found, entry.score_range)
+        except LayoutError as error:
+            raise DataError(f"{tally.place}:{line}: {error}") from None
+        except RowError as error:
+            tally.fault(line, str(error))
+            continue
+        if understand.layout is not None and not tally.rows:
+            tally.columns = understand.layout.describe()
+            tally.labelled = understand.layout.labelled
+        tally.add(line, found)
+        yield found
+
+
+def _within(row: Row, score_range: tuple[float, float] | None) -> None:
+    if score_range is None:
+        return
+    low, high = score_range
+    for score in (*(row.positive_scores or ()), *(row.negative_scores or ())):
+        if not low <= score <= high:
+            raise RowError(
+                f"score {score:g} lies outside score_range {low:g} to {high:g}; correct one of them"
+            )
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What the whole of a file says about how it is to be used."""
+
+    task: TaskKind
+    prompt: str
+    symmetric: bool
+    score_range: tuple[float, float]
+    notes: tuple[str, ...] = ()
+    negatives: Negatives = "auto"
+
+    def example(self, row: Row) -> Example:
+        """The row as an example, its scores scaled to 0–1."""
+        above, below = self._scaled(row.positive_scores), self._scaled(row.negative_scores)
+        return Example(row.anchor, row.positives, row.negatives, above, below, row.label)
+
+    def _scaled(self, scores: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        low, high = self.score_range
+        return None if scores is None else tuple((score - low) / (high - low) for score in scores)
+
+
+def settle(tally: Tally, entry: DataEntry) -> Settled:
+    """Decide what the entry leaves open, from the counts.
+
+    Raises:
+        DataError: for bad rows (all that are to be told), a file without rows, or rows that do not agree.
+    """
+    if tally.fault_count:
+        raise DataError("\n".join(str(problem) for problem in tally.problems()))
+    if not tally.rows:
+        raise DataError(f"{tally.place}: there are no rows; give a file with examples")
+    _agree(tally)
+    task, notes = _task(tally, entry)
+    if task == "sts" and not tally.scored and tally.negatives < tally.rows:
+        raise DataError(
+            f"{tally.place}: task sts needs a score for every pair, or negatives in every row; name the "
+            "column as columns: {score: …}, or give another task"
+        )
+    scale, told = _scale(tally, entry, task)
+    symmetric = entry.symmetric
+    if symmetric is None:
+        symmetric = task not in ("retrieval", "reranking")
+    prompt, said = _prompt(tally, entry), (*notes, *told)
+    return Settled(task, prompt, symmetric, scale, said, entry.negatives)
+
+
+def _agree(tally: Tally) -> None:
+    for count, what in ((tally.scored, "scores"), (tally.labels, "a label")):
+        if 0 < count < tally.rows:
+            line, other = tally.lines[f"without {what}"], tally.lines[f"with {what}"]
+            raise DataError(
+                f"{tally.place}:{line}: this row has no {what.removeprefix('a ')} and line {other} has; "
+                "give them to every row or to none"
+            )
+
+
+def _task(tally: Tally, entry: DataEntry) -> tuple[TaskKind, list[str]]:
+    if entry.task is not None:
+        return entry.task, []
+    if len(tally.kinds) == 1 and tally.kinds[0] in _KINDS:
+        return _KINDS[str(tally.kinds[0])], []
+    if tally.scored and tally.negatives:
+        return "retrieval", [
+            "rows with negatives and scores are taken for retrieval with a teacher"
+        ]
+    if tally.scored:
+        return ("pair_classification", []) if tally.zero_or_one else ("sts", [])
+    return ("classification", []) if tally.labels else ("retrieval", [])
+
+
+def _scale(tally: Tally, entry: DataEntry, task: TaskKind) -> tuple[tuple[float, float], list[str]]:
+    if entry.score_range is not None:
+        return entry.score_range, []
+    if not tally.scored or (tally.lowest >= 0 and tally.highest <= 1):
+        return (0.0, 1.0), []
+    if tally.lowest < 0 or tally.highest > 5 or task == "pair_classification":
+        raise DataError(
+            f"{tally.place}: scores run from {tally.lowest:g} to {tally.highest:g} and their scale is not "
+            "given; write score_range: [lowest, highest] in the entry"
+        )
+    if (tally.lowest, tally.highest) == (0, 5):
+        return (0.0, 5.0), []
+    note = (
+        f"scores run from {tally.lowest:g} to {tally.highest:g} and are read on a scale of 0 to 5; "
+        "write score_range to say otherwise"
+    )
+    return (0.0, 5.0), [note]
+
+
+def _prompt(tally: Tally, entry: DataEntry) -> str:
+    if entry.prompt is not None:
+        return entry.prompt
+    if len(tally.prompts) > 1:
+        raise DataError(
+            f"{tally.place}: rows have different prompts, a dataset has one; write prompt in the entry, "
+            "or split the file"
+        )
+    return (tally.prompts[0] if tally.prompts else None) or ""
+
+
+def shown(path: Path) -> str:
+    """The path as a person here would write it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,205 @@
+"""What a row means, given which of its columns holds what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from emberge.data.columns import Layout, LayoutError, find_layout
+from emberge.data.entry import Columns
+
+__all__ = ["Row", "RowError", "Understanding"]
+
+
+class RowError(Exception):
+    """One row cannot be used; the message says why and what to do."""
+
+
+class Row(NamedTuple):
+    """A row as understood, with scores as they stand in the file."""
+
+    anchor: str
+    positives: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+    positive_scores: tuple[float, ...] | None = None
+    negative_scores: tuple[float, ...] | None = None
+    label: str | None = None
+    prompt: str | None = None
+    kind: str | None = None
+
+
+class Understanding:
+    """Reads rows of one file; the first row decides, rows with other columns must agree with it."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.layout: Layout | None = None
+        self._known: dict[tuple[str, ...], Layout | str] = {}
+
+    def __call__(self, row: Mapping[str, Any]) -> Row:
+        """The row's texts, scores and label.
+
+        Raises:
+            LayoutError: when the first row's columns cannot be understood.
+            RowError: when this row cannot be used.
+        """
+        key = tuple(row)
+        if key not in self._known:
+            self._known[key] = self._look(key)
+        layout = self._known[key]
+        if isinstance(layout, str):
+            raise RowError(layout)
+        return _read(row, layout)
+
+    def _look(self, names: tuple[str, ...]) -> Layout | str:
+        if self.layout is None:
+            self.layout = find_layout(names, self.columns)
+            return self.layout
+        first = self.layout
+        needed = [first.anchor, *first.positives[:1]]
+        if first.labelled and first.label:
+            needed.append(first.label)
+        for name in needed:
+            if name not in names:
+                there = ", ".join(names) or "none"
+                return f"column '{name}' is missing (columns: {there}); add it or remove the row"
+        try:
+            found = find_layout(names, self.columns)
+        except LayoutError as error:
+            return str(error)
+        return replace(found, positives=()) if first.labelled else found
+
+
+def _read(row: Mapping[str, Any], layout: Layout) -> Row:
+    anchor = _text(row[layout.anchor], layout.anchor)
+    label = _label(row.get(layout.label), layout.label) if layout.label else None
+    if layout.labelled:
+        if label is None:
+            raise RowError(f"'{layout.label}' is empty; give the row a label or remove it")
+        return Row(anchor, label=label)
+    positives = _texts(row, layout.positives)
+    if not positives:
+        raise RowError(
+            f"'{layout.positives[0]}' holds no positive; a row needs one, so add it or remove the row"
+        )
+    negatives = _texts(row, layout.negatives)
+    above, below = _both_scores(row, layout, len(positives), len(negatives))
+    return Row(
+        anchor,
+        positives,
+        negatives,
+        above,
+        below,
+        label,
+        _optional(row, layout.prompt),
+        _optional(row, layout.kind),
+    )
+
+
+def _text(value: Any, column: str) -> str:
+    if not isinstance(value, str):
+        raise RowError(f"'{column}' must be text, not {_kind(value)}")
+    if not value.strip():
+        raise RowError(f"'{column}' is empty or only white space; fill it or remove the row")
+    return value
+
+
+def _texts(row: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    found: list[str] = []
+    for column in columns:
+        value = row.get(column)
+        if value is None:
+            continue
+        if isinstance(value, list | tuple):
+            found += [_text(item, f"{column}[{i}]") for i, item in enumerate(value)]
+        else:
+            found.append(_text(value, column))
+    return tuple(found)
+
+
+def _label(value: Any, column: str | None) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and not value.strip():
+        raise RowError(f"'{column}' is empty; give the row a label or remove it")
+    if not isinstance(value, str | int):
+        raise RowError(f"'{column}' must be a word or a whole number, not {_kind(value)}")
+    return str(value)
+
+
+def _optional(row: Mapping[str, Any], column: str | None) -> str | None:
+    value = row.get(column) if column else None
+    if value is not None and not isinstance(value, str):
+        raise RowError(f"'{column}' must be text, not {_kind(value)}")
+    return value
+
+
+def _both_scores(
+    row: Mapping[str, Any], layout: Layout, positives: int, negatives: int
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    if layout.score is None:
+        return (
+            _scores(row, layout.positive_scores, positives, "positives"),
+            _scores(row, layout.negative_scores, negatives, "negatives"),
+        )
+    value = row.get(layout.score)
+    if value is None:
+        return None, None
+    numbers = tuple(
+        _number(v, layout.score) for v in (value if isinstance(value, list | tuple) else [value])
+    )
+    if layout.unit_score and not all(0 <= n <= 1 for n in numbers):
+        raise RowError(
+            f"'{layout.score}' is {value!r}, neither 0 or 1 nor between; if it is a score, write "
+            f"columns: {{anchor: {layout.anchor}, positive: {layout.positives[0]}, score: {layout.score}}} "
+            "and score_range"
+        )
+    if len(numbers) == positives:
+        return numbers, None
+    if len(numbers) == positives + negatives:
+        return numbers[:positives], numbers[positives:]
+    raise RowError(
+        f"'{layout.score}' has {len(numbers)} scores for {positives} positives and {negatives} negatives; "
+        "give one for each text"
+    )
+
+
+def _scores(
+    row: Mapping[str, Any], column: str | None, texts: int, kind: str
+) -> tuple[float, ...] | None:
+    value = row.get(column) if column else None
+    if value is None or column is None:
+        return None
+    if not isinstance(value, list | tuple):
+        raise RowError(f"'{column}' must be a list of numbers, not {_kind(value)}")
+    if len(value) != texts:
+        raise RowError(f"'{column}' has {len(value)} scores for {texts} {kind}; give one for each")
+    return tuple(_number(item, column) for item in value)
+
+
+def _number(value: Any, column: str) -> float:
+    if isinstance(value, str):  # a reader of plain text cannot know which columns are numbers
+        try:
+            value = float(value)
+        except ValueError:
+            raise RowError(f"'{column}' must be a number, not {value!r}") from None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RowError(f"'{column}' must be a number, not {_kind(value)}")
+    if not math.isfinite(value):
+        raise RowError(f"'{column}' is {value}; give a number or remove the row")
+    return float(value)
+
+
+def _kind(value: Any) -> str:
+    names = {
+        "NoneType": "nothing",
+        "dict": "an object",
+        "list": "a list",
+        "str": "text",
+        "bool": "true or false",
+        "int": "a number",
+        "float": "a number",
+    }
+    return names.get(type(value).__name__, f"a {type(value).__name__}")

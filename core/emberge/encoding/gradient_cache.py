@@ -1,0 +1,269 @@
+"""The forward and backward passes of training: chunks of a batch, with a gradient cache.
+
+A batch of texts is cut into chunks of like length. Each chunk runs by itself, its random numbers seeded by
+its place; the loss sees all embeddings at once and gives back their gradients; each chunk then takes its
+share through the model. A chunk whose activations do not fit in memory until then is run again (Gao et al.,
+2021, arXiv:2101.06983). As every chunk sees the same texts, seed and order either way, keeping or
+recomputing changes no bit of the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from emberge.contracts.backbone import Auxiliary, Embedded, Encoder, TokenisedText
+from emberge.encoding.activation_memory import saved_bytes
+from emberge.encoding.chunks import chunks, padded_tokens
+from emberge.encoding.prefetch import Features, Feed, feed, to_device
+from emberge.ranks.ranks import ALONE, Ranks
+from emberge.seeds import stable_seed
+
+__all__ = [
+    "EncodePlan",
+    "Encoded",
+    "Passed",
+    "device_of",
+    "embedded",
+    "encode_and_backward",
+    "forward",
+]
+
+
+@dataclass(frozen=True)
+class EncodePlan:
+    """How a batch runs: tokens of a chunk, how many activations are kept, precision, dropout.
+
+    Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
+    with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. With `sharded`
+    the `ranks` hold a share of the weights each, and run as many chunks at the same time.
+    """
+
+    token_budget: int
+    kept_tokens: int | None = None
+    kept_bytes: int | None = None
+    autocast: torch.dtype | None = None
+    dropout: bool = True
+    ranks: Ranks = ALONE
+    sharded: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Embeddings of a batch's texts [n, d] as leaves of the loss's graph, with those of asked layers."""
+
+    embeddings: Tensor
+    layers: Mapping[float, Tensor] = field(default_factory=dict)
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """Everything that the loss may send a gradient to."""
+        return [self.embeddings, *self.layers.values()]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a training pass leaves on one rank.
+
+    `loss` is its share of the batch's, detached and on the device; `tokens` are counted without padding and
+    `padded` with it; of those, activations were kept for `kept`.
+    """
+
+    loss: Tensor
+    tokens: int
+    padded: int
+    kept: int = 0
+
+
+def encode_and_backward(
+    encoder: Encoder,
+    texts: Sequence[TokenisedText],
+    objective: Callable[[Encoded], Tensor],
+    plan: EncodePlan,
+    *,
+    seed: int,
+    layers: Sequence[float] = (),
+) -> Passed:
+    """Embed a batch, take the loss of all embeddings, and add its gradients to the model's.
+
+    `objective` gets the embeddings in the order of `texts` and returns a scalar; anything else that it
+    depends on (a learned temperature) gets its gradient from the same backward pass. A loss term of the
+    model's own is added.
+    """
+    lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
+    pieces = chunks(lengths, plan.token_budget)
+    # Ranks that share weights hand them round in every chunk, so all of them run equally many.
+    idle = plan.ranks.largest(len(pieces)) - len(pieces) if plan.sharded else 0
+    # A chunk that is only there for the others' sake holds any one text.
+    run = [*pieces, *[np.zeros(1, np.int64)] * idle]
+    with feed(encoder, texts, run) as given:
+        runner = _Chunks(given, pieces, plan, seed, tuple(layers), idle)
+        first = runner.first()
+        loss = objective(first.encoded)
+        loss.backward()  # type: ignore[no-untyped-call]
+        loss = loss.detach() + runner.second(first)
+    return Passed(loss, int(lengths.sum()), padded_tokens(lengths, pieces), first.kept)
+
+
+@dataclass(eq=False)
+class _First:
+    """What the first pass leaves: embeddings as leaves, the graphs that are kept, counts of the batch."""
+
+    encoded: Encoded
+    graphs: list[_Output | None]
+    counts: Tensor | None
+    kept: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Output:
+    """What a chunk gives: its embeddings and those of layers, and the model's own loss term."""
+
+    values: list[Tensor]
+    auxiliary: Auxiliary | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunks:
+    """A batch's chunks, and the two passes over them."""
+
+    given: Feed
+    pieces: Sequence[NDArray[np.int64]]
+    plan: EncodePlan
+    seed: int
+    layers: tuple[float, ...]
+    idle: int = 0
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.given.encoder
+
+    def first(self) -> _First:
+        """All embeddings as leaves, and the graphs of the chunks that keep theirs."""
+        device = device_of(self.encoder)
+        left, kept = self.plan.kept_tokens, 0
+        measured = left is None and self.plan.kept_bytes is not None
+        graphs: list[_Output | None] = []
+        values: list[list[Tensor]] = []
+        counts: list[Tensor] = []
+        for index in range(len(self.pieces) + self.idle):
+            size = self._size(index)
+            keep = self._agreed(left is None or left >= size)
+            with contextlib.ExitStack() as stack:
+                if not keep:
+                    stack.enter_context(torch.no_grad())
+                counter = stack.enter_context(saved_bytes(self.encoder.module)) if measured else [0]
+                output = self._run(index)
+            if measured:
+                # The first chunk is the longest, so none of the others needs more for a token.
+                left = int((self.plan.kept_bytes or 0) / max(1, counter[0]) * size)
+                measured = False
+            left = left - size if left is not None and keep else left
+            graphs.append(output if keep else None)
+            if index < len(self.pieces):
+                kept += size if keep else 0
+                values.append([value.detach() for value in output.values])
+                if output.auxiliary is not None:
+                    counts.append(output.auxiliary.counts.detach())
+        order = to_device(torch.from_numpy(np.argsort(np.concatenate(self.pieces))), device)
+        leaves = [torch.cat(v)[order].float().requires_grad_() for v in zip(*values, strict=True)]
+        encoded = Encoded(leaves[0], dict(zip(self.layers, leaves[1:], strict=True)))
+        total = self.plan.ranks.total(torch.stack(counts).sum(0)) if counts else None
+        return _First(encoded, graphs, total, kept)
+
+    def _agreed(self, keep: bool) -> bool:
+        """Whether all ranks that run this chunk together keep its graph."""
+        return not self.plan.ranks.any_of([not keep])[0] if self.plan.sharded else keep
+
+    def _size(self, index: int) -> int:
+        piece = self.given.pieces[index]
+        return len(piece) * max(len(self.given.texts[i].ids) for i in piece)
+
+    def second(self, first: _First) -> Tensor:
+        """Send the gradients of the embeddings through the model, chunk by chunk in a fixed order.
+
+        The model's own loss is added on the way, and returned.
+        """
+        own = first.encoded.embeddings.new_zeros(())
+        for index in range(len(first.graphs)):
+            output, first.graphs[index] = first.graphs[index], None
+            if output is None:
+                output = self._run(index)
+            pairs = self._pulls(index, output, first.encoded)
+            if output.auxiliary is not None and first.counts is not None:
+                term = output.auxiliary.term(first.counts)
+                idle = index >= len(self.pieces)
+                own = own + (0 if idle else term.detach())
+                if term.requires_grad:
+                    pairs.append((term, torch.full_like(term, 0.0 if idle else self._scale)))
+            if pairs:
+                torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
+        return own
+
+    def _pulls(self, index: int, output: _Output, encoded: Encoded) -> list[tuple[Tensor, Tensor]]:
+        """A chunk's outputs, each with its gradient."""
+        if index >= len(self.pieces):
+            return [
+                (value, torch.zeros_like(value)) for value in output.values if value.requires_grad
+            ]
+        rows = to_device(
+            torch.from_numpy(np.ascontiguousarray(self.pieces[index])), device_of(self.encoder)
+        )
+        return [
+            (value, _scaled(leaf.grad[rows].to(value.dtype), self._scale))
+            for value, leaf in zip(output.values, encoded.leaves, strict=True)
+            if leaf.grad is not None and value.requires_grad
+        ]
+
+    @property
+    def _scale(self) -> float:
+        # Shares of weights get the mean of the ranks' gradients, where their sum is meant.
+        return self.plan.ranks.size if self.plan.sharded else 1.0
+
+    def _run(self, index: int) -> _Output:
+        # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
+        # killed and continued, draw the same dropout.
+        if self.plan.dropout:
+            torch.manual_seed(stable_seed(self.seed, index))
+        out = embedded(self.encoder, self.given[index], self.layers, self.plan.autocast)
+        values = [out.embeddings, *(out.layers[layer] for layer in self.layers)]
+        return _Output(values, out.auxiliary)
+
+
+def _scaled(pull: Tensor, scale: float) -> Tensor:
+    return pull if scale == 1 else pull * scale
+
+
+def forward(
+    encoder: Encoder,
+    texts: Sequence[TokenisedText],
+    layers: Sequence[float] = (),
+    autocast: torch.dtype | None = None,
+) -> Embedded:
+    """Embed one batch of texts, on the encoder's device."""
+    device = device_of(encoder)
+    features = {name: to_device(value, device) for name, value in encoder.collate(texts).items()}
+    return embedded(encoder, features, layers, autocast)
+
+
+def embedded(
+    encoder: Encoder,
+    features: Features,
+    layers: Sequence[float] = (),
+    autocast: torch.dtype | None = None,
+) -> Embedded:
+    """Embed what lies on the encoder's device."""
+    kind = device_of(encoder).type
+    with torch.autocast(kind, dtype=autocast, enabled=autocast is not None):
+        return encoder(features, layers)
+
+
+def device_of(encoder: Encoder) -> torch.device:
+    """Where an encoder's weights lie."""
+    return next(encoder.module.parameters()).device

@@ -1,0 +1,65 @@
+"""Scores on disk: those that were computed before, under the model's content and what else they depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.evaluator import TaskInfo, TaskScore, Units
+from emberge.contracts.step import Model
+
+__all__ = ["ScoreStore", "file_name", "read_score", "write_score"]
+
+
+class ScoreStore:
+    """A folder of scores, `<model's fingerprint>/<task>-<task's fingerprint>.json`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, model: Model, task: TaskInfo) -> TaskScore | None:
+        """What was kept of a model on a task; None when there is nothing, or nothing that can be read."""
+        return read_score(self._path(model, task), task) if task.fingerprint else None
+
+    def write(self, model: Model, score: TaskScore) -> None:
+        """Keep a score, so that a killed evaluation goes on behind it."""
+        if score.task.fingerprint:
+            write_score(self._path(model, score.task), model, score)
+
+    def _path(self, model: Model, task: TaskInfo) -> Path:
+        name = f"{file_name(task.name)}-{task.fingerprint[:32]}.json"
+        return self.folder / file_name(model.fingerprint) / name
+
+
+def read_score(path: Path, task: TaskInfo) -> TaskScore | None:
+    """A score on a task; None when there is no file, or a damaged one."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        units = Units(**kept["units"]) if kept["units"] else None
+        return TaskScore(task, float(kept["score"]), units, kept["result"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # it is computed again
+
+
+def write_score(path: Path, model: Model, score: TaskScore) -> None:
+    """Write a score, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept: dict[str, Any] = {
+        "model": model.name,
+        "task": dataclasses.asdict(score.task),
+        "score": score.score,
+        "units": dataclasses.asdict(score.units) if score.units else None,
+        "result": score.result,
+    }
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    beside.write_text(json.dumps(kept), encoding="utf-8")
+    beside.replace(path)
+
+
+def file_name(text: str) -> str:
+    """A name that is safe in every file system."""
+    return re.sub(r"[^\w.=+-]+", "-", text).strip(".") or "_"

@@ -1,0 +1,76 @@
+"""Whether what a merge makes can be an adapter on a base, from headers and configs; loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from emberge.errors import Problem
+from emberge.merging.adapter_output.low_rank_sums import Combination, Products
+from emberge.merging.adapter_output.truncation import Truncation
+from emberge.merging.adapters.base_match import origin_hash
+from emberge.merging.planning.match_tensors import TensorPlan
+from emberge.merging.planning.plan_merge import MergeInput, MergePlan
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.task_heads import POOLER, head_of
+from emberge.model_folder.tensor_names import canonical_names
+from emberge.tensor_files.safetensors_header import TensorSpec
+
+__all__ = ["adapter_problems"]
+
+
+def adapter_problems(
+    plan: MergePlan,
+    base: MergeInput,
+    truncation: Truncation,
+    combination: Combination | None = None,
+) -> Iterator[Problem]:
+    """What keeps a planned merge from being an adapter on the base, from headers and configs."""
+    if base.folder is None or not plan.tensors:
+        return
+    checkpoint = Checkpoint(base.folder)
+    if not checkpoint.has_weights:
+        return
+    names = canonical_names(checkpoint)
+    products = Products(plan, names, combination, truncation)
+    if combination is not None:
+        yield from _other_bases(plan, base, origin_hash(names, checkpoint))
+    merged = [t for t in plan.tensors if t.action == "merge" and not _of_head(t.name, plan)]
+    for tensor in merged:
+        if fault := _unfit(tensor, names.specs.get(tensor.name)):
+            yield Problem(fault, tensor.name)
+    for tensor in merged if products.exact else ():
+        if len(tensor.out.shape) == 2 and not products.has(tensor) and not products.saves(tensor):
+            why = "is no sum of products of thin factors" + (
+                " (DoRA or trained tokens)" * (combination is not None)
+            )
+            yield Problem(f"its change {why}; give a rank to cut it to", tensor.name)
+            return
+
+
+def _unfit(tensor: TensorPlan, own: TensorSpec | None) -> str | None:
+    if own is None:
+        return "the base lacks it, so an adapter cannot hold it"
+    if own.shape != tensor.out.shape:
+        shapes = f"{list(tensor.out.shape)} and in the base {list(own.shape)}"
+        return f"its shape is {shapes}; an adapter changes none"
+    return None
+
+
+def _other_bases(plan: MergePlan, base: MergeInput, ours: str) -> Iterator[Problem]:
+    seen = {base.folder.resolve() if base.folder else Path()}
+    for model in plan.request.inputs:
+        if model.folder is None or model.adapter is None or model.folder.resolve() in seen:
+            continue
+        seen.add(model.folder.resolve())
+        checkpoint = Checkpoint(model.folder)
+        if checkpoint.has_weights and origin_hash(canonical_names(checkpoint), checkpoint) != ours:
+            yield Problem(
+                f"'{model.name}' lies on another base than '{base.name}'; only adapters of one base add up"
+            )
+
+
+def _of_head(name: str, plan: MergePlan) -> bool:
+    """Whether a tensor is of a head, which a plain backbone does not have."""
+    assert plan.template is not None
+    return name in canonical_names(plan.template).heads and head_of(name) != POOLER

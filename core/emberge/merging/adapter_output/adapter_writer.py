@@ -1,0 +1,138 @@
+"""An adapter as the folder that peft reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from emberge.errors import CheckpointError
+from emberge.merging.adapter_output.factorise import Factors
+from emberge.merging.adapters.adapter_config import CONFIG
+from emberge.merging.adapters.adapter_reader import WEIGHTS
+from emberge.merging.disk import writing
+
+__all__ = ["AdapterParts", "is_table"]
+
+_OUTER = "base_model.model."
+_TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
+
+
+def is_table(module: str) -> bool:
+    """Whether a module of a backbone is a table of embeddings, by its name."""
+    return _TABLE.search(module) is not None
+
+
+@dataclass
+class AdapterParts:
+    """What an adapter will hold, by the backbone's names; `transposed` says that its layers store [in, out].
+
+    `names` are all tensors of the backbone: a module that is saved is saved with all that is in it.
+    """
+
+    names: frozenset[str]
+    transposed: bool = False
+    factors: dict[str, Factors] = field(default_factory=dict)
+    """By module."""
+    changed: set[str] = field(default_factory=set)
+    """Tensors that changed and are no product: kept whole."""
+
+    def saved_modules(self) -> list[str]:
+        """The modules that are kept whole, with those that peft takes for them by the end of their name.
+
+        Raises:
+            CheckpointError: for a module that would have to be both kept whole and adapted.
+        """
+        named = {_split(name)[0] for name in self.changed if not self._is_bias(name)}
+        if not named:
+            return []
+        everything = {_split(name)[0] for name in self.names}
+        saved = {m for m in everything if m.endswith(tuple(named))}
+        for module in saved:
+            inner = next((m for m in self.factors if f"{m}.".startswith(f"{module}.")), None)
+            if inner is not None or not module:
+                raise CheckpointError(
+                    f"{inner or module}: the change cannot be an adapter's, as '{module}' would have to be "
+                    "saved whole as well; keep the whole model"
+                )
+        return sorted(named)
+
+    def whole(self) -> list[str]:
+        """The tensors that are kept whole."""
+        named = tuple(self.saved_modules())
+        inside = {n for n in self.names if named and _split(n)[0].endswith(named)}
+        return sorted(inside | self.changed)
+
+    def write(
+        self, folder: Path, whole: Mapping[str, Tensor], base: str, metadata: Mapping[str, str]
+    ) -> None:
+        """Write adapter_model.safetensors and adapter_config.json.
+
+        Raises:
+            CheckpointError: when no matrix changed, or the disk refuses.
+        """
+        from safetensors.torch import save_file
+
+        if not self.factors:
+            raise CheckpointError(
+                "no matrix of the model differs from its base's; there is nothing for an adapter to hold"
+            )
+        tensors = dict(self._tensors(whole))
+        with writing(folder, "the adapter"):
+            save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", **metadata})
+            text = json.dumps(self._config(base), indent=2, ensure_ascii=False)
+            (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
+
+    def _tensors(self, whole: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        for module, found in self.factors.items():
+            if is_table(module):
+                # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
+                yield f"{_OUTER}{module}.lora_embedding_A", found.b.T.contiguous()
+                yield f"{_OUTER}{module}.lora_embedding_B", found.a.T.contiguous()
+            else:
+                a, b = (found.b.T, found.a.T) if self.transposed else (found.a, found.b)
+                yield f"{_OUTER}{module}.lora_A.weight", a.contiguous()
+                yield f"{_OUTER}{module}.lora_B.weight", b.contiguous()
+        for name, tensor in whole.items():
+            module, last = _split(name)
+            inner = f"{module}.base_layer" if module in self.factors else module
+            yield f"{_OUTER}{inner}.{last}", tensor.contiguous()
+
+    def _config(self, base: str) -> dict[str, Any]:
+        ranks = {module: found.rank for module, found in self.factors.items()}
+        usual = Counter(ranks.values()).most_common(1)[0][0]
+        others = {re.escape(m): rank for m, rank in sorted(ranks.items()) if rank != usual}
+        biases = any(self._is_bias(name) for name in self.changed)
+        # alpha = r: the factors hold the whole change, and no rule of scaling can misread them.
+        return {
+            "peft_type": "LORA",
+            "task_type": "FEATURE_EXTRACTION",
+            "base_model_name_or_path": base,
+            "inference_mode": True,
+            "r": usual,
+            "lora_alpha": usual,
+            "rank_pattern": others,
+            "alpha_pattern": others,
+            "target_modules": sorted(ranks),
+            "modules_to_save": self.saved_modules() or None,
+            "bias": "all" if biases else "none",
+            "fan_in_fan_out": self.transposed,
+            "use_rslora": False,
+            "use_dora": False,
+            "lora_dropout": 0.0,
+            "init_lora_weights": True,
+        }
+
+    def _is_bias(self, name: str) -> bool:
+        return name.endswith(".bias")
+
+
+def _split(name: str) -> tuple[str, str]:
+    module, _, last = name.rpartition(".")
+    return module, last

@@ -1,0 +1,235 @@
+"""Merges whose result is an adapter on the base: what changed, tensor by tensor, as two thin factors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emberge.contracts.step import Machine
+from emberge.errors import CheckpointError
+from emberge.merging.adapter_output.adapter_checks import adapter_problems
+from emberge.merging.adapter_output.adapter_writer import AdapterParts
+from emberge.merging.adapter_output.factorise import factorise
+from emberge.merging.adapter_output.low_rank_sums import Combination, Products
+from emberge.merging.adapter_output.truncation import Truncation
+from emberge.merging.adapters.base_match import made_on, name_of_base
+from emberge.merging.merge_checkpoints import limits_of
+from emberge.merging.planning.match_tensors import TensorPlan
+from emberge.merging.planning.merge_header import HEADER, header_of
+from emberge.merging.planning.plan_merge import (
+    MergeInput,
+    MergePlan,
+    MergeRequest,
+    plan_merge,
+    raise_problems,
+)
+from emberge.merging.streaming.build_jobs import Compute, merge_jobs
+from emberge.merging.streaming.jobs import MergeJob, TensorJob
+from emberge.merging.streaming.journal import hold_free, publish, working_in
+from emberge.merging.streaming.scheduler import Progress, run_jobs
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.task_heads import POOLER, head_of
+from emberge.model_folder.tensor_names import canonical_names
+from emberge.tensor_files.tensor_reader import TensorReader
+
+__all__ = ["AdapterReport", "merge_to_adapter"]
+
+# Models whose layers are Conv1D, which stores [in, out].
+_CONV1D = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
+# Changes up to this share of a tensor's largest number are what averaging equal models in float32 leaves.
+_ROUNDING = 2.0**-20
+
+
+@dataclass(frozen=True)
+class AdapterReport:
+    """What an adapter holds of a merge, by module and tensor of the backbone.
+
+    `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors kept so;
+    `weights` are the models' effective ones, as in MergePlan.
+    """
+
+    ranks: Mapping[str, int]
+    errors: Mapping[str, float]
+    whole: tuple[str, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The tensor of which most is left out, and how much."""
+        return max(self.errors.items(), key=lambda item: item[1])
+
+
+def merge_to_adapter(
+    request: MergeRequest,
+    base: MergeInput,
+    *,
+    out: Path,
+    truncation: Truncation | None = None,
+    combination: Combination | None = None,
+    dtype: Compute = "float32",
+    machine: Machine | None = None,
+    seed: int = 0,
+    provenance: Mapping[str, Any] | None = None,
+    side: Path | None = None,
+    progress: Progress | None = None,
+) -> AdapterReport:
+    """Merge models and write at `out`, by one rename, the adapter that makes of `base` the result.
+
+    With `combination` the result is W₀ + Σ cᵢ (Wᵢ - W₀), and changes that are products stay so: without a
+    `truncation` the factors are set side by side (rank Σ rᵢ, exact), with one they are cut by a decomposition
+    that never forms the full matrix. Other changes are made tensor by tensor, each in full, and cut.
+    What the adapters hold whole is kept whole, as are norms, biases and whatever is no matrix.
+
+    Raises:
+        CheckpointError: for what `merge_checkpoints` refuses, models of another base, and changes that an
+            adapter of the base's trunk cannot hold.
+    """
+    hold_free(out)
+    side = side or out.parent / f".{out.name}.partial"
+    plan = plan_merge(dataclasses.replace(request, out_dtype=dtype), out=out.parent)
+    truncation = truncation or Truncation()
+    problems = adapter_problems(plan, base, truncation, combination)
+    raise_problems(dataclasses.replace(plan, problems=(*plan.problems, *problems)))
+    output = _Output(plan, base, combination, truncation)
+    with working_in(side), TensorReader() as reader:
+        whole = output.fill(reader, machine or Machine(), dtype, seed, progress)
+        header = json.loads(
+            (facts := header_of(plan, seed=seed, dtype=dtype, given=provenance or {}))[HEADER]
+        )
+        made = made_on(output.names, output.checkpoint, output.base_name)
+        facts = {**facts, HEADER: json.dumps({**header, **made})}
+        output.parts.write(side, whole, output.base_name, facts)
+        publish(side, out)
+    found = output.parts.factors
+    return AdapterReport(
+        {module: one.rank for module, one in found.items()},
+        {f"{module}.weight": one.error for module, one in found.items()},
+        tuple(sorted(whole)),
+        plan.weights,
+        (*plan.warnings, *output.warnings()),
+    )
+
+
+@dataclass
+class _Output:
+    """An adapter in the making."""
+
+    plan: MergePlan
+    base: MergeInput
+    combination: Combination | None
+    truncation: Truncation
+    left: set[str] = field(default_factory=set)
+    """Heads that changed."""
+
+    def __post_init__(self) -> None:
+        assert self.base.folder is not None
+        self.checkpoint = Checkpoint(self.base.folder)
+        self.names = canonical_names(self.checkpoint)
+        self.products = Products(self.plan, self.names, self.combination, self.truncation)
+        merged = [
+            t for t in self.plan.tensors if t.action == "merge"
+        ]  # what is copied has one source
+        self.saved = {t.name for t in merged if self.products.saves(t)}
+        self.base_name = name_of_base(self.base.folder)
+        self.modules = tuple(part for part in self.checkpoint.parts if part)
+        kind = self.checkpoint.config.get("model_type")
+        trunk = {n for n in self.names.specs if not (self.modules and n.startswith(self.modules))}
+        self.parts = AdapterParts(frozenset(trunk), transposed=kind in _CONV1D)
+        self._pieces: dict[int, Tensor] = {}
+        self._whole: dict[str, Tensor] = {}
+        self._lock = threading.Lock()
+
+    def fill(
+        self,
+        reader: TensorReader,
+        machine: Machine,
+        dtype: Compute,
+        seed: int,
+        progress: Progress | None,
+    ) -> dict[str, Tensor]:
+        """Take everything that changed; what is kept whole is returned by name."""
+        merged = [t for t in self.plan.tensors if t.action == "merge"]
+        by_job = [t for t in merged if not self.products.has(t)]
+        plan = dataclasses.replace(self.plan, tensors=tuple(by_job))
+        run_jobs(
+            list(merge_jobs(plan, reader, dtype=dtype, seed=seed)),
+            self._put,
+            limits=limits_of(machine),
+            finished=lambda job: self._take(job, reader),
+            progress=progress,
+        )
+        with torch.no_grad():
+            for tensor in merged:
+                if self.products.has(tensor):
+                    self._take_product(tensor, reader)
+        names = self.parts.whole()
+        return {name: self._whole.get(name, self._own(name, reader)) for name in names}
+
+    def with_origin(self, header: Mapping[str, str]) -> dict[str, str]:
+        """A header that says what the adapter lies on."""
+        made = made_on(self.names, self.checkpoint, self.base_name)
+        return {**header, HEADER: json.dumps({**json.loads(header[HEADER]), **made})}
+
+    def warnings(self) -> Iterator[str]:
+        if self.left:
+            heads = ", ".join(sorted({head_of(name) for name in self.left}))
+            yield f"the changes of the head {heads} are left out: an adapter here is the trunk's"
+
+    def _put(self, job: TensorJob, start: int, piece: Tensor) -> None:
+        with self._lock:
+            held = self._pieces.get(id(job))
+            if held is None:
+                held = self._pieces[id(job)] = torch.empty(job.spec.elements, dtype=piece.dtype)
+        held[start : start + piece.numel()] = piece.reshape(-1)
+
+    def _take(self, job: TensorJob, reader: TensorReader) -> None:
+        assert isinstance(job, MergeJob)
+        name = job.block.name
+        with self._lock:
+            merged = self._pieces.pop(id(job), None)
+        if merged is None:
+            return
+        merged = merged.view(job.spec.shape)
+        own = self._own(name, reader)
+        if float((merged - own).abs().max()) > _ROUNDING * float(own.abs().max()):
+            self._sort(name, merged, own)
+
+    def _sort(self, name: str, merged: Tensor, own: Tensor) -> None:
+        """Cut a change to factors, or keep the tensor whole."""
+        if self.modules and name.startswith(self.modules):
+            raise CheckpointError(
+                f"{name}: changed, and is a module after the trunk, which an adapter cannot hold; keep the "
+                "whole model"
+            )
+        if name in self.names.heads and head_of(name) != POOLER:
+            self.left.add(name)
+        elif self._is_matrix(name, merged):
+            found = factorise(merged - own.to(merged.dtype), self.truncation)
+            self.parts.factors[name.removesuffix(".weight")] = found
+        else:
+            self.parts.changed.add(name)
+            self._whole[name] = merged.float()
+
+    def _is_matrix(self, name: str, merged: Tensor) -> bool:
+        thick = merged.dim() == 2 and min(merged.shape) > 1
+        return thick and name.endswith(".weight") and name not in self.saved
+
+    def _take_product(self, tensor: TensorPlan, reader: TensorReader) -> None:
+        found = self.products.factors(tensor, reader)
+        if found is not None:
+            self.parts.factors[tensor.name.removesuffix(".weight")] = found
+
+    def _own(self, name: str, reader: TensorReader) -> Tensor:
+        spec = self.names.specs[name]
+        own = torch.empty(spec.shape)
+        reader.read(spec, 0, own.view(-1))
+        return own

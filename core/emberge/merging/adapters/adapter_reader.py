@@ -1,0 +1,287 @@
+"""A base and an adapter as one model: its tensors by canonical names, none written; loads no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emberge.contracts.block import rows_of
+from emberge.errors import CheckpointError
+from emberge.merging.adapters.adapter_config import AdapterConfig, read_adapter_config
+from emberge.merging.adapters.adapter_names import Places
+from emberge.merging.adapters.apply_adapter import (
+    AdaptedSpec,
+    Change,
+    LowRank,
+    Magnitude,
+    NewRows,
+    Shift,
+)
+from emberge.merging.adapters.base_match import hold_to_base, same_bytes
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.tensor_names import HEAD, Names
+from emberge.tensor_files.safetensors_header import TensorSpec, read_header
+
+__all__ = ["WEIGHTS", "Adapter", "adapted_names", "read_adapter"]
+
+WEIGHTS = "adapter_model.safetensors"
+_PICKLE = "adapter_model.bin"
+_OUTER = "base_model.model."
+_PART = re.compile(
+    r"(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
+    r"(?:\.(?!(?:weight|bias)$)\w+)?(?:\.(?P<kind>weight|bias))?"
+)
+_TOKENS = re.compile(r"(?P<module>.+)\.token_adapter\.trainable_tokens_delta(?:\.\w+)?")
+_COPY = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
+# Copies of the base's own that training kept beside what it trained.
+_SPARE = (".original_module.", ".trainable_tokens_original")
+_EMBEDS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
+_HEADED = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
+
+
+@dataclass
+class Module:
+    """What an adapter holds for one module of the model that it was trained on."""
+
+    factors: dict[str, TensorSpec] = field(default_factory=dict)
+    embeds: bool = False
+    tokens: TensorSpec | None = None
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter's settings and tensors, from its config and header.
+
+    `modules` are by the name that the adapted model's class gave them; `whole` are tensors that it holds in
+    full: modules that were saved, biases, and copies of the base's.
+    """
+
+    folder: Path
+    config: AdapterConfig
+    metadata: Mapping[str, str]
+    modules: Mapping[str, Module]
+    whole: Mapping[str, TensorSpec]
+
+
+def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
+    """Read an adapter's config and header.
+
+    None for a folder of metadata alone, unless `whole` asks for everything.
+
+    Raises:
+        CheckpointError: for what cannot be merged, is damaged, pickled, or missing.
+    """
+    config = read_adapter_config(folder)
+    file = folder / WEIGHTS
+    if not file.is_file():
+        if (folder / _PICKLE).is_file():
+            raise CheckpointError(
+                f"{folder / _PICKLE}: is a pickle, which can run any code when it is opened; convert it "
+                f"safely with `emberge safetensors {folder}`"
+            )
+        if whole:
+            raise CheckpointError(f"{folder}: has no {WEIGHTS}; get the file")
+        return None
+    specs, metadata = read_header(file)
+    modules: dict[str, Module] = {}
+    full: dict[str, TensorSpec] = {}
+    for name, spec in specs.items():
+        if not any(spare in name for spare in _SPARE):
+            _sort(config, spec, name.removeprefix(_OUTER), modules, full)
+    return Adapter(folder, config, metadata, modules, full)
+
+
+def _sort(
+    config: AdapterConfig,
+    spec: TensorSpec,
+    name: str,
+    modules: dict[str, Module],
+    full: dict[str, TensorSpec],
+) -> None:
+    if found := _PART.fullmatch(name):
+        module = modules.setdefault(found["module"], Module())
+        part = _EMBEDS.get(found["part"], found["part"])
+        module.factors["bias" if found["kind"] == "bias" else part] = spec
+        module.embeds |= part != found["part"]
+    elif found := _TOKENS.fullmatch(name):
+        modules.setdefault(found["module"], Module()).tokens = spec
+    else:
+        plain = _COPY.sub("", name)
+        if "lora_" in plain or "token_adapter" in plain:
+            raise CheckpointError(
+                f"{config.path.parent}: the tensor '{spec.name}' is of a kind that is not supported; fold "
+                "the adapter into its base with the library that trained it and merge the whole model"
+            )
+        if plain == name or plain not in full:
+            full[plain] = spec
+
+
+def adapted_names(
+    names: Names, checkpoint: Checkpoint, folder: Path | None, *, whole: bool = True
+) -> Names | None:
+    """A base's names with what an adapter makes of them; as they are without one.
+
+    None where the adapter's weights are not here, unless `whole` asks for them.
+
+    Raises:
+        CheckpointError: for an adapter of another base, or one that cannot be merged.
+    """
+    if folder is None:
+        return names
+    adapter = read_adapter(folder, whole=whole)
+    if adapter is None:
+        return None
+    hold_to_base(adapter.config, adapter.metadata, names, checkpoint)
+    return _Fitting(names, checkpoint, adapter).fitted()
+
+
+class _Fitting:
+    """Puts an adapter's parts where they belong."""
+
+    def __init__(self, names: Names, checkpoint: Checkpoint, adapter: Adapter) -> None:
+        self.names, self.checkpoint, self.adapter = names, checkpoint, adapter
+        self.label = adapter.folder.name
+        self.places = Places(names, checkpoint, self.label)
+        self.specs = dict(names.specs)
+        self.fresh: set[str] = set()
+
+    def fitted(self) -> Names:
+        self._place_whole()
+        for name, module in self.adapter.modules.items():
+            self._adapt(name, module)
+        self.places.hold_together()
+        self._hold_tied()
+        heads = self.names.heads | self.fresh
+        return dataclasses.replace(self.names, specs=self.specs, heads=heads)
+
+    def _place_whole(self) -> None:
+        for name, spec in self.adapter.whole.items():
+            place = self.places.of(name)
+            if place is None:
+                if not self.adapter.config.saves(name):
+                    raise self._stranger(name)
+                place = self.places.beside(name)
+                self.fresh.add(place)
+                self.specs[place] = spec.renamed(place)
+            else:
+                self.specs[place] = _as_in(self.specs[place], spec)
+
+    def _adapt(self, name: str, module: Module) -> None:
+        place = self.places.of(f"{name}.weight")
+        if place is None:
+            raise self._stranger(f"{name}.weight")
+        origin = self.specs[place]
+        if not origin.mergeable:
+            raise self._fault(f"'{name}' is {origin.dtype} in the base, which cannot be adapted")
+        changes = list(self._changes(name, module, origin))
+        self.specs[place] = _made(origin, changes)
+        bias = module.factors.get("bias")
+        if bias is not None:
+            self._shift(name, bias, module)
+
+    def _changes(self, name: str, module: Module, origin: TensorSpec) -> Iterator[Change]:
+        if module.factors:
+            low = self._low_rank(name, module, origin)
+            yield low
+            yield from self._magnitude(name, module, origin, low.transposed)
+        if module.tokens is not None:
+            yield self._new_rows(name, module.tokens, origin)
+
+    def _low_rank(self, name: str, module: Module, origin: TensorSpec) -> LowRank:
+        a, b = (module.factors.get(part) for part in ("lora_A", "lora_B"))
+        if a is None or b is None or len(a.shape) < 2 or len(b.shape) < 2:
+            raise self._fault(f"'{name}' lacks one of its two factors; get the adapter again")
+        config, rank = self.adapter.config, a.shape[0]
+        if rank != config.rank_of(name):
+            raise self._fault(
+                f"'{name}' has rank {rank} and its config says {config.rank_of(name)}; get both files again"
+            )
+        out, wide = b.shape[0], rows_of(a.shape)[1]
+        fits = b.elements == out * rank
+        plain, turned = (out, wide), (wide, out)
+        transposed = module.embeds or (config.transposed and out == wide)
+        if rows_of(origin.shape) != plain:
+            transposed = True
+        if not fits or rows_of(origin.shape) != (turned if transposed else plain):
+            raise self._fault(
+                f"'{name}' has factors of shape {list(a.shape)} and {list(b.shape)}, and the base's "
+                f"{list(origin.shape)} cannot take them; name the base that it was trained on"
+            )
+        return LowRank(a, b, config.scale_of(name, rank), transposed)
+
+    def _magnitude(
+        self, name: str, module: Module, origin: TensorSpec, transposed: bool
+    ) -> Iterator[Magnitude]:
+        m = module.factors.get("lora_magnitude_vector")
+        if (m is not None) != self.adapter.config.magnitudes:
+            has, says = ("has", "no DoRA") if m is not None else ("lacks", "DoRA")
+            raise self._fault(f"'{name}' {has} magnitudes and its config says {says}")
+        if m is not None:
+            outputs = rows_of(origin.shape)[1 if transposed else 0]
+            if m.elements != outputs:
+                raise self._fault(f"'{name}' has {m.elements} magnitudes for {outputs} outputs")
+            yield Magnitude(m, transposed)
+
+    def _new_rows(self, name: str, values: TensorSpec, origin: TensorSpec) -> NewRows:
+        indices = self.adapter.config.tokens_of(name)
+        rows, width = rows_of(origin.shape)
+        if values.shape != (len(indices), width) or not all(0 <= i < rows for i in indices):
+            raise self._fault(
+                f"'{name}' has {list(values.shape)} trained tokens for {len(indices)} "
+                f"trainable_token_indices of the base's {list(origin.shape)}"
+            )
+        return NewRows(indices, values)
+
+    def _shift(self, name: str, bias: TensorSpec, module: Module) -> None:
+        place = self.places.of(f"{name}.bias")
+        if place is None:
+            raise self._fault(
+                f"'{name}' was given a bias (lora_bias), and the base's has none to add it to; fold the "
+                "adapter into its base with the library that trained it"
+            )
+        if self.adapter.config.magnitudes:
+            raise self._fault(f"'{name}' has both magnitudes and a bias, which is not supported")
+        rank = module.factors["lora_A"].shape[0]
+        shift = Shift(bias, self.adapter.config.scale_of(name, rank))
+        self.specs[place] = _made(self.specs[place], [shift])
+
+    def _hold_tied(self) -> None:
+        """Refuse a head and an embedding that the adapter draws apart and the base ties into one."""
+        if self.names.tied is not True or self.adapter.config.task not in _HEADED:
+            return
+        saved = {self.places.of(name) or name: spec for name, spec in self.adapter.whole.items()}
+        embedding = self.names.embedding()
+        place = next((n for n, s in self.names.specs.items() if s is embedding), "")
+        head = next((spec for name, spec in saved.items() if name.endswith(HEAD)), None)
+        if place not in saved and head is None:
+            return
+        if place not in saved or head is None or not same_bytes(saved[place], head):
+            raise self._fault(
+                "it saves the input embedding or the head that its base ties to it, and the two have drifted "
+                "apart; train it again with neither in modules_to_save, or with both and ensure_weight_tying"
+            )
+
+    def _stranger(self, name: str) -> CheckpointError:
+        return self._fault(
+            f"it changes '{name}', which {self.checkpoint.folder.name} does not have; name the base that it "
+            "was trained on" + (f", {self.adapter.config.base}" if self.adapter.config.base else "")
+        )
+
+    def _fault(self, message: str) -> CheckpointError:
+        return CheckpointError(f"{self.adapter.folder}: {message}")
+
+
+def _made(origin: TensorSpec, changes: list[Change]) -> TensorSpec:
+    return AdaptedSpec(
+        origin.name, origin.shape, origin.dtype, origin=origin, changes=tuple(changes)
+    )
+
+
+def _as_in(own: TensorSpec, saved: TensorSpec) -> TensorSpec:
+    """An adapter's own copy of a tensor in the base's name and dtype."""
+    if saved.dtype == own.dtype or not own.mergeable:
+        return saved.renamed(own.name)
+    return AdaptedSpec(own.name, saved.shape, own.dtype, origin=saved, changes=())

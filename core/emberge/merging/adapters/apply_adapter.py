@@ -1,0 +1,187 @@
+"""A base's tensor with what an adapter changes of it, made row by row while it is read; loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from emberge.contracts.block import rows_of
+from emberge.tensor_files.derived_tensor import MadeSpec
+from emberge.tensor_files.safetensors_header import TensorSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from emberge.tensor_files.tensor_reader import TensorReader
+
+__all__ = ["AdaptedSpec", "Change", "LowRank", "Magnitude", "NewRows", "Shift"]
+
+# Rows made at once, counted from the tensor's first: products of matrices of another height may differ in
+# their last bits, and which rows are asked for together is the machine's business.
+TILE = 32
+
+
+Tiles = Callable[[range, "Tensor"], object]
+"""Changes a tile, float64 [rows, elements a row] of what the changes before have left, in place."""
+
+
+class Change(Protocol):
+    """One thing that an adapter does to a tensor."""
+
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        """What changes tiles of these rows, with everything in memory that they need."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptedSpec(MadeSpec):
+    """A tensor of an adapted model: the base's, or the adapter's own copy, and the changes in their order.
+
+    All is computed in float64 and rounded once.
+    """
+
+    origin: TensorSpec
+    changes: tuple[Change, ...]
+
+    def make(self, reader: TensorReader, rows: range, into: Tensor) -> None:
+        for whole, tile in _tiles(reader, self, rows, self.changes):
+            wanted = range(max(whole.start, rows.start), min(whole.stop, rows.stop))
+            part = tile[wanted.start - whole.start : wanted.stop - whole.start]
+            into[wanted.start - rows.start : wanted.stop - rows.start] = part
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """Add scale · B A (LoRA: Hu et al., 2021, arXiv:2106.09685).
+
+    `a` is [r, in], `b` [out, r]. A `transposed` layer stores [in, out], as embeddings and Conv1D do; its rows
+    take columns of `a`. Kernels of a convolution are further columns.
+    """
+
+    a: TensorSpec
+    b: TensorSpec
+    scale: float
+    transposed: bool = False
+
+    @property
+    def rank(self) -> int:
+        """The inner dimension."""
+        return self.a.shape[0]
+
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        right = _read(reader, self.b if self.transposed else self.a)
+        right = right.view(-1, self.rank).T if self.transposed else right.view(self.rank, -1)
+        left = self._left(reader, rows)
+
+        def change(some: range, tile: Tensor) -> None:
+            own = left[some.start - rows.start : some.stop - rows.start].contiguous()
+            tile.addmm_(own, right, alpha=self.scale)
+
+        return change
+
+    def _left(self, reader: TensorReader, rows: range) -> Tensor:
+        """The rows' part of the other factor, [rows, r]."""
+        import torch
+
+        if not self.transposed:
+            left = torch.empty(len(rows), self.rank, dtype=torch.float64)
+            reader.read(self.b, rows.start * self.rank, left.view(-1))
+            return left
+        columns = torch.empty(self.rank, len(rows), dtype=torch.float64)
+        for number, row in enumerate(columns):
+            reader.read(self.a, number * self.a.shape[1] + rows.start, row)
+        return columns.T
+
+
+@dataclass(frozen=True, slots=True)
+class Magnitude:
+    """Give each output the length that was learned (DoRA: Liu et al., 2024, arXiv:2402.09353).
+
+    W = m ∘ V / ‖V‖, with V what the changes before have left. The norm is over each row, or over each column
+    of a `transposed` layer, for which all rows are read once beforehand. What has no length stays zero.
+    """
+
+    m: TensorSpec
+    transposed: bool = False
+
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        learned = _read(reader, self.m)
+        if not self.transposed:
+
+            def by_row(some: range, tile: Tensor) -> None:
+                norms = tile.norm(dim=1, keepdim=True)
+                wanted = learned[some.start : some.stop, None]
+                tile.mul_((wanted / norms).where(norms > 0, 0.0))
+
+            return by_row
+        norms = reader.remember((spec.name, self), lambda: self._columns(reader, spec))
+        factors = (learned / norms).where(norms > 0, 0.0)
+
+        return lambda _, tile: tile.mul_(factors)
+
+    def _columns(self, reader: TensorReader, spec: AdaptedSpec) -> Tensor:
+        """The norm of each column before this change."""
+        import torch
+
+        count, width = rows_of(spec.shape)
+        before = spec.changes[: spec.changes.index(self)]
+        squares = torch.zeros(width, dtype=torch.float64)
+        for _, tile in _tiles(reader, spec, range(count), before):
+            squares += tile.square_().sum(dim=0)
+        return squares.sqrt_()
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """Put other rows, [indices, elements a row], in the place of some: tokens that were trained."""
+
+    indices: tuple[int, ...]
+    values: TensorSpec
+
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        def change(some: range, tile: Tensor) -> None:
+            for place, index in enumerate(self.indices):
+                if index in some:
+                    reader.read(self.values, place * tile.shape[1], tile[index - some.start])
+
+        return change
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Add scale · b: the bias that LoRA's second factor may have."""
+
+    b: TensorSpec
+    scale: float
+
+    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+        added = _read(reader, self.b).view(1, -1)
+        return lambda _, tile: tile.add_(added, alpha=self.scale)
+
+
+def _tiles(
+    reader: TensorReader, spec: AdaptedSpec, rows: range, changes: Sequence[Change]
+) -> Iterator[tuple[range, Tensor]]:
+    """The tiles around some rows, changed, each with the rows that it holds."""
+    import torch
+
+    count, width = rows_of(spec.shape)
+    first, last = rows.start - rows.start % TILE, min(-(-rows.stop // TILE) * TILE, count)
+    begun = [change.begin(reader, spec, range(first, last)) for change in changes]
+    for start in range(first, last, TILE):
+        whole = range(start, min(start + TILE, count))
+        tile = torch.empty(len(whole), width, dtype=torch.float64)
+        reader.read(spec.origin, start * width, tile.view(-1))
+        for change in begun:
+            change(whole, tile)
+        yield whole, tile
+
+
+def _read(reader: TensorReader, spec: TensorSpec) -> Tensor:
+    """A whole small tensor, flat, in float64."""
+    import torch
+
+    found = torch.empty(spec.elements, dtype=torch.float64)
+    reader.read(spec, 0, found)
+    return found

@@ -1,0 +1,150 @@
+"""Whether an adapter and a base belong together: by content where the adapter says it, else by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import xxhash
+
+from emberge.errors import CheckpointError
+from emberge.merging.adapters.adapter_config import AdapterConfig
+from emberge.merging.planning.merge_header import HEADER, said_in
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.tensor_names import Names, canonical_names, is_buffer
+from emberge.tensor_files.safetensors_header import TensorSpec
+
+__all__ = [
+    "adapter_origin",
+    "doubt",
+    "hold_to_base",
+    "made_on",
+    "name_of_base",
+    "origin_hash",
+    "same_bytes",
+]
+
+KEY = "adapter_of"
+# Tensors up to this size are hashed whole, of larger ones so many pages that lie evenly over them: any
+# training moves all of a tensor, and a look at a base takes no longer than reading its header.
+_SMALL = 64 << 10
+_PAGES, _PAGE = 16, 4 << 10
+_SNAPSHOT = re.compile(r"models--(.+?)--(.+)$")
+
+
+def origin_hash(names: Names, checkpoint: Checkpoint) -> str:
+    """A hash of a base's trunk: each tensor's canonical name, shape and dtype, and of its bytes a sample.
+
+    Prefixes, shards, tokenizer, heads and modules after the trunk do not count.
+    """
+    modules = tuple(part for part in checkpoint.parts if part)
+    hasher = xxhash.xxh3_128()
+    with ExitStack() as stack:
+        files: dict[Path, BinaryIO] = {}
+        for name, spec in sorted(names.specs.items()):
+            if name in names.heads or is_buffer(name) or (modules and name.startswith(modules)):
+                continue
+            if spec.file not in files:
+                files[spec.file] = stack.enter_context(spec.file.open("rb", buffering=0))
+            hasher.update(repr((name, spec.shape, spec.dtype)).encode())
+            size = getattr(spec, "stored", spec).nbytes
+            for start, length in _sample(size):
+                hasher.update(os.pread(files[spec.file].fileno(), length, spec.offset + start))
+    return str(hasher.hexdigest())
+
+
+def _sample(size: int) -> Iterator[tuple[int, int]]:
+    if size <= _SMALL:
+        yield 0, size
+        return
+    for page in range(_PAGES):
+        yield (size - _PAGE) * page // (_PAGES - 1), _PAGE
+
+
+def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
+    """(what people call a base, what the header of an adapter that was made on it says).
+
+    By such a header a merge refuses another base with the same name.
+
+    Raises:
+        CheckpointError: for a folder that holds no checkpoint.
+    """
+    checkpoint = Checkpoint(base)
+    name = name_of_base(base)
+    made = made_on(canonical_names(checkpoint), checkpoint, name)
+    return name, {HEADER: json.dumps(made)}
+
+
+def made_on(names: Names, checkpoint: Checkpoint, name: str) -> dict[str, Any]:
+    """What the header of an adapter says of its base, under "emberge"."""
+    return {KEY: {"name": name, "hash": origin_hash(names, checkpoint)}}
+
+
+def hold_to_base(
+    config: AdapterConfig, metadata: Mapping[str, str], names: Names, checkpoint: Checkpoint
+) -> None:
+    """Refuse an adapter that was made on another base.
+
+    Raises:
+        CheckpointError: naming both.
+    """
+    folder = config.path.parent
+    said = (said_in(metadata) or {}).get(KEY)
+    if isinstance(said, Mapping) and said.get("hash"):
+        if said["hash"] != origin_hash(names, checkpoint):
+            raise CheckpointError(
+                f"{folder}: is an adapter of '{said.get('name')}', whose weights differ from those of "
+                f"{checkpoint.folder}; name the base that it was made on"
+            )
+        return
+    mine, theirs = name_of_base(checkpoint.folder), config.base
+    if theirs and _is_hub_id(mine) and _is_hub_id(theirs) and mine.lower() != theirs.lower():
+        raise CheckpointError(
+            f"{folder}: is an adapter of '{theirs}', and '{mine}' is another model; name {theirs}, or "
+            "correct base_model_name_or_path in adapter_config.json if the two are one"
+        )
+
+
+def name_of_base(folder: Path) -> str:
+    """How people call a model by its folder: the hub's name for one in the hub's cache, else the folder's."""
+    found = _SNAPSHOT.match(folder.resolve().parent.parent.name)
+    if found and folder.resolve().parent.name == "snapshots":
+        return f"{found[1]}/{found[2]}"
+    return folder.name
+
+
+def doubt(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
+    """What to say where nothing but a name speaks of an adapter's base, and the folder has another."""
+    said = (said_in(metadata) or {}).get(KEY)
+    theirs = (config.base or "").rstrip("/").rpartition("/")[2]
+    if said or not theirs or theirs == name_of_base(base).rpartition("/")[2]:
+        return None
+    return (
+        f"{config.path.parent.name} says that it was made on '{config.base}'; whether '{base.name}' is the "
+        "same model cannot be told by its name"
+    )
+
+
+def _is_hub_id(name: str) -> bool:
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not name.startswith(".")
+
+
+def same_bytes(first: TensorSpec, second: TensorSpec) -> bool:
+    """Whether two tensors of files are one, byte for byte."""
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
+        return False
+    with first.file.open("rb") as a, second.file.open("rb") as b:
+        for start in range(0, first.nbytes, 1 << 20):
+            length = min(1 << 20, first.nbytes - start)
+            pieces = [
+                os.pread(file.fileno(), length, spec.offset + start)
+                for file, spec in ((a, first), (b, second))
+            ]
+            if pieces[0] != pieces[1]:
+                return False
+    return True

@@ -1,0 +1,135 @@
+"""Merging of tensors that are in memory, by the same stages and the same runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emberge.contracts.block import Block
+from emberge.contracts.chain import Chain
+from emberge.contracts.schedule import PerTensor
+from emberge.contracts.stage import Stage
+from emberge.errors import CheckpointError
+from emberge.merging.stage_options import ModelOptions, Resolver
+from emberge.merging.statistics.row_entries import RowStatistics, StatisticsEntry
+from emberge.merging.streaming.build_jobs import Compute, empty_block
+from emberge.merging.streaming.jobs import CopyJob, MemorySource, MergeJob, Source, TensorJob
+from emberge.merging.streaming.scheduler import GRANULE, Limits, run_jobs
+from emberge.model_folder.tensor_names import depths
+from emberge.tensor_files.safetensors_header import TensorSpec
+
+__all__ = ["merge_state_dicts"]
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """How tensors in memory are merged; `block` and `granule` count elements."""
+
+    dtype: Compute = "float32"
+    seed: int = 0
+    block: int | None = None
+    granule: int = GRANULE
+    workers: int = 1
+    device: str = "cpu"
+    options: Sequence[ModelOptions] = field(default_factory=tuple)
+    groups: Sequence[str] = ()
+    statistics: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+
+
+def merge_state_dicts(
+    models: Sequence[Mapping[str, Tensor]],
+    strategy: Sequence[Stage],
+    base: Mapping[str, Tensor] | None = None,
+    weights: Sequence[float | PerTensor] | None = None,
+    names: Sequence[str] | None = None,
+    **settings: Any,
+) -> dict[str, Tensor]:
+    """Merge tensors that are in memory, by the same stages and the same runner.
+
+    `settings` may be dtype ("float32", or "float64"), seed, block and granule (elements), workers,
+    device, groups (one label a model), options (one mapping a model) and statistics (by tensor, each model's
+    entry). Tensors that hold no floating-point numbers must be equal.
+
+    Raises:
+        CheckpointError: when names or shapes differ, or a tensor holds NaN.
+    """
+    how = _Settings(**settings)
+    called = tuple(names or (f"model {i + 1}" for i in range(len(models))))
+    given = weights if weights is not None else [1.0] * len(models)
+    schedules = [w if isinstance(w, PerTensor) else PerTensor(w) for w in given]
+    _hold_alike(models, called, base)
+    depth = depths(models[0])
+    own = dict(zip(called, how.options, strict=True)) if how.options else {}
+    chain = Chain(tuple(strategy), Resolver(own, depth))
+    origin = base if any(s.base_policy != "forbidden" for s in strategy) else None
+
+    def block(name: str) -> Block:
+        return empty_block(
+            name,
+            tuple(models[0][name].shape),
+            models=called,
+            weights=[s.at(name, depth[name]) for s in schedules],
+            dtype=how.dtype,
+            based=origin is not None,
+        ).replace(
+            seed=how.seed,
+            groups=tuple(how.groups or [""] * len(models)),
+            statistics=_told(how.statistics.get(name, {}), tuple(models[0][name].shape)),
+        )
+
+    jobs: list[TensorJob] = []
+    out = {name: torch.empty(t.shape, dtype=t.dtype) for name, t in models[0].items()}
+    for name, first in out.items():
+        spec = TensorSpec(name, tuple(first.shape), str(first.dtype).removeprefix("torch."))
+        sources: list[Source] = [
+            MemorySource(c, m[name]) for c, m in zip(called, models, strict=True)
+        ]
+        if spec.mergeable:
+            source = MemorySource("the base", origin[name]) if origin is not None else None
+            jobs.append(MergeJob(spec, sources, source, chain, block(name)))
+        else:
+            jobs.append(CopyJob(spec, sources[0], sources[1:]))
+    limits = Limits(
+        workers=how.workers, devices=(how.device,), block=how.block, granule=how.granule
+    )
+    run_jobs(jobs, _into(out), limits=limits)
+    return out
+
+
+def _told(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> RowStatistics:
+    found = {}
+    for model, entry in entries.items():
+        spec = TensorSpec(model, tuple(entry.shape), str(entry.dtype).removeprefix("torch."))
+        found[model] = StatisticsEntry.of(spec, MemorySource(model, entry), shape)
+    return RowStatistics({}, found)
+
+
+def _into(out: Mapping[str, Tensor]) -> Callable[[TensorJob, int, Tensor], None]:
+    def put(job: TensorJob, start: int, piece: Tensor) -> None:
+        flat = out[job.spec.name].view(-1)
+        if piece.dtype == torch.uint8 and flat.dtype != torch.uint8:
+            piece = piece.view(flat.dtype)
+        flat[start : start + piece.numel()].copy_(piece.reshape(-1))
+
+    return put
+
+
+def _hold_alike(
+    models: Sequence[Mapping[str, Tensor]], names: Sequence[str], base: Mapping[str, Tensor] | None
+) -> None:
+    everyone = [*zip(names, models, strict=True), *([("base", base)] if base else [])]
+    first = models[0]
+    for name, model in everyone:
+        for tensor in first.keys() ^ model.keys():
+            lacking = name if tensor in first else names[0]
+            raise CheckpointError(f"{tensor}: '{lacking}' lacks it")
+        for tensor, value in model.items():
+            if value.shape != first[tensor].shape:
+                raise CheckpointError(
+                    f"{tensor}: '{name}' has shape {list(value.shape)}, '{names[0]}' has "
+                    f"{list(first[tensor].shape)}; merge models of one architecture"
+                )

@@ -1,0 +1,302 @@
+"""Each tensor of the output: where it comes from in every model, and whether it is merged or moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from emberge.errors import Problem
+from emberge.merging.tokens.vocabulary_policy import vocabulary
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.task_heads import head_of
+from emberge.model_folder.tensor_names import HEAD, Names, is_buffer, is_vocabulary
+from emberge.tensor_files.safetensors_header import TensorSpec
+
+if TYPE_CHECKING:
+    from emberge.merging.planning.plan_merge import MergeRequest
+
+__all__ = ["Inventory", "TensorPlan", "take_inventory"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlan:
+    """One tensor of the output. `name` is canonical, `out` as it will be stored.
+
+    `sources` has an entry a model, None where the model lacks it; for `copy`, `origin` is what is moved,
+    and the sources are what must be equal to it.
+    """
+
+    name: str
+    out: TensorSpec
+    action: Literal["merge", "copy"]
+    sources: tuple[TensorSpec | None, ...]
+    base: TensorSpec | None = None
+    origin: TensorSpec | None = None
+    padded: bool = False
+
+
+@dataclass
+class Inventory:
+    """What was found."""
+
+    tensors: list[TensorPlan] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def take_inventory(
+    request: MergeRequest, template: Checkpoint, pattern: Names, names: Mapping[str, Names]
+) -> Inventory:
+    """Line up the tensors of all models by the template's names.
+
+    `names` holds the models that could be looked at; the others are taken to be like them.
+    """
+    return _Taker(request, template, pattern, names).take()
+
+
+class _Taker:
+    def __init__(
+        self,
+        request: MergeRequest,
+        template: Checkpoint,
+        pattern: Names,
+        names: Mapping[str, Names],
+    ) -> None:
+        self.request, self.template, self.pattern = request, template, pattern
+        self.names = {m.name: names[m.name] for m in request.inputs if m.name in names}
+        base = request.base
+        self.base = names.get(base.name) if base is not None else None
+        self.found = Inventory()
+        # By head, the models that lack one the template has, and those that have one it lacks.
+        self.headless: dict[str, set[str]] = {}
+        self.left: dict[str, set[str]] = {}
+
+    def take(self) -> Inventory:
+        for name in self._wanted():
+            plan = self._plan(name)
+            if plan is not None:
+                self.found.tensors.append(plan)
+        self._tell_of_heads()
+        outs = {plan.name: plan.out.name for plan in self.found.tensors}
+        for model in self.names.values():
+            for name, spec in model.specs.items():
+                if outs.get(name, spec.name) != spec.name:
+                    self.found.renamed[spec.name] = outs[name]
+        return self.found
+
+    def _wanted(self) -> Iterator[str]:
+        everything = dict.fromkeys(self.pattern.specs)
+        for model in self.names.values():
+            everything.update(dict.fromkeys(model.specs))
+        for name in everything:
+            here = name in self.pattern.specs
+            if self._is_copy(name) or (is_buffer(name) and not here):
+                self.found.dropped.append(name)
+            elif not here and (whose := self._only_heads(name)):
+                self.found.dropped.append(name)
+                self.left.setdefault(head_of(name), set()).update(whose)
+            else:
+                yield name
+        if self.base is not None:
+            self.found.dropped += [n for n in self.base.specs if n not in everything]
+
+    def _tell_of_heads(self) -> None:
+        template = self._template_name()
+        for head, models in self.left.items():
+            self.found.warnings.append(
+                f"the head '{head}' of {_quoted(models)} is left out, as '{template}' has none"
+            )
+        for head, models in self.headless.items():
+            has = "has" if len(models) == 1 else "have"
+            self.found.warnings.append(
+                f"{_quoted(models)} {has} no head '{head}' for the task of '{template}'; it comes from the "
+                "models that have it"
+            )
+
+    def _is_copy(self, name: str) -> bool:
+        """Whether a tensor is one of those that a tied model makes itself, or a head of a tied one alone."""
+        if name == HEAD:
+            return self.pattern.tied is True or name not in self.pattern.specs
+        copied = self.pattern.original(name) is not None
+        return copied and (self.pattern.tied is not False or name not in self.pattern.specs)
+
+    def _only_heads(self, name: str) -> set[str]:
+        """The models that have a tensor as part of a head; none if it is more than that in any."""
+        having = {model for model, names in self.names.items() if name in names.specs}
+        return having if all(name in self.names[model].heads for model in having) else set()
+
+    def _plan(self, name: str) -> TensorPlan | None:
+        sources = tuple(
+            self._of(self.names[m.name], name) if m.name in self.names else None
+            for m in self.request.inputs
+        )
+        if is_buffer(name) and (held := self.pattern.specs.get(name)):
+            return TensorPlan(name, self._named(held), "copy", (), origin=held)
+        held = self.pattern.specs.get(name)
+        pattern = held or self._foreign(name, next(s for s in sources if s is not None))
+        if not pattern.mergeable:
+            return self._identical(name, pattern, sources)
+        base = self._of(self.base, name) if self.base is not None else None
+        plan = TensorPlan(name, self._stored(pattern), "merge", sources, base)
+        filled = self._headless(plan) if name in self.pattern.heads else None
+        filled = filled or self._filled(plan, held is not None)
+        if filled is None or filled.action == "copy":
+            return filled
+        return self._shaped(filled)
+
+    def _identical(
+        self, name: str, pattern: TensorSpec, sources: tuple[TensorSpec | None, ...]
+    ) -> TensorPlan | None:
+        for model, spec in zip(self.request.inputs, sources, strict=True):
+            if spec is not None and (spec.shape, spec.dtype) != (pattern.shape, pattern.dtype):
+                self._problem(
+                    name,
+                    f"'{model.name}' holds {spec.dtype} {list(spec.shape)}, the template {pattern.dtype} "
+                    f"{list(pattern.shape)}, which cannot be merged; convert the models first",
+                )
+                return None
+        return TensorPlan(name, self._named(pattern), "copy", sources, origin=pattern)
+
+    def _headless(self, plan: TensorPlan) -> TensorPlan | None:
+        """A tensor of a head that some models have no part of; None where all have it, or some in part."""
+        models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
+        without = {
+            name
+            for name, names in models
+            if names is not None and not names.shares_head(self.pattern, plan.name)
+        }
+        sources = tuple(
+            None if name in without else spec
+            for (name, _), spec in zip(models, plan.sources, strict=True)
+        )
+        present = [spec for spec in sources if spec is not None]
+        if not without or len(present) + len(without) < len(self.names):
+            return None
+        self.headless.setdefault(head_of(plan.name), set()).update(without)
+        plan = replace(plan, sources=sources)
+        if len(present) > 1 or len(self.names) < len(models):
+            return plan if self._base_is_there(plan) else None
+        held = self.pattern.specs[plan.name]
+        origin = present[0] if present else held
+        if origin.shape != held.shape:
+            return plan
+        out = TensorSpec(plan.out.name, origin.shape, origin.dtype)
+        return replace(plan, action="copy", sources=(), origin=origin, out=out)
+
+    def _filled(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
+        """The plan if no model lacks the tensor, or what the policy for missing ones makes of it."""
+        lacking = [
+            m.name
+            for m, spec in zip(self.request.inputs, plan.sources, strict=True)
+            if spec is None and m.name in self.names
+        ]
+        policy = self.request.missing
+        if policy == "average_present" and any(plan.sources):
+            return self._present(plan)
+        if lacking or not in_template:
+            if policy == "copy_base" and plan.base is not None:
+                return replace(
+                    plan, action="copy", sources=(), origin=plan.base, out=self._moved(plan)
+                )
+            self._problem(plan.name, self._lack(plan, lacking))
+            return None
+        return plan if self._base_is_there(plan) else None
+
+    def _present(self, plan: TensorPlan) -> TensorPlan | None:
+        present = [spec for spec in plan.sources if spec is not None]
+        chain = self.request.chains[self.request.chain_of(plan.name)]
+        if len(present) not in chain[0].arity and len(present) == 1:
+            out = TensorSpec(plan.out.name, present[0].shape, present[0].dtype)
+            return replace(plan, action="copy", sources=(), origin=present[0], out=out)
+        return plan if self._base_is_there(plan) else None
+
+    def _lack(self, plan: TensorPlan, lacking: list[str]) -> str:
+        if not lacking:
+            return f"the template {self.template.folder.name} lacks it; choose another template"
+        who = ", ".join(f"'{name}'" for name in lacking)
+        hint = "set missing: average_present or copy_base, or merge models of one architecture"
+        if self.request.missing == "copy_base":
+            hint = "the base lacks it too" if self.request.base else "copy_base needs a base"
+        return f"{who} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
+
+    def _base_is_there(self, plan: TensorPlan) -> bool:
+        chain = self.request.chains[self.request.chain_of(plan.name)]
+        needs = any(link.base_policy == "required" for link in chain)
+        if plan.base is None and self.base is not None and needs:
+            head = f", such as {{filter: {head_of(plan.name)}, strategy: linear}}"
+            hint = head if plan.name in self.pattern.heads else ""
+            self._problem(
+                plan.name, f"the base lacks it; merge it by a rule that needs no base{hint}"
+            )
+            return False
+        return True
+
+    def _shaped(self, plan: TensorPlan) -> TensorPlan | None:
+        models = list(zip((m.name for m in self.request.inputs), plan.sources, strict=True))
+        models.append(("the base", plan.base))
+        padded = False
+        for name, spec in models:
+            if spec is None or spec.shape == plan.out.shape or self._yet_unknown(plan):
+                continue
+            if not self._only_padding(plan, spec):
+                self._problem(
+                    plan.name,
+                    f"'{name}' has shape {list(spec.shape)}, '{self._template_name()}' has "
+                    f"{list(plan.out.shape)}; merge models of one architecture",
+                )
+                return None
+            padded = True
+        if padded:
+            self.found.warnings.append(
+                f"{plan.name}: the models pad their vocabulary differently; the template's padding is kept"
+            )
+        return replace(plan, padded=padded)
+
+    def _yet_unknown(self, plan: TensorPlan) -> bool:
+        vocabulary = self.request.vocabulary
+        return vocabulary is not None and vocabulary.settles(plan.name)
+
+    def _only_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
+        """Whether shapes differ only in rows that no token of the tokenizer has."""
+        if not is_vocabulary(plan.name) or spec.shape[1:] != plan.out.shape[1:]:
+            return False
+        tokens = vocabulary(self.template.trunk) or vocabulary(self.template.folder)
+        return bool(tokens) and max((tokens or {"": 0}).values()) < min(
+            spec.shape[0], plan.out.shape[0]
+        )
+
+    def _of(self, names: Names, name: str) -> TensorSpec | None:
+        # Where a model ties its head to the embedding, the embedding is its head.
+        return names.specs.get(name) or names.stands_for(name)
+
+    def _stored(self, spec: TensorSpec) -> TensorSpec:
+        dtype = self.request.out_dtype or spec.dtype
+        return TensorSpec(self.pattern.out_name(spec), spec.shape, dtype)
+
+    def _named(self, spec: TensorSpec) -> TensorSpec:
+        return spec.renamed(self.pattern.out_name(spec))
+
+    def _moved(self, plan: TensorPlan) -> TensorSpec:
+        assert plan.base is not None
+        return TensorSpec(plan.out.name, plan.base.shape, plan.base.dtype)
+
+    def _foreign(self, name: str, spec: TensorSpec) -> TensorSpec:
+        plain = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)
+        return spec.renamed(name if plain else self.pattern.prefix + name)
+
+    def _template_name(self) -> str:
+        for model in self.request.inputs:
+            if model.folder is not None and Path(model.folder) == self.template.folder:
+                return model.name
+        return self.template.folder.name
+
+    def _problem(self, name: str, message: str) -> None:
+        self.found.problems.append(Problem(message, name))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names))

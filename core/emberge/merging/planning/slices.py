@@ -1,0 +1,316 @@
+"""Slices: a model stacked from layers of others, each slice being an ordinary merge of its layers.
+
+A slice is planned as a merge of its own, whose models are seen through the slice: only the layers that it
+takes, under the numbers that they get in the result. What comes before the layers (embeddings) belongs to
+the first slice, what comes after them (the last norm, heads, modules) to the last one.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge.contracts.stage import Stage
+from emberge.errors import EmbergeError, Problem
+from emberge.model_folder.checkpoint import Checkpoint, read_json
+from emberge.model_folder.name_aliases import TIED
+from emberge.model_folder.tensor_names import LAYER, Names, canonical_names, layer_of
+
+if TYPE_CHECKING:
+    from emberge.merging.planning.match_tensors import TensorPlan
+    from emberge.merging.planning.plan_merge import MergeInput, MergePlan, MergeRequest
+
+__all__ = [
+    "LayerRange",
+    "MergeSlice",
+    "as_sliced",
+    "names_for_filters",
+    "own_chain",
+    "plan_slices",
+    "requests_of",
+    "slice_depths",
+    "write_layers",
+]
+
+_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
+
+
+@dataclass(frozen=True)
+class MergeSlice:
+    """Some layers of the result: as many layers of each input, from the input's `first` one on.
+
+    `strategy` is None for the merge's own.
+    """
+
+    inputs: tuple[MergeInput, ...]
+    count: int
+    base: MergeInput | None = None
+    strategy: tuple[Stage, ...] | None = None
+
+
+@dataclass(frozen=True)
+class LayerRange:
+    """Layers `start` to `start + count` of the result; `opens` and `closes` say what else is theirs."""
+
+    start: int
+    count: int
+    opens: bool
+    closes: bool
+    prefix: str = ""
+    """What stands before the names of the text trunk in the result."""
+
+    def takes(self, name: str, first: int) -> bool:
+        """Whether the slice has a model's tensor, by its canonical name; `first` is its first layer there."""
+        number = _number(name)
+        if number is not None:
+            return first <= number < first + self.count
+        return self.opens if layer_of(name) == "embeddings" else self.closes
+
+
+def _number(name: str) -> int | None:
+    """The number of the text trunk's layer that a canonical name belongs to."""
+    space, _, number = layer_of(name).rpartition(".")
+    return int(number) if space == "layers" and number.isdecimal() else None
+
+
+def shifted(name: str, by: int) -> str:
+    """A tensor's name with its layer's number raised by so many."""
+    found = LAYER.search(name)
+    if not found or not by:
+        return name
+    return f"{name[: found.start(2)]}{int(found[2]) + by}{name[found.end(2) :]}"
+
+
+def seen_through(part: LayerRange, names: Names, first: int) -> Names:
+    """A model's tensors as the slice has them: under the names of the result, and no others."""
+    by = part.start - first
+    specs = {
+        shifted(name, by) if _number(name) is not None else name: spec
+        for name, spec in names.specs.items()
+        if part.takes(name, first)
+    }
+    return replace(names, specs=specs)
+
+
+def pattern_through(part: LayerRange, names: Names, first: int, prefix: str) -> Names:
+    """The names of the result: a model's own seen through the slice, below the template's prefix."""
+    by = part.start - first
+    specs = {}
+    for name, spec in names.specs.items():
+        if part.takes(name, first):
+            inside = spec.name.startswith(names.prefix)
+            stored = (
+                prefix + spec.name.removeprefix(names.prefix) if inside else names.out_name(spec)
+            )
+            layered = _number(name) is not None
+            new, stored = (shifted(n, by) if layered else n for n in (name, stored))
+            specs[new] = spec.renamed(stored)
+    return replace(names, specs=specs, prefix=prefix, outer="")
+
+
+def as_sliced(
+    request: MergeRequest, names: Mapping[str, Names], pattern: Names
+) -> tuple[Mapping[str, Names], Names]:
+    """All models' names and the result's as the slice of a request has them; as they are without one."""
+    part = request.part
+    if part is None:
+        return names, pattern
+    firsts = {m.name: m.first or 0 for m in request.everyone}
+    result = pattern_through(part, pattern, request.inputs[0].first or 0, part.prefix)
+    seen = {}
+    for name, own in names.items():
+        # Where the embedding is in another slice, a tied model's copy of it must be told here.
+        copies = {n: own.stands_for(n) for n in TIED if n in result.specs and n not in own.specs}
+        told = {n: spec for n, spec in copies.items() if spec is not None}
+        view = seen_through(part, own, firsts[name])
+        seen[name] = replace(view, specs={**view.specs, **told})
+    return seen, result
+
+
+def names_for_filters(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
+    """What filters are held against: each model's own name of a tensor, and under "" the result's.
+
+    They differ in their layers alone, where a slice takes other layers of a model than it makes.
+    """
+    name, number = tensor.out.name, _number(tensor.name)
+    start = request.part.start if request.part is not None else _start(request.slices, number)
+    if start is None or number is None:
+        return {"": name, **dict.fromkeys((m.name for m in request.inputs), name)}
+    own = {m.name: shifted(name, (m.first or 0) - start) for m in request.inputs}
+    return {"": name, **own}
+
+
+def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
+    """The place of the slice that a tensor of the result belongs to, by its canonical name."""
+    number = _number(name)
+    if number is None:
+        return 0 if layer_of(name) == "embeddings" else len(slices) - 1
+    ends = list(itertools.accumulate(one.count for one in slices))
+    return min(bisect.bisect_right(ends, number), len(slices) - 1)
+
+
+def own_chain(slices: Sequence[MergeSlice], name: str) -> int:
+    """How far behind the merge's own strategy that of a tensor's slice stands."""
+    place = slice_of(slices, name)
+    if slices[place].strategy is None:
+        return 0
+    return sum(one.strategy is not None for one in slices[: place + 1])
+
+
+def _start(slices: Sequence[MergeSlice], number: int | None) -> int | None:
+    """The first layer of the slice that holds a layer of the result."""
+    if number is None or not slices:
+        return None
+    place = slice_of(slices, f"layers.{number}.")
+    return sum(one.count for one in slices[:place])
+
+
+def slice_depths(part: LayerRange, layers: Mapping[str, str]) -> dict[str, float]:
+    """Relative depth of each tensor within its slice, 1 in a slice of one layer, 0 outside the layers."""
+    found = {}
+    for name in layers:
+        number = _number(name)
+        if number is None:
+            found[name] = 0.0
+        else:
+            found[name] = (number - part.start) / (part.count - 1) if part.count > 1 else 1.0
+    return found
+
+
+# ── the plan of all slices ──────────────────────────────────────────────────────────────────────
+
+
+def requests_of(request: MergeRequest) -> Iterator[MergeRequest]:
+    """One request a slice."""
+    start, prefix = 0, _prefix(request)
+    for index, one in enumerate(request.slices):
+        ends = (index == 0, index == len(request.slices) - 1)
+        yield replace(
+            request,
+            inputs=one.inputs,
+            base=one.base,
+            strategy=one.strategy or request.strategy,
+            slices=(),
+            part=LayerRange(start, one.count, *ends, prefix),
+        )
+        start += one.count
+
+
+def _prefix(request: MergeRequest) -> str:
+    """The prefix of the template, which is the first model that is there already."""
+    folders = (m.folder for one in request.slices for m in one.inputs)
+    folder = request.template or next((f for f in folders if f is not None), None)
+    try:
+        checkpoint = Checkpoint(folder or Path())
+        names = canonical_names(checkpoint) if checkpoint.has_weights else None
+    except EmbergeError:
+        return ""  # the plan says what is wrong with it
+    return names.prefix.removeprefix(names.outer) if names is not None else ""
+
+
+def plan_slices(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
+    """The plans of the slices as one, which still lacks weights; what is wrong between them is noted."""
+    problems = [p for plan in plans for p in plan.problems]
+    problems += [*_lengths(request), *_unlike(plans)]
+    inputs = tuple(m for one in request.slices for m in one.inputs)
+    bases = [one.base for one in request.slices if one.base is not None]
+    return replace(
+        plans[0],
+        request=replace(request, inputs=inputs, base=bases[0] if bases else None),
+        tensors=tuple(_among_all(plans, len(inputs))),
+        dropped=tuple(dict.fromkeys(n for plan in plans for n in plan.dropped)),
+        renamed={},
+        layers={n: layer for plan in plans for n, layer in plan.layers.items()},
+        depths={n: depth for plan in plans for n, depth in plan.depths.items()},
+        problems=tuple(dict.fromkeys(problems)),
+        warnings=tuple(dict.fromkeys(w for plan in plans for w in plan.warnings)),
+        unseen=frozenset(n for plan in plans for n in plan.unseen),
+        plans=tuple(plans),
+    )
+
+
+def _among_all(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorPlan]:
+    """Each slice's tensors with an entry for every input of all slices."""
+    before = 0
+    for plan in plans:
+        own = len(plan.request.inputs)
+        around = (None,) * before, (None,) * (inputs - before - own)
+        for tensor in plan.tensors:
+            sources = (*around[0], *tensor.sources, *around[1]) if tensor.sources else ()
+            yield replace(tensor, sources=sources)
+        before += own
+
+
+def _lengths(request: MergeRequest) -> Iterator[Problem]:
+    """Layers that a model does not have."""
+    for one in request.slices:
+        for model in (*one.inputs, *([one.base] if one.base is not None else [])):
+            if model.folder is None or model.first is None:
+                continue
+            count = layer_count(Checkpoint(model.folder).config)
+            end = model.first + one.count
+            if count is not None and end > count:
+                yield Problem(
+                    f"'{model.name}' has layers 0 to {count - 1}, and the slice takes [{model.first}, {end}]"
+                )
+
+
+def _unlike(plans: Sequence[MergePlan]) -> Iterator[Problem]:
+    """Slices whose layers do not have the shapes of the first one's."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for plan in plans:
+        for tensor in plan.tensors:
+            number = _number(tensor.name)
+            if number is None:
+                continue
+            place = shifted(tensor.name, -number)
+            if shapes.setdefault(place, tensor.out.shape) != tensor.out.shape:
+                yield Problem(
+                    f"this layer has shape {list(tensor.out.shape)}, the first slice's "
+                    f"{list(shapes[place])}; stack models of one architecture",
+                    tensor.name,
+                )
+                return
+
+
+# ── the config of the result ────────────────────────────────────────────────────────────────────
+
+
+def layer_count(config: Mapping[str, Any]) -> int | None:
+    """How many layers a config says that the text trunk has."""
+    found = next((config[key] for key in _COUNTS if key in config), None)
+    return found if isinstance(found, int) else None
+
+
+def write_layers(request: MergeRequest, trunk: Path) -> None:
+    """Give the config.json in `trunk` the number and the kinds of layers of the result."""
+    path = trunk / "config.json"
+    if not path.is_file():
+        return
+    config: dict[str, Any] = read_json(path)
+    key = next((key for key in _COUNTS if key in config), _COUNTS[0])
+    config[key] = sum(one.count for one in request.slices)
+    for name in _PER_LAYER:
+        kinds = _kinds(request, name)
+        if isinstance(config.get(name), list) and kinds is not None:
+            config[name] = kinds
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _kinds(request: MergeRequest, name: str) -> list[Any] | None:
+    """An entry a layer of the result, from the config of the model that comes first in its slice."""
+    kinds: list[Any] = []
+    for one in request.slices:
+        model = one.inputs[0]
+        listed = Checkpoint(model.folder or Path()).config.get(name)
+        first = model.first or 0
+        if not isinstance(listed, list) or len(listed) < first + one.count:
+            return None
+        kinds += listed[first : first + one.count]
+    return kinds

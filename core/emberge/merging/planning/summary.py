@@ -1,0 +1,131 @@
+"""A merge's plan as people read it before they let it run: short, and with every number that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from emberge.contracts.stage import Stage
+from emberge.contracts.step import Machine
+from emberge.devices import human_size
+from emberge.merging.planning.cost import forecast
+from emberge.merging.planning.effective_weights import weighing
+from emberge.merging.planning.merge_header import plain_stage
+from emberge.merging.stage_options import stage_name
+from emberge.model_folder.licences import licence_line
+from emberge.model_folder.template_warnings import origin_line
+
+if TYPE_CHECKING:
+    from emberge.merging.planning.plan_merge import MergePlan
+
+__all__ = ["outline"]
+
+_FEW = 3
+
+
+def outline(plan: MergePlan, machine: Machine | None = None) -> list[str]:
+    """The plan in lines of a label and what there is to say, for a machine, by default this one."""
+    inside = [*_tensors(plan), *_costs(plan, machine)] if plan.tensors else []
+    weights = _weights(plan) if plan.tensors else ()
+    found = [*inside, *_method(plan), *weights, *_beside(plan)]
+    lines, before = [], ""
+    for label, words in found:
+        lines.append(f"{'' if label == before else label:<10}  {words}")
+        before = label
+    return lines
+
+
+def _tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
+    counts = [("merged", plan.merged), ("copied", plan.copied), ("dropped", list(plan.dropped))]
+    parts = [f"{len(names)} {what}{_such(what, names)}" for what, names in counts if names]
+    yield "tensors", ", ".join(parts)
+    if plan.renamed:
+        old, new = next(iter(plan.renamed.items()))
+        yield "renamed", f"{len(plan.renamed)}, such as {old} to {new}"
+
+
+def _such(what: str, names: Sequence[str]) -> str:
+    if what == "merged":
+        return ""
+    more = ", …" if len(names) > _FEW else ""
+    return f" ({', '.join(names[:_FEW])}{more})"
+
+
+def _costs(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]]:
+    cost = forecast(plan, machine)
+    times = cost.read / max(1, cost.inputs)
+    over = f", {times:.2g} times over" if times > 1.05 else ""
+    yield "reads", f"{human_size(cost.inputs)}{over}"
+    yield "writes", f"{human_size(cost.write)}, {plan.dtype}"
+    threads = "1 thread" if cost.workers == 1 else f"{cost.workers} threads"
+    yield (
+        "needs",
+        f"about {human_size(float(f'{cost.memory:.1e}'))} of memory and {_time(cost.seconds)} on {threads}",
+    )
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _method(plan: MergePlan) -> Iterator[tuple[str, str]]:
+    base = f", around the base {plan.request.base.name}" if plan.request.base is not None else ""
+    yield "method", f"{_chain(plan.request.strategy)}{base}"
+    for number, rule in enumerate(plan.request.rules):
+        owned = sum(plan.request.chain_of(t.name) == number for t in plan.tensors)
+        count = f" ({owned} tensors)" if plan.tensors else ""
+        yield "method", f"{_chain(rule.strategy)} for {rule.filter}{count}"
+
+
+def _chain(links: Sequence[Stage]) -> str:
+    return " → ".join(map(_link, map(plain_stage, links)))
+
+
+def _link(said: Mapping[str, object] | str) -> str:
+    if isinstance(said, str):
+        return said
+    name, options = next(iter(said.items()))
+    listed = options.items() if isinstance(options, Mapping) else ()
+    return f"{name} ({', '.join(f'{key} {value}' for key, value in listed)})"
+
+
+# ── weights ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
+    link, labels = weighing(plan.request.strategy, plan.request.inputs)
+    role = link.weight_role
+    if role == "unused" and not plan.request.rules:
+        yield "weights", f"not used by {stage_name(link)}"
+        return
+    width = min(40, max((len(name) for name in plan.shares), default=0))
+    for name, share in plan.shares.items():
+        varied = f" ({share.variation})" if share.variation else ""
+        yield "weights", f"{name:<{width}}  {share.mean:.3g}{varied}"
+    words = {
+        "share": "what is given; each is divided by it",
+        "scale": "taken as they are, as factors",
+        "unused": "used by rules alone",
+    }
+    within = ", within its group" if any(labels.values()) and role == "share" else ""
+    yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words[role]}{within}"
+
+
+# ── what stands beside the weights ──────────────────────────────────────────────────────────────
+
+
+def _beside(plan: MergePlan) -> Iterator[tuple[str, str]]:
+    seen = [m.name for m in plan.request.everyone if m.folder is not None]
+    if plan.alike and len(seen) > 1:
+        yield "alike", "vocabulary, special tokens, pooling, prompts, longest text and similarity"
+    if plan.template is not None:
+        yield "beside", origin_line(plan.template)
+    if plan.licences:
+        yield "licences", licence_line(plan.licences)
+    if plan.unseen:
+        names = sorted(plan.unseen)
+        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+        rest = ", taken to be like the others" if plan.tensors else ""
+        yield "not seen", f"weights of {', '.join(names[:_FEW])}{more}{rest}"

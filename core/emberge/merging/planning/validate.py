@@ -1,0 +1,259 @@
+"""What can be wrong with a merge as it is asked for, beyond shapes and names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from emberge.contracts.stage import MergeStrategy, MergeTransform, Stage
+from emberge.errors import Problem
+from emberge.merging.planning.effective_weights import sums_of, weighing
+from emberge.merging.stage_options import faults_of, stage_name
+from emberge.merging.statistics.entries import all_stages, scrutinise_entries, scrutinise_files
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.compare_models import differences, notes, unlike
+from emberge.model_folder.name_aliases import HEAD
+from emberge.model_folder.template_warnings import remarks
+
+if TYPE_CHECKING:
+    from emberge.merging.planning.plan_merge import MergePlan, MergeRequest
+
+__all__ = [
+    "architectures_differ",
+    "compare_folders",
+    "scrutinise",
+    "scrutinise_filters",
+    "scrutinise_tensors",
+]
+
+_ALIKE = "merge models of one architecture, or choose one with 'template'"
+
+
+def scrutinise(request: MergeRequest) -> Iterator[Problem]:
+    """Faults that show without looking into any folder."""
+    names = [m.name for m in request.inputs]
+    groups = [m.group for m in request.inputs]
+    if not names:
+        yield Problem("there are no models to merge; list them under 'models'")
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        yield Problem(f"two models are called '{name}'; give each its own name")
+    for chain in request.chains:
+        yield from _chain(chain, names, groups, request.base is not None)
+    yield from scrutinise_files(request)
+    if request.base is not None:
+        yield from _base(request)
+    stages = [link for chain in request.chains for link in all_stages(chain)]
+    for model in request.inputs:
+        for fault in faults_of(model.name, model.options, stages):
+            yield Problem(fault)
+
+
+def _chain(
+    chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], base: bool
+) -> Iterator[Problem]:
+    if not chain or not isinstance(chain[-1], MergeStrategy):
+        last = f"'{stage_name(chain[-1])}' is a transform" if chain else "it is empty"
+        yield Problem(f"a strategy must end with a link that merges, and {last}")
+    for link in chain[:-1]:
+        if not isinstance(link, MergeTransform):
+            yield Problem(f"'{stage_name(link)}' ends a strategy and can only stand last")
+    given = models
+    for link in chain:
+        problems = list(_link(link, models, groups, base))
+        if link.statistics_of == "models" and models != given:
+            problems.append(Problem(_others(link)))
+        yield from problems
+        if problems:
+            return  # what the next link would see is not known
+        if isinstance(link, MergeTransform):
+            left = link.remaining(models, groups)
+            groups, models = (groups if left == models else left), left
+
+
+def _link(
+    link: Stage, models: Sequence[str], groups: Sequence[str], base: bool
+) -> Iterator[Problem]:
+    if models and len(models) not in link.arity:
+        yield Problem(_arity(link, len(models)))
+    if link.base_policy == "required" and not base:
+        yield Problem(f"'{stage_name(link)}' needs a base; name it under 'base'")
+    for fault in link.faults(models, groups):
+        yield Problem(f"'{stage_name(link)}': {fault}")
+
+
+def _others(link: Stage) -> str:
+    return (
+        f"'{stage_name(link)}' needs what was measured of the very models, and a link before it merges "
+        "them; merge by it inside the groups, or alone"
+    )
+
+
+def _arity(link: Stage, models: int) -> str:
+    least, most = link.arity.start, link.arity.stop - 1
+    wanted = (
+        f"{least}"
+        if least == most
+        else f"at least {least}"
+        if models < least
+        else f"at most {most}"
+    )
+    noun = "model" if wanted.endswith(" 1") or wanted == "1" else "models"
+    return f"'{stage_name(link)}' takes {wanted} {noun} and there {_are(models)}"
+
+
+def _are(count: int) -> str:
+    return "is 1" if count == 1 else f"are {count}"
+
+
+def _base(request: MergeRequest) -> Iterator[Problem]:
+    base = request.base
+    assert base is not None
+    stages = [link for chain in request.chains for link in all_stages(chain)]
+    policies = [link.base_policy for link in stages]
+    # Elsewhere it is a model like others, and no change at all is only worth a warning.
+    for model in request.inputs if "required" in policies else ():
+        same = model.folder is not None and base.folder is not None and not model.adapter
+        if same and model.folder.resolve() == base.folder.resolve():  # type: ignore[union-attr]
+            yield Problem(
+                f"the base is also listed as the model '{model.name}', whose delta would be zero; "
+                "take it out of one place"
+            )
+    if request.missing != "copy_base" and all(policy == "forbidden" for policy in policies):
+        names = ", ".join(stage_name(chain[-1]) for chain in request.chains if chain)
+        yield Problem(f"a base is given and '{names}' uses none; leave the base out")
+
+
+def compare_folders(
+    request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
+) -> tuple[list[Problem], list[str]]:
+    """(faults, warnings) from module chains and configs of the models beside the template."""
+    problems: list[Problem] = []
+    warnings = list(remarks(template))
+    for model in request.inputs:
+        other = checkpoints.get(model.name)
+        if other is None or other.folder == template.folder:
+            continue
+        faults, smaller = _settings(request, template, other, model.name)
+        problems += faults
+        warnings += smaller
+    base = checkpoints.get(request.base.name) if request.base is not None else None
+    if base is not None:
+        pair = f"'{template.folder.name}' and the base: "
+        found = [f"{pair}{u}; {_ALIKE}" for u in unlike(template, base, modules=False)]
+        problems += map(Problem, found)
+    return problems, warnings
+
+
+def architectures_differ(
+    request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
+) -> Iterator[bool]:
+    """For each model, whether it and the template are of different architectures, and none was chosen."""
+    if request.template is None:
+        for model in request.inputs:
+            if model.name in checkpoints:
+                yield any(unlike(template, checkpoints[model.name]))
+
+
+def _settings(
+    request: MergeRequest, template: Checkpoint, other: Checkpoint, name: str
+) -> tuple[list[Problem], list[str]]:
+    """(faults, warnings) from what two folders say beside their weights and tokenizers."""
+    pair = f"'{template.folder.name}' and '{name}': "
+    warnings = [f"{pair}{n}; the first is kept" for n in notes(template, other)]
+    other_thing = list(unlike(template, other))
+    smaller = list(differences(template, other))
+    if request.template is not None:
+        followed = [f"{pair}{f}; the template is followed" for f in (*other_thing, *smaller)]
+        return [], [*followed, *warnings]
+    faults = [f"{pair}{f}; {_ALIKE}" for f in other_thing]
+    if not other_thing:
+        faults += [f"{pair}{f}; choose one with 'template'" for f in smaller]
+    return [Problem(fault) for fault in faults], warnings
+
+
+def scrutinise_tensors(plan: MergePlan) -> list[Problem]:
+    """Faults that show once the tensors' names are known: filters and weights."""
+    if not plan.tensors:
+        return []
+    filters = scrutinise_filters(plan) if plan.request.part is None else ()
+    return [*filters, *_weights(plan), *_schedules(plan), *scrutinise_entries(plan)]
+
+
+def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
+    yield from (("a rule", rule.filter) for rule in request.rules if rule.filter != "*")
+    for model in request.everyone:
+        yield from ((f"the weight of '{model.name}'", f) for f in model.weight.filters)
+        for options in model.options.values():
+            for option, value in options.items():
+                yield from ((f"'{model.name}': {option}", f) for f in value.filters)
+    for link in (link for chain in request.chains for link in all_stages(chain)):
+        for option, schedule in link.schedules().items():
+            yield from ((f"'{stage_name(link)}': {option}", f) for f in schedule.filters)
+
+
+def scrutinise_filters(plan: MergePlan) -> Iterator[Problem]:
+    """Filters that match no tensor; a head is no wrong name where there is none."""
+    names = [t.out.name for t in plan.tensors if t.action == "merge"]
+    slices = [s.name for one in plan.plans for t in one.tensors for s in t.sources if s is not None]
+    known = [*names, *slices, *plan.dropped, HEAD]
+    used: dict[str, str] = {}
+    for where, filter_ in _filters_used(plan.request):
+        used.setdefault(filter_, where)
+    for filter_, where in used.items():
+        if not any(filter_ in name for name in known):
+            yield Problem(
+                f"the filter '{filter_}' of {where} matches no tensor (such as '{names[0]}')"
+            )
+
+
+def _schedules(plan: MergePlan) -> Iterator[Problem]:
+    """Options whose filters leave a tensor without a value."""
+    from emberge.merging.planning.plan_merge import resolver  # the two know each other
+
+    seen: set[str] = set()
+    ask = resolver(plan)
+    for tensor in plan.tensors:
+        for link in all_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
+            for option, schedule in link.schedules().items():
+                try:
+                    schedule.at(tensor.out.name, ask.depths.get(tensor.name, 0.0))
+                except ValueError as error:
+                    seen.add(f"'{stage_name(link)}': {option}: {error}")
+    yield from (Problem(message) for message in sorted(seen))
+
+
+def _weights(plan: MergePlan) -> Iterator[Problem]:
+    from emberge.merging.planning.plan_merge import plan_weights
+
+    for tensor in plan.tensors:
+        if tensor.action != "merge":
+            continue
+        try:
+            weights = plan_weights(plan, tensor)
+        except ValueError as error:
+            yield Problem(f"a weight: {error}")
+            return
+        chain = plan.request.chains[plan.request.chain_of(tensor.name)]
+        fault = _zero_sum(chain, plan.request, weights) if chain else None
+        if fault is not None:
+            yield Problem(fault, tensor.name)
+            return
+
+
+def _zero_sum(
+    chain: Sequence[Stage], request: MergeRequest, weights: Mapping[str, float]
+) -> str | None:
+    """What is wrong with weights that a link divides by their sum."""
+    link, labels = weighing(chain, [m for m in request.inputs if m.name in weights])
+    if link.weight_role != "share":
+        return None
+    empty = next(
+        (label for label, total in sums_of(weights, labels).items() if abs(total) < 1e-12), None
+    )
+    if empty is None:
+        return None
+    where = f" in the group '{empty}'" if empty else ""
+    return (
+        f"the weights sum to zero{where}, and '{stage_name(link)}' divides by their sum; give weights that "
+        "do not cancel out"
+    )

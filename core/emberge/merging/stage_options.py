@@ -1,0 +1,89 @@
+"""How the options of a merge's stages become numbers for one tensor and each of its models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from emberge.contracts.block import Block, Options
+from emberge.contracts.schedule import PerModel, PerTensor
+from emberge.contracts.stage import Stage
+from emberge.errors import suggest
+
+__all__ = ["ModelOptions", "Resolver", "faults_of", "stage_name"]
+
+# Stage name to option name to what one model says of it.
+ModelOptions = Mapping[str, Mapping[str, PerTensor]]
+
+
+def stage_name(stage: Stage) -> str:
+    """A stage's name in words: `SignConsensus` is sign_consensus."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(stage).__name__).lower()
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+@dataclass(frozen=True)
+class Resolver:
+    """Resolves a stage's schedules for a block: depth by the tensor's layer, a model's own options first."""
+
+    models: Mapping[str, ModelOptions]
+    depths: Mapping[str, float]
+    called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By canonical name, what filters see: each model's own name of a tensor, and under "" the result's."""
+
+    def __call__(self, stage: Stage, block: Block) -> Options:
+        """The numbers: a float each, or one float64 tensor [models] for what may differ by model."""
+        values: dict[str, Any] = {}
+        depth = self.depths.get(block.name, 0.0)
+        called = self.called.get(block.name, {})
+        here = called.get("", block.name)
+        for name, schedule in stage.schedules().items():
+            number = schedule.at(here, depth)
+            if isinstance(schedule, PerModel):
+                own = {model: self._own(stage, name, model) for model in block.models}
+                numbers = [
+                    o.at(called.get(model, here), depth, number) if o else number
+                    for model, o in own.items()
+                ]
+                values[name] = block.weights.new_tensor(numbers)
+            else:
+                values[name] = number
+        for name, inner in stage.nested().items():
+            values[name] = self(inner, block)
+        return Options(values)
+
+    def _own(self, stage: Stage, option: str, model: str) -> PerTensor | None:
+        for name, options in self.models.get(model, {}).items():
+            if _key(name) == _key(stage_name(stage)) and option in options:
+                return options[option]
+        return None
+
+
+def faults_of(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
+    """What is wrong with one model's own options, given all stages of the merge."""
+    known = {stage_name(stage): stage for stage in stages}
+    by_key = {_key(name): stage for name, stage in known.items()}
+    for name, chosen in options.items():
+        stage = by_key.get(_key(name))
+        if stage is None:
+            yield f"'{model}' has options for '{name}', which is no link here{suggest(name, known)}"
+            continue
+        own = [n for n, s in stage.schedules().items() if isinstance(s, PerModel)]
+        for option, value in chosen.items():
+            if option not in own:
+                hint = suggest(option, own) or f"; per model: {', '.join(own) or 'nothing'}"
+                yield f"'{name}' has no option '{option}' that a model may set itself{hint}"
+                continue
+            yield from _out_of_bounds(f"'{model}': {name}.{option}", value, stage, option)
+
+
+def _out_of_bounds(place: str, value: PerTensor, stage: Stage, option: str) -> Iterator[str]:
+    try:
+        PerModel(list(value.entries), within=stage.schedules()[option].within)
+    except ValueError as error:
+        yield f"{place}: {error}"

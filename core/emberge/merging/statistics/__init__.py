@@ -1,0 +1,1 @@
+"""Statistics files (Fisher information, Gram matrices, norms) that strategies read."""

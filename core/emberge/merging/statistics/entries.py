@@ -1,0 +1,164 @@
+"""Which entries of statistics files belong to which model of a merge, and what is wrong with them.
+
+An entry of a model is its own only if the file was measured on that very content: the file says its
+fingerprint. Everything here follows from headers; importing it loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from emberge.contracts.stage import Stage
+from emberge.errors import CheckpointError, EmbergeError, Problem
+from emberge.merging.stage_options import stage_name
+from emberge.merging.statistics.statistics_file import StatisticsFile, open_statistics
+from emberge.merging.tokens.token_rows import lined_up
+from emberge.tensor_files.safetensors_header import TensorSpec
+
+if TYPE_CHECKING:
+    from emberge.merging.planning.match_tensors import TensorPlan
+    from emberge.merging.planning.plan_merge import MergeInput, MergePlan, MergeRequest
+
+__all__ = ["all_stages", "own_entries", "scrutinise_entries", "scrutinise_files"]
+
+Entries = Mapping[str, Mapping[str, TensorSpec]]
+
+
+def all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
+    """The links of a chain and the stages nested in them."""
+    for link in chain:
+        yield link
+        yield from all_stages(list(link.nested().values()))
+
+
+def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, TensorSpec]]:
+    """Each model's entries by place, of the files that a link names for itself.
+
+    Raises:
+        CheckpointError: when a model has no fingerprint to tell its entries by, or is in no file.
+    """
+    if link.statistics_of != "models":
+        return {}
+    files = open_statistics(link, request.statistics)
+    found = {}
+    for model in request.inputs:
+        if not model.fingerprint:
+            raise CheckpointError(
+                f"'{model.name}' has no fingerprint to hold its statistics against; give the MergeInput "
+                "fingerprint=model_fingerprint(folder)"
+            )
+        places = _places_of(model, files)
+        if len(places) != 1:
+            raise CheckpointError(_said(model, files, len(places)))
+        file, label = places[0]
+        found[model.name] = file.entries.get(label, {})
+    return found
+
+
+def scrutinise_files(request: MergeRequest) -> Iterator[Problem]:
+    """Faults of statistics files that show before any tensor is looked at; not of those yet to be made."""
+    seen: set[str] = set()
+    for chain in request.chains:
+        for link in all_stages(chain):
+            try:
+                files = open_statistics(link, request.statistics, steps=False)
+                faults = [*_of_files(link, files, request)]
+            except EmbergeError as error:
+                faults = [str(error)]
+            yield from (Problem(fault) for fault in faults if fault not in seen)
+            seen.update(faults)
+
+
+def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeRequest) -> Iterator[str]:
+    faults = [fault for file in files for fault in _of_file(link, file, request)]
+    yield from faults
+    if faults or link.statistics_of != "models":
+        return
+    if request.slices or request.part is not None:
+        yield (
+            f"'{stage_name(link)}' merges whole models by what was measured of them, and no slices; "
+            "stack first, then measure"
+        )
+    elif len(files) == len(_named(link)):  # else a step is yet to make one
+        places = ((model, len(_places_of(model, files))) for model in request.inputs)
+        yield from (_said(m, files, n) for m, n in places if m.fingerprint and n != 1)
+
+
+def _of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
+    if link.measured not in ("", file.measure):
+        yield (
+            f"{file.path}: holds {file.measure}, and '{stage_name(link)}' needs {link.measured}; measure it "
+            f"with measure_statistics: {{measure: {link.measured}}}"
+        )
+    base = request.base.fingerprint if request.base is not None else ""
+    if base and file.base and file.base != base:
+        yield (
+            f"{file.path}: was measured from another base than this merge's (content {file.base[:12]}, not "
+            f"{base[:12]}); measure it again"
+        )
+
+
+def _named(link: Stage) -> set[str]:
+    return {file.text for file in link.own_files()}
+
+
+def _places_of(
+    model: MergeInput, files: Sequence[StatisticsFile]
+) -> list[tuple[StatisticsFile, str]]:
+    return [
+        (file, label)
+        for file in files
+        for label, content in file.models.items()
+        if content == model.fingerprint
+    ]
+
+
+def _said(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str:
+    where = ", ".join(str(file.path) for file in files) or "no statistics file"
+    if count:
+        return f"{where}: '{model.name}' was measured {count} times; name one file of each model"
+    known = [f"{label} ({content[:12]})" for f in files for label, content in f.models.items()]
+    listed = ", ".join(known) or "nothing"
+    return (
+        f"{where}: nothing was measured of '{model.name}' as it is now (content "
+        f"{model.fingerprint[:12]}); there is {listed}; measure it again"
+    )
+
+
+def scrutinise_entries(plan: MergePlan) -> Iterator[Problem]:
+    """Tensors that a stage cannot merge by the entries that their models have."""
+    request = plan.request
+    known: dict[int, Entries] = {}
+    for tensor in plan.tensors:
+        if tensor.action != "merge":
+            continue
+        for link in all_stages(request.chains[request.chain_of(tensor.name)]):
+            if id(link) not in known:
+                known[id(link)] = _own_or_nothing(link, request)
+            fault = _lacks(link, tensor, known[id(link)], request)
+            if fault:
+                yield Problem(f"'{stage_name(link)}': {fault}", tensor.name)
+
+
+def _lacks(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequest) -> str:
+    if not entries:
+        return ""
+    shapes: dict[str, tuple[int, ...] | None] = {}
+    for model, source in zip(request.inputs, tensor.sources, strict=True):
+        if source is None:
+            continue
+        entry = entries[model.name].get(tensor.name)
+        shapes[model.name] = None if entry is None else lined_up(entry, source, tensor.out).shape
+    return link.lacks(tensor.name, tensor.out.shape, shapes)
+
+
+def _own_or_nothing(link: Stage, request: MergeRequest) -> Entries:
+    """As `own_entries`; nothing where that cannot be known yet, or where its faults were told."""
+    made = all(not t.startswith("$") or t in request.statistics for t in _named(link))
+    if not made or not all(model.fingerprint for model in request.inputs):
+        return {}
+    try:
+        return own_entries(link, request)
+    except EmbergeError:
+        return {}

@@ -1,0 +1,135 @@
+"""Entries of statistics files for the rows of a block, read when a stage asks for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from emberge.merging.statistics.entries import all_stages, own_entries
+from emberge.merging.statistics.statistics_file import Statistics, open_statistics, read_statistics
+from emberge.merging.tokens.token_rows import lined_up
+from emberge.tensor_files.safetensors_header import TensorSpec
+
+if TYPE_CHECKING:
+    from emberge.contracts.stage import Stage
+    from emberge.merging.planning.match_tensors import TensorPlan
+    from emberge.merging.planning.plan_merge import MergeRequest
+    from emberge.merging.streaming.jobs import Source
+
+# From a model's name and an entry to where its numbers are read.
+Open = Callable[[str, TensorSpec], "Source"]
+
+__all__ = ["MergeStatistics", "RowStatistics", "StatisticsEntry"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StatisticsEntry:
+    """One entry and where its numbers come from; `by_row` says that its rows are the tensor's."""
+
+    spec: TensorSpec
+    source: Source
+    by_row: bool
+
+    @classmethod
+    def of(cls, spec: TensorSpec, source: Source, shape: tuple[int, ...]) -> StatisticsEntry:
+        """The entry of a tensor of this shape; of as many rows as that one has, each is the row's."""
+        by_row = len(shape) > 1 and bool(spec.shape) and spec.shape[0] == shape[0]
+        return cls(spec, source, by_row)
+
+    def read(self, rows: range) -> Tensor:
+        """The entry for these rows, in the dtype of its file."""
+        shape, start = self.spec.shape, 0
+        if self.by_row:
+            start = rows.start * math.prod(shape[1:])
+            shape = (len(rows), *shape[1:])
+        tensor = torch.empty(shape, dtype=getattr(torch, self.spec.dtype))
+        if tensor.numel():
+            self.source.read(start, tensor.view(-1))
+        return tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowStatistics(Mapping[str, Any]):
+    """What a block's `statistics` are: numbers by label, and models' entries cut to the block's rows."""
+
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    entries: Mapping[str, StatisticsEntry] = field(default_factory=dict)
+    rows: range = range(0)
+    device: str = "cpu"
+
+    def of(self, rows: range, device: str) -> RowStatistics:
+        """The same for other rows."""
+        return dataclasses.replace(self, rows=rows, device=device)
+
+    def row_bytes(self, rows: int) -> int:
+        """Memory for a tensor's row: entries as read and as computed with, whole ones over all rows."""
+        own = [e.spec.nbytes for e in self.entries.values()]
+        return 3 * sum(own) // max(1, rows)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of whole entries by label."""
+        plain = {label: tuple(getattr(v, "shape", ())) for label, v in self.numbers.items()}
+        return {**plain, **{label: entry.spec.shape for label, entry in self.entries.items()}}
+
+    def __getitem__(self, label: str) -> Any:
+        if label in self.entries:
+            return self.entries[label].read(self.rows).to(self.device)
+        return self.numbers[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.numbers, **self.entries})
+
+    def __len__(self) -> int:
+        return len({*self.numbers, *self.entries})
+
+    def __contains__(self, label: object) -> bool:
+        return label in self.entries or label in self.numbers
+
+
+class MergeStatistics:
+    """What the chains of a merge are told: small numbers by label, and each model's own entries.
+
+    Raises:
+        CheckpointError: when a file is missing, or was measured on other models.
+    """
+
+    def __init__(self, request: MergeRequest) -> None:
+        self._models = [model.name for model in request.inputs]
+        self._chains = [_Told.of(chain, request) for chain in request.chains]
+
+    def of(self, chain: int, tensor: TensorPlan, layer: str, source: Open) -> RowStatistics:
+        """What the blocks of a tensor are told; `source` opens an entry."""
+        told = self._chains[chain]
+        numbers = {k: v for s in told.numbers for k, v in s.of(layer, tensor.name).items()}
+        entries = {}
+        for model, own in zip(self._models, tensor.sources, strict=True):
+            spec = told.entries.get(model, {}).get(tensor.name)
+            if spec is not None and own is not None:
+                spec = lined_up(spec, own, tensor.out)
+                entries[model] = StatisticsEntry.of(spec, source(model, spec), tensor.out.shape)
+        return RowStatistics(numbers, entries)
+
+
+@dataclass(frozen=True)
+class _Told:
+    numbers: Sequence[Statistics]
+    entries: Mapping[str, Mapping[str, TensorSpec]]
+
+    @classmethod
+    def of(cls, chain: Sequence[Stage], request: MergeRequest) -> _Told:
+        numbers: list[Statistics] = []
+        entries: dict[str, Mapping[str, TensorSpec]] = {}
+        for link in all_stages(chain):
+            if link.statistics_of == "models":
+                entries |= own_entries(link, request)
+            else:
+                files = open_statistics(link, request.statistics)
+                numbers += [read_statistics(file.path) for file in files]
+        return cls(numbers, entries)

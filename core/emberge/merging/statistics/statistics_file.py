@@ -1,0 +1,304 @@
+"""Statistics files: numbers measured of models once, by tensor or layer, that merges may ask for.
+
+A safetensors file whose tensors are called `<label>/<place>`: the label is a model's or a group's, the place
+a tensor's canonical name or a layer (`layers.7`, `embeddings`). Its metadata say what was measured
+(`measure`), of which models (`base` and `model <label>` are fingerprints of content), on what, and hold a
+hash of the numbers (`content`). No text of the data is in it. Importing this loads no torch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from emberge.contracts.stage import Stage
+from emberge.contracts.step import FileRef
+from emberge.errors import CheckpointError
+from emberge.tensor_files.safetensors_header import TensorSpec, encode_header, read_header
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "DELTA_NORMS",
+    "STATISTICS",
+    "Statistics",
+    "StatisticsFile",
+    "join_statistics",
+    "open_statistics",
+    "read_statistics",
+    "statistics_files",
+    "statistics_path",
+    "write_statistics",
+]
+
+STATISTICS = "statistics.safetensors"
+"""The file's name in the folder of a step that measures."""
+DELTA_NORMS = "delta_norms"
+_CONTENT = "content"
+_READ = 1 << 20
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """`values` by place and label; fingerprints of the base and of each label's model, where known.
+
+    `measure` says what the numbers are; `facts` are further metadata: data, seed, versions.
+    """
+
+    values: Mapping[str, Mapping[str, Tensor | float]]
+    base: str = ""
+    models: Mapping[str, str] = field(default_factory=dict)
+    measure: str = DELTA_NORMS
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, layer: str, tensor: str) -> dict[str, Tensor | float]:
+        """What is known for a block by label; a tensor's own entries come before its layer's."""
+        return {**self.values.get(layer, {}), **self.values.get(tensor, {})}
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What stands in the file beside the numbers, but for their hash."""
+        models = {f"model {label}": content for label, content in self.models.items()}
+        return {**self.facts, "measure": self.measure, "base": self.base, **models}
+
+
+@dataclass(frozen=True)
+class StatisticsFile:
+    """A statistics file as its header tells it; no number is read before it is asked for.
+
+    Raises:
+        CheckpointError: when it is missing, damaged or no statistics file.
+    """
+
+    path: Path
+
+    @functools.cached_property
+    def _header(self) -> tuple[dict[str, TensorSpec], dict[str, str]]:
+        try:
+            return read_header(self.path)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path}: not a readable safetensors file ({error})"
+            ) from None
+
+    @property
+    def specs(self) -> Mapping[str, TensorSpec]:
+        """All entries by their full names."""
+        return self._header[0]
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What stands beside the numbers."""
+        return self._header[1]
+
+    @property
+    def measure(self) -> str:
+        """What the numbers are."""
+        return self.metadata.get("measure", DELTA_NORMS)
+
+    @property
+    def base(self) -> str:
+        """Fingerprint of the base, "" where there is none."""
+        return self.metadata.get("base", "")
+
+    @property
+    def models(self) -> dict[str, str]:
+        """Fingerprint of each label's model."""
+        told = self.metadata.items()
+        return {k.removeprefix("model "): v for k, v in told if k.startswith("model ")}
+
+    @functools.cached_property
+    def entries(self) -> Mapping[str, Mapping[str, TensorSpec]]:
+        """The entries by label and place."""
+        found: dict[str, dict[str, TensorSpec]] = {}
+        for name, spec in self.specs.items():
+            label, slash, place = name.rpartition("/")
+            if not slash:
+                raise CheckpointError(
+                    f"{self.path}: '{name}' is not called <label>/<layer>, so this is no statistics "
+                    "file"
+                )
+            found.setdefault(label, {})[place] = spec
+        return found
+
+    @functools.cached_property
+    def content(self) -> str:
+        """The hash of the numbers, read from first to last."""
+        hasher = xxhash.xxh3_128()
+        for piece in _data(self.path, self.specs.values()):
+            hasher.update(piece)
+        return str(hasher.hexdigest())
+
+    def verify(self) -> StatisticsFile:
+        """Give back the file, once its numbers were found to be those that were measured.
+
+        Raises:
+            CheckpointError: when they are not.
+        """
+        if self.metadata.get(_CONTENT, self.content) != self.content:
+            raise CheckpointError(
+                f"{self.path}: its numbers are not those that were measured; get or measure it again"
+            )
+        return self
+
+
+def write_statistics(folder: Path, statistics: Statistics, name: str = STATISTICS) -> Path:
+    """Write a folder's statistics file and return its path; numbers that are no tensors become float64.
+
+    Raises:
+        CheckpointError: when a place holds the slash that parts it from its label.
+    """
+    import torch
+
+    from emberge.tensor_files.tensor_reader import bytes_of
+
+    tensors: dict[str, Tensor] = {}
+    for place, values in statistics.values.items():
+        if "/" in place:
+            raise CheckpointError(f"'{place}' holds a slash and can be no layer or tensor")
+        for label, value in values.items():
+            if not isinstance(value, torch.Tensor):
+                value = torch.tensor(value, dtype=torch.float64)
+            tensors[f"{label}/{place}"] = value.detach().cpu().contiguous()
+    specs = [
+        TensorSpec(key, tuple(t.shape), str(t.dtype).removeprefix("torch."))
+        for key, t in tensors.items()
+    ]
+    ordered = _ordered(specs)
+    pieces = (bytes_of(tensors[spec.name]) for spec in ordered if spec.nbytes)
+    return _write(folder / name, ordered, statistics.metadata, pieces)
+
+
+def join_statistics(folder: Path, parts: Sequence[Path], metadata: Mapping[str, str]) -> Path:
+    """Put several files' entries into one, piece by piece, under new metadata.
+
+    Raises:
+        CheckpointError: when two of them hold one entry.
+    """
+    specs: dict[str, TensorSpec] = {}
+    for part in parts:
+        for name, spec in StatisticsFile(part).specs.items():
+            if name in specs:
+                raise CheckpointError(f"{part}: '{name}' was measured twice; name the models apart")
+            specs[name] = spec
+    ordered = _ordered(list(specs.values()))
+    pieces = (piece for spec in ordered for piece in _data(spec.file, [spec]))
+    return _write(folder / STATISTICS, ordered, metadata, pieces)
+
+
+def read_statistics(path: Path) -> Statistics:
+    """Read a whole statistics file, or the one in the folder of a step that measured.
+
+    Raises:
+        CheckpointError: when it is missing, damaged or no statistics file.
+    """
+    import torch
+
+    from emberge.tensor_files.tensor_reader import TensorReader
+
+    file = StatisticsFile(statistics_path(path)).verify()
+    values: dict[str, dict[str, Tensor | float]] = {}
+    with TensorReader() as reader:
+        for label, entries in file.entries.items():
+            for place, spec in entries.items():
+                tensor = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype))
+                reader.read(spec, 0, tensor.view(-1))
+                values.setdefault(place, {})[label] = tensor
+    known = {"measure", "base", _CONTENT, *(f"model {label}" for label in file.models)}
+    facts = {k: v for k, v in file.metadata.items() if k not in known}
+    return Statistics(values, file.base, file.models, file.measure, facts)
+
+
+def statistics_path(path: Path) -> Path:
+    """The file itself, given it or the folder of a step that measured.
+
+    Raises:
+        CheckpointError: when it is missing.
+    """
+    path = path / STATISTICS if path.is_dir() else path
+    if not path.is_file():
+        raise CheckpointError(f"{path}: there is no such statistics file")
+    return path
+
+
+def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[Path]:
+    """The statistics files that links name; `made` says where those are that steps made."""
+    named = {file.text: file for link in links for file in link.files()}
+    return [made.get(text) or _outside(file) for text, file in named.items()]
+
+
+def open_statistics(
+    link: Stage, made: Mapping[str, Path], *, steps: bool = True
+) -> list[StatisticsFile]:
+    """The files that a link itself names, as their headers tell them.
+
+    Without `steps` those are left out that a step is yet to make.
+
+    Raises:
+        CheckpointError: when one is missing.
+    """
+    named = {file.text: file for file in link.own_files()}
+    wanted = {t: f for t, f in named.items() if steps or t in made or not t.startswith("$")}
+    paths = [made.get(text) or _outside(file) for text, file in wanted.items()]
+    return [StatisticsFile(statistics_path(path)) for path in paths]
+
+
+def _outside(reference: FileRef) -> Path:
+    path = Path(reference.text).expanduser()
+    return path if path.is_absolute() else reference.folder / path
+
+
+def _ordered(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
+    # Wider numbers first, so that each lies where a reader can take it as it is.
+    return sorted(specs, key=lambda spec: (-spec.itemsize, spec.name))
+
+
+def _data(path: Path, specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
+    """The bytes of entries in the order in which they lie in the file."""
+    buffer = memoryview(bytearray(_READ))
+    with path.open("rb") as file:
+        for spec in sorted(specs, key=lambda s: s.offset):
+            file.seek(spec.offset)
+            left = spec.nbytes
+            while left:
+                got = file.readinto(buffer[: min(left, _READ)])
+                if not got:
+                    raise CheckpointError(f"{path}: ends inside '{spec.name}'; get the file again")
+                yield buffer[:got]
+                left -= got
+
+
+def _write(
+    path: Path,
+    specs: Sequence[TensorSpec],
+    metadata: Mapping[str, str],
+    pieces: Iterable[memoryview],
+) -> Path:
+    """A file of these entries; its hash, known when all is written, takes a place that was kept for it."""
+    hasher = xxhash.xxh3_128()
+    with _replaced(path) as side, side.open("wb") as file:
+        file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
+        for piece in pieces:
+            hasher.update(piece)
+            file.write(piece)
+        file.seek(0)
+        file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
+    return path
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    side = path.with_name(f".{path.name}.partial")
+    try:
+        yield side
+    except BaseException:
+        side.unlink(missing_ok=True)
+        raise
+    side.replace(path)

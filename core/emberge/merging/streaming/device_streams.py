@@ -1,0 +1,56 @@
+"""Which device a thread works on, and what brings its results back."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emberge.contracts.stage import Measures
+
+__all__ = ["Lanes", "on_cpu"]
+
+
+class Lanes:
+    """Shares devices out among threads, each with a stream of its own on its GPU.
+
+    A thread's rows go through its own pinned buffers and stream: while one thread waits for its copy or
+    its result, another one's kernels run.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._devices = itertools.cycle(devices)
+        self._lock = threading.Lock()
+        self._own = threading.local()
+
+    @contextmanager
+    def mine(self) -> Iterator[str]:
+        """The calling thread's device, on whose stream all work inside is put and then waited for."""
+        if not hasattr(self._own, "device"):
+            with self._lock:
+                self._own.device = next(self._devices)
+            gpu = self._own.device != "cpu"
+            self._own.stream = torch.cuda.Stream(self._own.device) if gpu else None  # type: ignore[no-untyped-call]
+        if self._own.stream is None:
+            yield self._own.device
+            return
+        with torch.cuda.stream(self._own.stream):
+            yield self._own.device
+            # The pinned buffer is filled anew by the next call, so its copy must have ended.
+            self._own.stream.synchronize()
+
+
+def on_cpu(measures: Measures) -> Measures:
+    """Measures as they are summed: on the CPU, whatever device they were taken on."""
+    return {name: _on_cpu(value) for name, value in measures.items()}
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.cpu()
+    return on_cpu(value) if isinstance(value, Mapping) else value

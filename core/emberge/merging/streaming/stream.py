@@ -1,0 +1,72 @@
+"""The tensor-streaming runner: jobs in, a checkpoint's weights out, in bounded memory, on threads.
+
+Tensors are measured in granules that only their shape decides, and measures are summed in granule order,
+each on one thread: how many workers there are, and how much memory, cannot show in the bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from emberge.merging.disk import settle, writing
+from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
+from emberge.merging.streaming.journal import Journal
+from emberge.merging.streaming.scheduler import Limits, Progress, by_unit, run_jobs
+from emberge.tensor_files.tensor_writer import TensorWriter
+
+__all__ = ["CopyJob", "Limits", "MergeJob", "TensorJob", "run_jobs", "stream"]
+
+
+def stream(
+    jobs: Sequence[TensorJob],
+    path: Path,
+    *,
+    key: str = "",
+    limits: Limits | None = None,
+    writer: Callable[[Path], TensorWriter] | None = None,
+    progress: Progress | None = None,
+    complete: Callable[[Path], None] | None = None,
+) -> Path:
+    """Run the jobs and write their tensors into the folder `path`, which may hold a killed run's part.
+
+    `key` says what the inputs are: a part that was begun under another key is thrown away. The caller
+    publishes the folder. `writer` makes the writer, for other names of files, shards or metadata;
+    `complete` adds to the folder what is not weights, while a kill still costs no more than that.
+
+    Raises:
+        CheckpointError: for inputs that are damaged or not finite, and for a full disk.
+    """
+    specs = [job.spec for job in jobs]
+    plan = [(s.name, list(s.shape), s.dtype) for s in specs]
+    # Another release of torch may round otherwise: what one began the other does not go on with.
+    work = json.dumps([key, plan, torch.__version__])
+    journal = Journal(path, hashlib.sha256(work.encode()).hexdigest())
+    files = writer(path) if writer else TensorWriter(path, specs, {})
+    if journal.done and not files.resumed:
+        journal.forget()
+    files.begin()
+    left = [job for job in jobs if job.spec.name not in journal.done]
+    units = {job.unit for job in left}
+    try:
+        run_jobs(
+            left,
+            lambda job, start, piece: files.write(job.spec.name, start, piece),
+            limits=limits or Limits(),
+            finished=lambda job: journal.mark(job.spec.name, files.sync),
+            progress=progress,
+            units={unit: members for unit, members in by_unit(jobs).items() if unit in units},
+        )
+        files.finish()
+    finally:
+        files.close()
+    with writing(path, "the result"):
+        if complete is not None:
+            complete(path)
+        settle(path, skipped=".safetensors")  # weights are on the disk since they were finished
+        journal.remove()
+    return path

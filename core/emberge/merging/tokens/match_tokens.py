@@ -1,0 +1,282 @@
+"""What decides which rows are one token: their ids, or the tokens' text.
+
+By ids (`token_aware`) every id stays where it is: rows whose token is the same in all models are merged, a
+token that some models lack takes its row from those that have it, and two tokens on one id are refused. By
+texts (`union`) rows are found by token, and tokens that the chosen tokenizer lacks are appended.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge.errors import Problem
+from emberge.merging.tokens.align_tokens import NOWHERE, NewToken, TokenModel, TokenPlan
+from emberge.merging.tokens.tokenizer import Tokenizer, given_ids, quoted
+
+if TYPE_CHECKING:
+    from emberge.merging.request import MergeRequest
+
+__all__ = ["ByIds", "ByTexts"]
+
+
+@dataclass
+class _Lining:
+    """What both share: the models, what is found on the way, and how rows are counted."""
+
+    chosen: Tokenizer
+    models: Sequence[TokenModel]
+    base: TokenModel | None
+    template: TokenModel
+    request: MergeRequest
+
+    def __post_init__(self) -> None:
+        self.policy = self.request.tokens
+        self.new: list[NewToken] = []
+        self.lacking: list[str] = []
+
+    def plan(self, lines: tuple[str, ...]) -> TokenPlan:
+        """The plan, or what is wrong; `lines` tell what differs."""
+        raise NotImplementedError
+
+    def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+        """A model's own row for each row of the result."""
+        raise NotImplementedError
+
+    def lined_up(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
+        """The plan, once it is known which id is which token, and how many rows there are."""
+        everyone = [*self.models, *([self.base] if self.base is not None else [])]
+        maps = {known.name: self.map_of(known, meant, rows) for known in everyone}
+        return TokenPlan(
+            self.chosen,
+            rows,
+            maps,
+            self.map_of(self.template, meant, rows),
+            tuple(self.new),
+            warnings=self._warnings(),
+            lines=(*lines, self._summary(rows, maps)),
+        )
+
+    def refused(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
+        """A plan that says what is wrong."""
+        return TokenPlan(self.chosen, problems=tuple(map(Problem, faults)), lines=lines)
+
+    def tokenizer_of(self, name: str) -> Tokenizer:
+        """A model's tokenizer, which it has."""
+        found = next(m.tokens for m in self.models if m.name == name)
+        assert found is not None
+        return found
+
+    def misplaced(self) -> Iterator[str]:
+        """What is wrong with new tokens where a tokenizer numbers its tokens by their places."""
+        if self.chosen.whole and self.chosen.algorithm != "Unigram":
+            return
+        first, here = self.chosen.own, self.chosen.whole
+        own = {t: i for t, i in self.chosen.tokens.items() if i < first}
+        own |= {t.text: t.id for t in self.new if not here or t.text not in t.owner.added}
+        added = {t: i for t, i in self.chosen.tokens.items() if i >= first}
+        added |= {t.text: t.id for t in self.new if t.text not in own}
+        ordered = dict(sorted(added.items(), key=lambda item: item[1]))
+        gapless = sorted(set(own.values())) == list(range(max(own.values(), default=-1) + 1))
+        if not gapless or given_ids(own, ordered) != ordered:
+            yield (
+                f"vocabulary: '{self.chosen.folder.name}' numbers its tokens by their places, and those of "
+                "other models do not fit behind them; merge models that share a tokenizer, or name the one "
+                "to keep with 'tokenizer'"
+            )
+
+    def _warnings(self) -> tuple[str, ...]:
+        if not self.lacking:
+            return ()
+        more = f" and {len(self.lacking) - 3} more" if len(self.lacking) > 3 else ""
+        listed = ", ".join(quoted(t) for t in self.lacking[:3]) + more
+        return (f"no model has a row for the tokens {listed}; nothing is done about them",)
+
+    def _summary(self, rows: int, maps: Mapping[str, array[int]]) -> str:
+        without = [
+            {row for row, place in enumerate(maps[model.name]) if place == NOWHERE}
+            for model in self.models
+        ]
+        some, none = set[int]().union(*without), set[int].intersection(*without)
+        put = "1 token is" if len(self.new) == 1 else f"{len(self.new)} tokens are"
+        return (
+            f"{rows} rows: {rows - len(some)} merged, {len(some) - len(none)} from the models that know "
+            f"them, {len(none)} of no token; {put} put into the tokenizer"
+        )
+
+
+class ByIds(_Lining):
+    """`token_aware`: ids stay, and a row belongs to the models for which its id is the result's token."""
+
+    def plan(self, lines: tuple[str, ...]) -> TokenPlan:
+        self.kept = {self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()}
+        self.clashes: list[str] = []
+        meant = self._agreed()
+        texts = [m.tokens.texts for m in self.models if m.tokens is not None]
+        for place in sorted(set(self.chosen.texts).union(*texts) - meant.keys()):
+            token = self._meaning(place)
+            if token is not None:
+                meant[place] = token
+        self._refuse_twins(meant)
+        if not self.clashes and (faults := list(self.misplaced())):
+            return self.refused(faults, lines)
+        if not self.clashes:
+            return self.lined_up(meant, self._rows(meant), lines)
+        more = f" (and {len(self.clashes) - 1} more)" if self.clashes[1:] else ""
+        fault = (
+            f"{self.clashes[0]}{more}; merge by token with vocabulary: union, say whose token counts with "
+            "vocabulary: {keep: {token: model}}, or name the one to keep with 'tokenizer'"
+        )
+        return self.refused([fault], lines)
+
+    def _agreed(self) -> dict[int, str]:
+        """The ids that are one token in all models: nearly all, as a rule."""
+        heights = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
+        rows = max(heights)
+        found = {
+            place: token
+            for place, token in self.chosen.texts.items()
+            if place < rows and place not in self.kept
+        }
+        for tokens in (m.tokens for m in self.models):
+            if tokens is not None:
+                own = tokens.texts.get
+                found = {place: token for place, token in found.items() if own(place) == token}
+        return found
+
+    def _meaning(self, place: int) -> str | None:
+        """The token that an id will be, or None for none; clashes and new tokens are noted."""
+        own = self.chosen.texts.get(place)
+        if place in self.kept:
+            token, keeper = self.kept[place]
+            if token != own:
+                self.new.append(NewToken(token, place, self.tokenizer_of(keeper)))
+            return token
+        told = {
+            m.name: m.tokens.texts[place]
+            for m in self.models
+            if m.tokens is not None and place in m.tokens.texts
+        }
+        if self.request.tokenizer is not None or not told or set(told.values()) == {own}:
+            return self._known_to_any(own, place)
+        if own is None and len(set(told.values())) == 1:
+            return self._added(place, next(iter(told)))
+        self.clashes.append(self._clash(place, own, told))
+        return None
+
+    def _known_to_any(self, token: str | None, place: int) -> str | None:
+        if token is not None and not self._row_of(token, place):
+            self.lacking.append(token)
+        return token
+
+    def _row_of(self, token: str, place: int) -> bool:
+        """Whether any model has a row for a token on an id."""
+        return any(m.has(token, place) for m in self.models)
+
+    def _added(self, place: int, name: str) -> str | None:
+        """The token of an id that the result's tokenizer has not: it is put there."""
+        owner = self.tokenizer_of(name)
+        token = owner.texts[place]
+        if token in self.chosen.tokens:
+            self._note_twin(token, self.chosen.tokens[token], place)
+            return None
+        if not self._row_of(token, place):
+            self.lacking.append(token)
+            return None
+        self.new.append(NewToken(token, place, owner))
+        return token
+
+    def _clash(self, place: int, own: str | None, told: Mapping[str, str]) -> str:
+        sides = list(told.items())
+        first = (self.chosen.folder.name, own) if own is not None else sides[0]
+        other = next((name, token) for name, token in sides if token != first[1])
+        return (
+            f"'{first[0]}' and '{other[0]}' have different tokenizers: id {place} is {quoted(first[1])} in "
+            f"one and {quoted(other[1])} in the other"
+        )
+
+    def _refuse_twins(self, meant: Mapping[int, str]) -> None:
+        """A token cannot stand on two ids."""
+        places: dict[str, int] = {}
+        for place, token in meant.items():
+            if places.setdefault(token, place) != place:
+                self._note_twin(token, places[token], place)
+
+    def _note_twin(self, token: str, first: int, second: int) -> None:
+        said = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
+        self.clashes.append(f"{said} and {second} in the other")
+
+    def _rows(self, meant: Mapping[int, str]) -> int:
+        tops = (p for p in sorted(meant, reverse=True) if self._row_of(meant[p], p))
+        needed = next(tops, -1) + 1
+        rows = self.template.rows if self.template.rows is not None else needed
+        # A vocabulary that was padded stays so.
+        step = 64 if rows % 64 == 0 else 1
+        return rows if needed <= rows else -(-needed // step) * step
+
+    def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+        here = rows if known.rows is None else min(rows, known.rows)
+        found = array("q", range(here)) + array("q", [NOWHERE]) * (rows - here)
+        own = known.tokens.texts if known.tokens is not None else meant
+        for row, token in meant.items():
+            if own.get(row) != token and row < here:
+                found[row] = NOWHERE
+        for row, (_, keeper) in self.kept.items():
+            if keeper != known.name and row < here:
+                found[row] = NOWHERE
+        return found
+
+
+class ByTexts(_Lining):
+    """`union`: rows go by the tokens' text, and tokens that the chosen tokenizer lacks are appended."""
+
+    def plan(self, lines: tuple[str, ...]) -> TokenPlan:
+        faults = list(self._faults())
+        meant = dict(self.chosen.texts)
+        for model in self.models if not faults else ():
+            self._append(model, meant)
+        if faults or (faults := list(self.misplaced())):
+            return self.refused(faults, lines)
+        step = self.policy.pad_to
+        return self.lined_up(meant, -(-(max(meant, default=0) + 1) // step) * step, lines)
+
+    def _faults(self) -> Iterator[str]:
+        for model in self.models:
+            if model.tokens is None:
+                continue
+            if model.tokens.algorithm != self.chosen.algorithm:
+                yield (
+                    f"vocabulary: union needs one algorithm, and '{self.chosen.folder.name}' has "
+                    f"{self.chosen.algorithm} and '{model.name}' {model.tokens.algorithm}"
+                )
+            elif model.tokens.settings != self.chosen.settings:
+                yield (
+                    f"vocabulary: '{model.name}' cuts text otherwise than '{self.chosen.folder.name}' "
+                    "(normalizer or pre_tokenizer), so one token is not one text in both"
+                )
+
+    def _append(self, model: TokenModel, meant: dict[int, str]) -> None:
+        """Give the tokens that are still unknown ids behind all others."""
+        if model.tokens is None:
+            return
+        place = max(meant, default=-1) + 1
+        tokens = model.tokens.tokens
+        for own, token in sorted((tokens[t], t) for t in tokens.keys() - set(meant.values())):
+            if not model.has(token, own):
+                self.lacking.append(token)
+                continue
+            self.new.append(NewToken(token, place, model.tokens))
+            meant[place] = token
+            place += 1
+
+    def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+        tokens = known.tokens if known.tokens is not None else self.chosen
+        found = array("q", [NOWHERE]) * rows
+        for row, token in meant.items():
+            own = tokens.tokens.get(token, NOWHERE)
+            here = known.rows is None or own < known.rows
+            if here and self.policy.keep.get(token, known.name) == known.name:
+                found[row] = own
+        return found

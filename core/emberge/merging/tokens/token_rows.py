@@ -1,0 +1,196 @@
+"""Rows of embeddings by token: moved to where the result has it, or left to the models that know it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from emberge.model_folder.tensor_names import Names, is_vocabulary
+from emberge.tensor_files.derived_tensor import MadeSpec
+from emberge.tensor_files.safetensors_header import TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from emberge.merging.streaming.jobs import Source
+    from emberge.merging.tokens.align_tokens import TokenPlan
+    from emberge.tensor_files.tensor_reader import TensorReader
+
+__all__ = ["OwnedRows", "TokenRows", "lined_up", "moved_names", "owned_rows"]
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRows(MadeSpec):
+    """A tensor of the vocabulary with its rows where the result's tokenizer has them.
+
+    `index` is the row of `origin` for each row, -1 for one that this model has not: that one is zero.
+    """
+
+    origin: TensorSpec
+    index: array[int] = field(compare=False, repr=False)
+
+    def make(self, reader: TensorReader, rows: range, into: Tensor) -> None:
+        if len(self.shape) == 1:
+            # One row of one number a token.
+            _gather(
+                reader, self.origin, _places(self.index, range(len(self.index))), into.view(-1, 1)
+            )
+        else:
+            _gather(reader, self.origin, _places(self.index, rows), into)
+
+    def known(self, rows: range) -> NDArray[np.bool_]:
+        """Which of these tokens this model has."""
+        found: NDArray[np.bool_] = _places(self.index, rows) != NOWHERE
+        return found
+
+
+def _places(index: array[int], rows: range) -> NDArray[np.int64]:
+    import numpy as np
+
+    return np.frombuffer(index, np.int64)[rows.start : rows.stop]
+
+
+def _gather(
+    reader: TensorReader, origin: TensorSpec, places: NDArray[np.int64], into: Tensor
+) -> None:
+    """Fill `into` with rows of `origin`, those that follow one another at once."""
+    import numpy as np
+
+    width = into.shape[1]
+    nowhere = places == NOWHERE
+    # A run goes on with the next row, or with one more that is nowhere.
+    apart = (np.diff(places) != 1) | nowhere[:-1]
+    new = apart & ~(nowhere[:-1] & nowhere[1:])
+    starts = [0, *(np.flatnonzero(new) + 1).tolist(), len(places)] if len(places) else [0]
+    for start, end in itertools.pairwise(starts):
+        part = into[start:end]
+        if places[start] == NOWHERE:
+            part.zero_()
+        else:
+            reader.read(origin, int(places[start]) * width, part.view(-1))
+
+
+def moved_names(
+    names: Mapping[str, Names], pattern: Names, plan: TokenPlan
+) -> tuple[dict[str, Names], Names]:
+    """The models' tensors and the template's, with those of the vocabulary lined up as planned."""
+    maps = plan.maps
+    moved = {name: _moved(own, maps[name]) if name in maps else own for name, own in names.items()}
+    return moved, pattern if plan.pattern is None else _moved(pattern, plan.pattern)
+
+
+def lined_up(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSpec:
+    """What was measured of a model's tensor, with its rows where the result has those of the tensor."""
+    origin = own.origin if isinstance(own, TokenRows) else own
+    if not entry.shape or entry.shape[0] != origin.shape[0]:
+        return entry
+    if isinstance(own, TokenRows):
+        return _rows(entry, own.index)
+    if origin.shape[0] == out.shape[0]:
+        return entry
+    rows, there = out.shape[0], min(out.shape[0], origin.shape[0])
+    return _rows(entry, array("q", [*range(there), *[NOWHERE] * (rows - there)]))
+
+
+def _moved(names: Names, index: array[int]) -> Names:
+    embedding = names.embedding()
+    if embedding is None:
+        return names
+    specs = {
+        name: _rows(spec, index)
+        if is_vocabulary(name) and spec.mergeable and spec.shape[:1] == embedding.shape[:1]
+        else spec
+        for name, spec in names.specs.items()
+    }
+    return dataclasses.replace(names, specs=specs)
+
+
+def _rows(spec: TensorSpec, index: array[int]) -> TokenRows:
+    shape = (len(index), *spec.shape[1:])
+    return TokenRows(spec.name, shape, spec.dtype, spec.file, spec.offset, origin=spec, index=index)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnedRows:
+    """The tokens that some models lack: each takes the weighted mean of its rows in those that have it.
+
+    `partial` marks them, `specs` are the models' tensors and, last, the base's or None.
+    """
+
+    partial: NDArray[np.bool_]
+    specs: Sequence[TensorSpec]
+    base: TensorSpec | None
+    weights: Sequence[float]
+
+    def settle(
+        self, rows: range, merged: Tensor, sources: Sequence[Source], base: Source | None
+    ) -> None:
+        """Put the owners' rows into the merged ones; `rows` are of the tensor that `merged` is a part of."""
+        import numpy as np
+        import torch
+
+        tokens = range(len(self.partial)) if merged.dim() == 1 else rows
+        wanted = np.flatnonzero(self.partial[tokens.start : tokens.stop])
+        if not len(wanted):
+            return
+        flat = merged.view(len(tokens), -1)
+        dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
+        found = torch.zeros(len(wanted), flat.shape[1], dtype=dtype)
+        total = torch.zeros(len(wanted), 1, dtype=dtype)
+        every = [float(w) for w in self.weights]
+        every = every if any(every) else [1.0] * len(every)
+        for spec, source, weight in zip(self.specs, sources, every, strict=True):
+            have = torch.from_numpy(_known(spec, tokens)[wanted])[:, None]
+            own = _read(source, tokens, wanted, torch.empty_like(found))
+            total += have * weight
+            # Steps from the first owner: the row of a token with one owner is that one's to the bit.
+            share = torch.where(total != 0, have * weight / total, 0.0)
+            found += share * (own - found)
+        if base is not None and self.base is not None:
+            alone = (total == 0) & torch.from_numpy(_known(self.base, tokens)[wanted])[:, None]
+            if bool(alone.any()):
+                own = _read(base, tokens, wanted, torch.empty_like(found))
+                found = torch.where(alone, own, found)
+        flat[torch.from_numpy(wanted)] = found.to(flat.dtype)
+
+
+def owned_rows(
+    specs: Sequence[TensorSpec], base: TensorSpec | None, weights: Sequence[float]
+) -> OwnedRows | None:
+    """The rows that not all of a tensor's models have; None where all have all."""
+    import numpy as np
+
+    everyone = [*specs, *([base] if base is not None else [])]
+    moved = [spec for spec in everyone if isinstance(spec, TokenRows)]
+    if not moved:
+        return None
+    tokens = range(moved[0].shape[0])
+    partial = np.zeros(len(tokens), bool)
+    for spec in moved:
+        partial |= ~spec.known(tokens)
+    return OwnedRows(partial, specs, base, weights) if partial.any() else None
+
+
+def _known(spec: TensorSpec, tokens: range) -> NDArray[np.bool_]:
+    import numpy as np
+
+    return spec.known(tokens) if isinstance(spec, TokenRows) else np.ones(len(tokens), bool)
+
+
+def _read(source: Source, tokens: range, wanted: NDArray[np.int64], into: Tensor) -> Tensor:
+    """Fill `into` with the wanted tokens' rows, those that follow one another at once."""
+    import numpy as np
+
+    starts = [0, *(np.flatnonzero(np.diff(wanted) != 1) + 1).tolist(), len(wanted)]
+    for start, end in itertools.pairwise(starts):
+        first = (tokens.start + int(wanted[start])) * into.shape[1]
+        source.read(first, into[start:end].view(-1))
+    return into

@@ -1,0 +1,1 @@
+"""Model folders: configs, layouts, tensor names, and the files beside the weights."""

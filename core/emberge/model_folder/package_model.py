@@ -1,0 +1,61 @@
+"""Models that installed packages ship: `pkg:module`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from emberge.errors import CheckpointError
+
+
+def in_package(module: str, revision: str | None = None) -> Path:
+    """The one model that an installed package ships.
+
+    Raises:
+        CheckpointError: when the package is not installed, or ships no model or several.
+    """
+    if revision:
+        raise CheckpointError(
+            f"pkg:{module}@{revision}: a package has no revisions; pin its version where it is installed"
+        )
+    found = sorted(_models_in(_package_folders(module)))
+    if not found:
+        raise CheckpointError(
+            f"pkg:{module}: the package ships no model: no folder in it has modules.json or config.json"
+        )
+    if len(found) > 1:
+        raise CheckpointError(
+            f"pkg:{module}: the package ships {len(found)} models; name one by its folder: "
+            + ", ".join(map(str, found))
+        )
+    return found[0]
+
+
+def _package_folders(module: str) -> list[Path]:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise CheckpointError(
+            f"pkg:{module}: no package '{module}' is installed here; install the one that ships the model"
+        )
+    return [Path(place) for place in spec.submodule_search_locations or ()]
+
+
+def _models_in(folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in folders:
+        tops = {sign.parent for sign in folder.rglob("modules.json")}
+        tops |= {c.parent for c in folder.rglob("config.json") if _is_model_config(c)}
+        yield from (top for top in tops if not tops & set(top.parents))
+
+
+def _is_model_config(path: Path) -> bool:
+    try:
+        config: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return isinstance(config, dict) and bool({"model_type", "architectures"} & set(config))

@@ -1,0 +1,1 @@
+"""Torch arithmetic that several rooms share: buffers, reproducible noise, similarity."""

@@ -1,0 +1,89 @@
+"""Random numbers that belong to elements, not to a generator: a hash of what and where an element is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emberge.numerics.buffers import fresh
+
+__all__ = ["uniform"]
+
+_WORD = 1 << 32
+# Places count from 1, as a zero stays zero under any multiplication; what lies beyond joins the key.
+_SPAN = _WORD - 1
+# Weyl's step of 2³² divided by the golden ratio, then the two rounds of lowbias32 (Wellons, 2018).
+_STEP = 0x9E3779B9
+_ROUNDS = ((16, 0x21F0AAAD), (15, 0xD35A2D97))
+_LAST = 15
+
+
+def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Tensor:
+    """Numbers in [0, 1) shaped and typed like `tensors` [models, *rows], with 24 random bits each.
+
+    Model m's element i is a hash of `keys[m]` and `start + i` alone: the same for any block, order,
+    worker and device. Places are mixed once for all models; each key then multiplies them by two odd
+    numbers of its own, with the upper half folded into the lower one in between.
+
+    Raises:
+        ValueError: when there is not one key a model.
+    """
+    if len(keys) != tensors.shape[0]:
+        raise ValueError(f"{len(keys)} keys for {tensors.shape[0]} models")
+    size, device = tensors[0].numel(), None if tensors.device.type == "cpu" else tensors.device
+    out = fresh(tensors, (len(keys), size))
+    for first, last in _spans(start, start + size):
+        places = _mixed_places(first % _SPAN + 1, last - first, device)
+        for row, key in zip(out, keys, strict=True):
+            words = _keyed(places, *_odd_numbers((*key, first // _SPAN)))
+            row[first - start : last - start].copy_(words)
+    return out.mul_(2.0**-24).reshape(tensors.shape)
+
+
+def _spans(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Parts that lie between multiples of the span."""
+    while start < end:
+        last = min(end, start - start % _SPAN + _SPAN)
+        yield start, last
+        start = last
+
+
+def _odd_numbers(key: tuple[Any, ...]) -> tuple[int, int]:
+    text = "\0".join(str(part) for part in key).encode()
+    digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    return digest % _WORD | 1, digest // _WORD | 1
+
+
+def _mixed_places(first: int, size: int, device: torch.device | None) -> Any:
+    """Hashes of places as words of 32 bits, NumPy's without a device: twice as fast as torch's on a CPU."""
+    numpy = device is None
+    words: Any = np.arange(size, dtype=np.uint32) if numpy else torch.arange(size, device=device)
+    words += first
+    _multiply(words, _STEP)
+    for shift, factor in _ROUNDS:
+        words ^= words >> shift
+        _multiply(words, factor)
+    words ^= words >> _LAST
+    return words
+
+
+def _keyed(places: Any, first: int, second: int) -> Tensor:
+    """24 bits for each place."""
+    words = places.copy() if isinstance(places, np.ndarray) else places.clone()
+    _multiply(words, first)
+    words ^= words >> 16
+    _multiply(words, second)
+    words >>= 8
+    return torch.from_numpy(words.view(np.int32)) if isinstance(words, np.ndarray) else words
+
+
+def _multiply(words: Any, factor: int) -> None:
+    """In place, modulo 2³²; torch has no such words, so there they are the lower halves of longer ones."""
+    words *= factor
+    if isinstance(words, Tensor):
+        words &= _WORD - 1

@@ -1,0 +1,88 @@
+"""What a plugin must be to be let in, and what is said of one that is not."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+import pluggy
+
+from emberge import hookspecs
+from emberge.contracts.stage import ChainSpec
+from emberge.errors import PluginError, suggest
+
+__all__ = ["BLOCK", "Source", "failed", "hold_to_contract", "misspelt", "refuse_unmarked"]
+
+BLOCK = "EMBERGE_BLOCK"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a plugin comes from."""
+
+    name: str
+    distribution: str
+    version: str
+
+
+def failed(source: Source, error: Exception) -> str:
+    """Say which plugin failed to import, where it comes from, and how to block it."""
+    if not source.version:
+        return f"plugin '{source.name}' ({source.distribution}) cannot be imported: {error!r}"
+    return (
+        f"plugin '{source.name}' of {source.distribution} {source.version} cannot be imported: "
+        f"{error!r}; update or uninstall {source.distribution}, "
+        f"or leave it out with {BLOCK}={source.name}"
+    )
+
+
+def misspelt(source: Source, error: pluggy.PluginValidationError) -> str:
+    """Say which hook is misspelt, or what else does not fit."""
+    known = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
+    text = str(error).replace("\n", " ")
+    for name in [
+        n for n in dir(error.plugin) if hasattr(getattr(error.plugin, n, None), "emberge_impl")
+    ]:
+        if name not in known:
+            return f"plugin '{source.name}' has an unknown hook '{name}'{suggest(name, known)}"
+    return f"plugin '{source.name}' does not fit its hooks: {text}"
+
+
+def refuse_unmarked(module: object, source: Source) -> None:
+    """Refuse a function that has a hook's name and no mark: it would be passed over in silence.
+
+    Raises:
+        PluginError: naming the function.
+    """
+    for name, spec in vars(hookspecs).items():
+        function = getattr(module, name, None) if hasattr(spec, "emberge_spec") else None
+        if inspect.isfunction(function) and not hasattr(function, "emberge_impl"):
+            raise PluginError(f"{name} of plugin '{source.name}' is not marked; write @hookimpl")
+
+
+def hold_to_contract(
+    source: Source, kind: str, name: str, type_: Any, contracts: tuple[type, ...]
+) -> None:
+    """Refuse a component that does not follow its contract.
+
+    Raises:
+        PluginError: for a bad name, another type, a dataclass that is not frozen, or no docstring.
+    """
+    label = f"{kind} '{name}' of plugin '{source.name}'"
+    if not isinstance(name, str) or not name.isidentifier():
+        raise PluginError(f"{label}: a name is letters, digits and underscores")
+    if isinstance(type_, ChainSpec):
+        if ChainSpec not in contracts:
+            raise PluginError(f"{label}: only a merge strategy may be a chain")
+        return
+    classes = tuple(c for c in contracts if c is not ChainSpec)
+    if not (isinstance(type_, type) and issubclass(type_, classes)):
+        wanted = " or ".join(c.__name__ for c in classes)
+        raise PluginError(f"{label} must be a subclass of {wanted}")
+    frozen = is_dataclass(type_) and type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    if kind != "reader" and (not frozen or "__dataclass_fields__" not in vars(type_)):
+        raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")
+    doc = vars(type_).get("__doc__") or ""
+    if not doc.strip() or doc.startswith(f"{type_.__name__}("):  # the one that dataclass makes
+        raise PluginError(f"{label} needs a docstring: `emberge show` is made of it")

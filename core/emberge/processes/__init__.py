@@ -1,0 +1,1 @@
+"""Child processes: those that end with their parent, steps in processes of their own, ranks."""

@@ -1,0 +1,162 @@
+"""Weights that several ranks share: split with FSDP2, put together to be saved, restored and clipped.
+
+Without a split everything here is the plain thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from emberge.contracts.backbone import Encoder
+from emberge.ranks.ranks import Ranks
+
+__all__ = [
+    "clip_gradients",
+    "is_split",
+    "put",
+    "split_weights",
+    "sum_gradients",
+    "whole",
+    "whole_model",
+]
+
+PROBE = "a text to see which modules run"
+
+
+def split_weights(encoder: Encoder, ranks: Ranks) -> None:
+    """Let each rank hold its share of the encoder's weights (FSDP2; Zhao et al., 2023, arXiv:2304.11277).
+
+    What is split are the modules that a forward pass calls first, and the repeated blocks inside them: an
+    encoder need not call its own `module`, and hooks of one that is not called would never gather anything.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+
+    kind = torch.device(ranks.device).type
+    mesh = init_device_mesh(kind, (ranks.size,))
+    called = _called(encoder)
+    roots = [m for m in called if not any(m is not other and _inside(m, other) for other in called)]
+    for root in roots:
+        for block in [b for b in _blocks(root) if b in called and _has_weights(b)]:
+            fully_shard(block, mesh=mesh)
+        if _has_weights(root):
+            fully_shard(root, mesh=mesh)
+
+
+def _called(encoder: Encoder) -> list[nn.Module]:
+    found: list[nn.Module] = []
+    hooks = [
+        module.register_forward_pre_hook(lambda m, _: found.append(m))
+        for module in encoder.module.modules()
+    ]
+    try:
+        texts = encoder.tokenise([PROBE], prompt="", max_length=None)
+        device = next(encoder.module.parameters()).device
+        with torch.no_grad():
+            encoder({name: value.to(device) for name, value in encoder.collate(texts).items()})
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return list(dict.fromkeys(found))
+
+
+def _inside(module: nn.Module, other: nn.Module) -> bool:
+    return any(module is inner for inner in other.modules())
+
+
+def _blocks(root: nn.Module) -> Iterator[nn.Module]:
+    """The members of the outermost lists of like modules: a transformer's layers."""
+    for child in root.children():
+        if isinstance(child, nn.ModuleList):
+            yield from child
+        else:
+            yield from _blocks(child)
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters())
+
+
+def is_split(tensor: Tensor) -> bool:
+    """Whether ranks hold a share of it each."""
+    return isinstance(tensor, DTensor)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor on the CPU; every rank must ask for it."""
+    full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return full.detach().cpu()
+
+
+def put(like: Tensor, value: Tensor) -> Tensor:
+    """A whole value, laid out and placed as `like` is."""
+    value = value.to(like.device)
+    if isinstance(like, DTensor):
+        return distribute_tensor(value, like.device_mesh, like.placements)
+    return value
+
+
+@contextlib.contextmanager
+def whole_model(module: nn.Module) -> Iterator[None]:
+    """Inside, the module's split parameters are whole, on the CPU, to be saved.
+
+    They are put in by hand: FSDP2 splits its own again as soon as somebody asks for the state.
+    """
+    split = [
+        (owner, name, parameter)
+        for owner in module.modules()
+        for name, parameter in owner.named_parameters(recurse=False)
+        if is_split(parameter)
+    ]
+    full: dict[int, nn.Parameter] = {}  # one that is tied stays so
+    for owner, name, parameter in split:
+        if id(parameter) not in full:
+            full[id(parameter)] = nn.Parameter(whole(parameter), parameter.requires_grad)
+        owner.register_parameter(name, full[id(parameter)])
+    try:
+        yield
+    finally:
+        for owner, name, parameter in split:
+            owner.register_parameter(name, parameter)
+
+
+def sum_gradients(parameters: Mapping[str, Tensor], ranks: Ranks, split: bool) -> None:
+    """Give every parameter the sum of all ranks' gradients; those of split ones have it already."""
+    plain = {name: p for name, p in parameters.items() if not is_split(p)}
+    if split:
+        # The engine has scaled the model's gradients for the mean that split ones get.
+        for name, parameter in plain.items():
+            if parameter.grad is not None and name.startswith("model."):
+                parameter.grad.div_(ranks.size)
+    ranks.sum_gradients(plain)
+
+
+def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
+    """Cut all gradients to a common length of at most `limit`, and return what it was."""
+    with_grad = [p for p in parameters if p.grad is not None]
+    if not any(is_split(p) for p in with_grad):
+        return torch.nn.utils.clip_grad_norm_(parameters, limit)
+    squares = torch.zeros((), device=with_grad[0].device)
+    for split in (True, False):
+        grads = [p.grad for p in with_grad if p.grad is not None and is_split(p) == split]
+        if grads:
+            norm = torch.nn.utils.get_total_norm(grads)
+            squares += whole_here(norm).float() ** 2
+    total = squares.sqrt()
+    factor = torch.clamp(limit / (total + 1e-6), max=1.0)
+    for parameter in with_grad:
+        assert parameter.grad is not None
+        local = parameter.grad
+        (local.to_local() if isinstance(local, DTensor) else local).mul_(factor)
+    return total
+
+
+def whole_here(tensor: Tensor) -> Tensor:
+    """All of a tensor, where it lies."""
+    full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return full

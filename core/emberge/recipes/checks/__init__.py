@@ -1,0 +1,1 @@
+"""Checks of recipes and results: preflight, rehearsal, status, verification."""

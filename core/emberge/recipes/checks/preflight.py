@@ -1,0 +1,283 @@
+"""Check a whole recipe from headers, configs and data heads alone: every problem at once, in seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge.contracts.dataset import Reader
+from emberge.contracts.step import DataRef, Expected, FileRef, ModelRef, Reference
+from emberge.errors import EmbergeError, Problem, RecipeError
+from emberge.plugins import Plugins
+from emberge.recipes.folder.locate import (
+    LocatedModel,
+    is_folder,
+    locate_adapter,
+    locate_file,
+    locate_model,
+)
+from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
+from emberge.recipes.recipe import Recipe, RecipeStep, references
+from emberge.recipes.run.workspace import installed_readers
+
+__all__ = ["Note", "Report", "check_recipe"]
+
+Severity = Literal["error", "warning", "unseen"]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a step shows beside its problems: a plan, a first example."""
+
+    step: str
+    title: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found."""
+
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    def of(self, severity: Severity) -> tuple[Problem, ...]:
+        """The problems of one severity."""
+        return tuple(p for p in self.problems if p.severity == severity)
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """What stops a run before it starts."""
+        return self.of("error")
+
+    def raise_errors(self) -> None:
+        """Stop here if anything is wrong.
+
+        Raises:
+            RecipeError: with every error.
+        """
+        if self.errors:
+            raise RecipeError(self.errors)
+
+
+def check_recipe(
+    recipe: Recipe, plugins: Plugins, *, deep: bool = True, out: Path | None = None
+) -> Report:
+    """Look for everything that is wrong with a recipe without loading any weights.
+
+    In `out` an earlier run may have left results to look at. With `deep=False` no network is used. What could
+    not be looked at, such as a hub id without a network, is a problem of severity "unseen".
+    """
+    lookup = _Lookup(recipe, plugins, deep, out)
+    problems: list[Problem] = []
+    notes: list[Note] = []
+    for step in recipe.steps:
+        context = _StepCheck(step, lookup)
+        problems += context.everything()
+        notes += context.notes
+    return Report(tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)))
+
+
+@dataclass
+class _Lookup:
+    """What all steps of a check share; each model outside is looked for once."""
+
+    recipe: Recipe
+    plugins: Plugins
+    deep: bool
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.steps = {step.id: step for step in self.recipe.steps}
+        self.expected: dict[str, Expected] = {}
+        self._seen: dict[tuple[str, Path], LocatedModel | Problem] = {}
+        self._look_for_all()
+
+    @cached_property
+    def readers(self) -> tuple[Reader, ...]:
+        return installed_readers(self.plugins)
+
+    def model(self, reference: ModelRef) -> LocatedModel | Problem:
+        """A model outside the recipe, or what is wrong with it (without its place).
+
+        Of an adapter on what a step makes only `adapter` is there to be looked at.
+        """
+        key = (reference.text, reference.folder)
+        if key not in self._seen:
+            self._seen[key] = self._look(reference)
+        return self._seen[key]
+
+    def _look_for_all(self) -> None:
+        """Ask for all models outside at once: a silent network then costs one wait and not one each."""
+        named = [r for step in self.recipe.steps for r in references(step.step)]
+        outside = {
+            (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
+        }
+        with ThreadPoolExecutor(max_workers=8) as threads:
+            found = threads.map(self._look, outside.values())
+            self._seen.update(zip(outside, found, strict=True))
+
+    def _look(self, reference: ModelRef) -> LocatedModel | Problem:
+        if not self.deep and not is_folder(reference.main) and ":" not in reference.main:
+            return Problem(f"'{reference}' was not looked for", severity="unseen")
+        try:
+            if reference.step is not None:
+                adapter = locate_adapter(reference, self.plugins, "metadata")
+                return LocatedModel(reference.text, adapter, adapter)
+            return locate_model(reference, self.plugins, "metadata")
+        except ConnectionError as error:
+            return Problem(f"'{reference}' could not be seen: {error}", severity="unseen")
+        except EmbergeError as error:
+            return Problem(str(error))
+
+
+class _StepCheck:
+    """What one step may ask while it is checked."""
+
+    def __init__(self, step: RecipeStep, lookup: _Lookup) -> None:
+        self._step = step
+        self._lookup = lookup
+        self._own: list[Problem] = []
+        self.notes: list[Note] = []
+
+    @property
+    def deep(self) -> bool:
+        return self._lookup.deep
+
+    @property
+    def readers(self) -> Sequence[Reader]:
+        return self._lookup.readers
+
+    def where(self, option: str = "") -> str:
+        """The place of the option, or of the nearest one around it that has a place."""
+        lines, path = self._step.lines, option
+        while path:
+            if path in lines:
+                return lines[path]
+            path = path.rpartition(".")[0]
+        return self._step.where
+
+    def model(self, reference: ModelRef) -> Path | None:
+        if reference.step is not None and reference.adapter is None:
+            return None
+        found = self._lookup.model(reference)
+        if isinstance(found, LocatedModel):
+            return None if reference.step is not None else found.folder
+        self._note(found, reference)
+        return None
+
+    def adapter(self, reference: ModelRef) -> Path | None:
+        if reference.adapter is None:
+            return None
+        found = self._lookup.model(reference)
+        return found.adapter if isinstance(found, LocatedModel) else None
+
+    def data(self, reference: DataRef | FileRef) -> Path | None:
+        if reference.step is not None:
+            return None
+        try:
+            return locate_file(reference)
+        except EmbergeError as error:
+            self._note(Problem(str(error)), reference)
+            return None
+
+    def problem(self, message: str, option: str = "") -> Problem:
+        return Problem(message, self.where(option))
+
+    def warning(self, message: str, option: str = "") -> Problem:
+        return Problem(message, self.where(option), "warning")
+
+    def note(self, title: str, lines: Sequence[str]) -> None:
+        self.notes.append(Note(self._step.id, title, tuple(lines)))
+
+    def made(self, reference: Reference) -> Path | None:
+        out = self._lookup.out
+        if out is None or reference.step is None:
+            return None
+        left = OutFolder(out).link(reference.step)
+        return left if (left / ARTIFACT).is_file() else None
+
+    def expect(self, expected: Expected) -> None:
+        self._lookup.expected[self._step.id] = expected
+
+    def expected(self, reference: Reference) -> Expected | None:
+        return self._lookup.expected.get(reference.step or "")
+
+    def everything(self) -> list[Problem]:
+        """All problems of the step: of its references, then those that it finds itself."""
+        for reference in references(self._step.step):
+            self._reference(reference)
+        try:
+            found = list(self._step.step.check(self))
+        except ConnectionError as error:
+            found = [Problem(str(error), self._step.where, "unseen")]
+        except RecipeError as error:
+            found = list(error.problems)
+        except EmbergeError as error:
+            found = [Problem(str(error), self._step.where)]
+        return [*self._own, *found]
+
+    def _reference(self, reference: Reference) -> None:
+        if reference.step is not None:
+            self._kind(reference)
+        if isinstance(reference, ModelRef):
+            self.model(reference)
+            self._ask_about_folder(reference)
+        elif isinstance(reference, DataRef | FileRef):
+            self.data(reference)
+
+    def _kind(self, reference: Reference) -> None:
+        earlier = self._lookup.steps.get(reference.step or "")
+        if earlier is None:
+            self._note(Problem(f"there is no step '{reference.step}'"), reference)
+            return
+        makes, wanted = type(earlier.step).produces, reference.accepts
+        if wanted and makes not in wanted:
+            words = " or ".join(wanted)
+            message = f"${reference.step} makes {_kind(makes)}, and {_kind(words)} is needed here"
+            self._note(Problem(message), reference)
+
+    def _ask_about_folder(self, reference: ModelRef) -> None:
+        text = reference.main
+        if reference.step is None and not is_folder(text) and (reference.folder / text).is_dir():
+            message = (
+                f"'{text}' is looked for on the hub, and there is a folder of this name; "
+                f"write ./{text} if you mean the folder"
+            )
+            self._note(Problem(message, severity="warning"), reference)
+
+    def _note(self, problem: Problem, reference: Reference) -> None:
+        """Keep a problem of a reference, at the option that holds it."""
+        where = self.where(_path_of(reference, self._step.whole or self._step.step) or "")
+        self._own.append(dataclasses.replace(problem, where=where))
+
+
+def _kind(kind: str) -> str:
+    return {"data": "data", "scores": "scores", "statistics": "statistics"}.get(kind, f"a {kind}")
+
+
+def _path_of(reference: Reference, value: Any, path: str = "") -> str | None:
+    """The path of the option that holds a reference: `models.0.model`."""
+    if value is reference or (isinstance(value, Reference) and value == reference):
+        return path
+    for name, item in _inside(value):
+        found = _path_of(reference, item, f"{path}.{name}".lstrip("."))
+        if found is not None:
+            return found
+    return None
+
+
+def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Reference):
+        return
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+    elif isinstance(value, Mapping):
+        yield from ((str(key), item) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((str(i), item) for i, item in enumerate(value))

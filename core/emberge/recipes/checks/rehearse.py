@@ -1,0 +1,192 @@
+"""Rehearse a recipe: everything happens, on very little, to see what headers cannot show."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from emberge.contracts.launcher import Launcher
+from emberge.contracts.step import Machine, Rehearsal
+from emberge.devices import find_machine, human_size
+from emberge.errors import EmbergeError, RequirementError
+from emberge.files.locks import OutInUseError
+from emberge.hookspecs import hookimpl
+from emberge.plugins import Plugins
+from emberge.recipes.recipe import Recipe
+from emberge.recipes.run.run_recipe import run_recipe
+
+if TYPE_CHECKING:
+    from emberge.recipes.run.rank_team import Team
+
+__all__ = ["RehearsedStep", "rehearse"]
+
+
+@dataclass
+class RehearsedStep:
+    """What happened in one step, how long it took, and the most memory that it used, in bytes.
+
+    `memory` is that of the process, None where the system does not tell; `device_memory` that of the GPU,
+    None without one.
+    """
+
+    id: str
+    state: Literal["done", "done before", "failed", "not run"] = "not run"
+    seconds: float | None = None
+    memory: int | None = None
+    device_memory: int | None = None
+    message: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def line(self) -> str:
+        """As one line for people."""
+        parts: list[str] = [self.state]
+        if self.seconds is not None:
+            parts.append(f"{self.seconds:.1f} s")
+        if self.memory is not None:
+            parts.append(f"{human_size(self.memory)} of memory at most")
+        if self.device_memory is not None:
+            parts.append(f"{human_size(self.device_memory)} on the GPU at most")
+        return ", ".join(parts) + (f": {self.message}" if self.message else "")
+
+
+def rehearse(
+    recipe: Recipe,
+    plugins: Plugins,
+    out: Path | None = None,
+    *,
+    machine: Machine | None = None,
+    limits: Rehearsal | None = None,
+    quiet: bool = False,
+    team: Team | None = None,
+    launcher: Launcher | None = None,
+) -> tuple[list[RehearsedStep], Exception | None]:
+    """Run all steps on two training steps and 64 rows each; results go to `out` or are thrown away.
+
+    Returns each step's outcome, and the error that ended the rehearsal, if one did. What was measured is
+    given as it is: from so few steps nothing is said about the time or memory of the real run. With a `team`
+    this is the first of its ranks, and memory is this one's; with a `launcher` it is not measured.
+    """
+    machine = machine or find_machine()
+    watch = _Watch({step.id: RehearsedStep(step.id) for step in recipe.steps}, machine)
+    watch.here = launcher is None
+    error: Exception | None = None
+    with _somewhere(out) as place, _listening(plugins, watch):
+        try:
+            run_recipe(
+                recipe,
+                place,
+                plugins,
+                machine=machine,
+                rehearsal=limits or Rehearsal(),
+                quiet=quiet,
+                team=team,
+                launcher=launcher,
+            )
+        except RequirementError:
+            pass  # on so few rows no score means anything
+        except OutInUseError:
+            raise
+        except Exception as failure:
+            error = failure
+    return list(watch.steps.values()), error
+
+
+class _Watch:
+    """Hears what happens and measures memory between a step's start and end."""
+
+    def __init__(self, steps: dict[str, RehearsedStep], machine: Machine) -> None:
+        self.steps = steps
+        self._devices = [d for d in machine.devices if d.startswith("cuda")]
+        self._began: dict[str, float] = {}
+        self.here = True  # steps run in this process, whose memory is measured
+
+    @hookimpl
+    def step_started(self, step: str) -> None:
+        """Count from here."""
+        self._began[step] = time.monotonic()
+        if not self.here:
+            return
+        _forget_peak()
+        for device in self._torch_devices():
+            sys.modules["torch"].cuda.reset_peak_memory_stats(device)
+
+    @hookimpl
+    def step_skipped(self, step: str) -> None:
+        """The step was rehearsed in this folder before."""
+        self.steps[step].state = "done before"
+
+    @hookimpl
+    def step_finished(self, step: str) -> None:
+        """The step went through."""
+        self._measure(self.steps[step])
+        self.steps[step].state = "done"
+
+    @hookimpl
+    def step_failed(self, step: str, error: BaseException) -> None:
+        """The step ended with an error."""
+        self._measure(self.steps[step])
+        self.steps[step].state = "failed"
+        known = isinstance(error, EmbergeError)
+        self.steps[step].message = str(error) if known else f"{type(error).__name__}: {error}"
+
+    @hookimpl
+    def step_warned(self, step: str, message: str) -> None:
+        """The step has something to say."""
+        self.steps[step].warnings.append(message)
+
+    def _measure(self, step: RehearsedStep) -> None:
+        if step.id not in self._began:
+            return  # it failed before it began
+        step.seconds = time.monotonic() - self._began.pop(step.id)
+        if not self.here:
+            return
+        step.memory = _peak()
+        peaks = [sys.modules["torch"].cuda.max_memory_allocated(d) for d in self._torch_devices()]
+        step.device_memory = max(peaks, default=None)
+
+    def _torch_devices(self) -> list[str]:
+        return self._devices if "torch" in sys.modules else []
+
+
+def _forget_peak() -> None:
+    """Let the system measure this process's peak memory from now on, where it can (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def _peak() -> int | None:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+@contextmanager
+def _somewhere(out: Path | None) -> Iterator[Path]:
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="emberge-rehearsal-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _listening(plugins: Plugins, listener: object) -> Iterator[None]:
+    plugins.manager.register(listener)
+    try:
+        yield
+    finally:
+        plugins.manager.unregister(listener)

@@ -1,0 +1,180 @@
+"""What is done in an OUT and what is left, also while another process works there."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge.errors import EmbergeError
+from emberge.files.locks import Holder, holder
+from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
+from emberge.recipes.recipe import Recipe
+from emberge.recipes.run.workspace import PROGRESS
+
+__all__ = ["Status", "StepStatus", "results_shown", "status"]
+
+State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
+
+
+@dataclass(frozen=True)
+class StepStatus:
+    """One step: its state, what it takes on disk in bytes, seconds of work, how far it is, seconds left."""
+
+    id: str
+    kind: str
+    state: State
+    size: int = 0
+    seconds: float | None = None
+    done: float | None = None
+    total: float | None = None
+    unit: str = ""
+    note: str = ""
+    left: float | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """An OUT: its steps in order, and who works there now."""
+
+    steps: tuple[StepStatus, ...]
+    holder: Holder | None
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """As a table for people, a step a line."""
+        from emberge.devices import human_size
+
+        width = max((len(step.id) for step in self.steps), default=0)
+        rows = [
+            f"{s.id:<{width}}  {s.state:<8}  {human_size(s.size) if s.size else '-':>8}  "
+            f"{f'{s.seconds:.0f} s' if s.seconds is not None else '-':>7}  {_far(s)}".rstrip()
+            for s in self.steps
+        ]
+        return [*rows, f"running: {self.holder}" if self.holder else "nobody is running it now"]
+
+
+def status(out: Path) -> Status:
+    """Say what the steps of an OUT's last run came to.
+
+    Raises:
+        EmbergeError: when `out` holds no run.
+    """
+    place = OutFolder(Path(out))
+    try:
+        steps = json.loads(place.status.read_text(encoding="utf-8"))["steps"]
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoRunError(f"{out} holds no run of a recipe") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise NoRunError(f"{place.status} is damaged; run the recipe again") from error
+    who = holder(place.lock)
+    return Status(tuple(_step(step, place, alive=who is not None) for step in steps), who)
+
+
+class NoRunError(EmbergeError):
+    """A folder in which no recipe was run."""
+
+    exit_code = 2
+
+
+def _step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
+    state: State = step["state"]
+    known = StepStatus(step["id"], step["kind"], state, note=step.get("error", ""))
+    if state == "done":
+        return _done(known, place.path / step["folder"])
+    if state not in ("running", "stopped"):
+        return known
+    work = place.work / step["work"] if "work" in step else place.work
+    progress = _read(work / PROGRESS) if "work" in step else {}
+    return StepStatus(
+        known.id,
+        known.kind,
+        state if alive else "stopped",
+        size=_size(work) if "work" in step else 0,
+        done=progress.get("done"),
+        total=progress.get("total"),
+        unit=progress.get("unit", ""),
+        note=progress.get("note", ""),
+        left=_left(progress) if alive and state == "running" else None,
+    )
+
+
+def _left(progress: dict[str, Any]) -> float | None:
+    """Seconds that are left at the rate since the step began to count, or went on."""
+    try:
+        began, first = progress["since"]
+        rate = (progress["done"] - first) / (progress["time"] - began)
+        left = (progress["total"] - progress["done"]) / rate - (time.time() - progress["time"])
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
+    return max(0.0, float(left))
+
+
+def _done(known: StepStatus, folder: Path) -> StepStatus:
+    record = _read(folder / ARTIFACT)
+    if not record:
+        return StepStatus(known.id, known.kind, "waiting", note="its result was removed")
+    return StepStatus(
+        known.id, known.kind, "done", size=_size(folder), seconds=record.get("seconds")
+    )
+
+
+def _far(step: StepStatus) -> str:
+    if step.done is None or not step.total:
+        return step.note
+    counted = f"{_count(step.done)} of {_count(step.total)} {step.unit}".rstrip()
+    far = f"{step.done / step.total:.0%} ({counted}"
+    left = f" {_soon(step.left)} left" if step.left is not None else ""
+    return f"{far}){left} {step.note}".rstrip()
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if number == round(number) else f"{number:,.1f}"
+
+
+def _soon(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(where, name)).st_size
+            except FileNotFoundError:
+                continue  # a running step took it away meanwhile
+    return total
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def results_shown(out: Path, recipe: Recipe) -> list[str]:
+    """What a run shows in the end: where each finished step's result stands, and its table if it has one."""
+    try:
+        done = {step.id for step in status(out).steps if step.state == "done"}
+    except EmbergeError:
+        return []  # it ended before it began
+    place, lines = OutFolder(out), []
+    for step in recipe.steps:
+        link = place.link(step.id)
+        artifact = read_artifact(link) if step.id in done else None
+        if artifact is None:
+            continue
+        table = link / str(artifact.details.get("table") or "")
+        if table.is_file():
+            lines += ["", table.read_text(encoding="utf-8").strip(), ""]
+        lines.append(f"{step.id}: {link}")
+    return lines

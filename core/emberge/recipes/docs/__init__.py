@@ -1,0 +1,1 @@
+"""Documentation derived from components: lists, pages, JSON Schema, new plugins."""

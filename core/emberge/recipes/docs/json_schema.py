@@ -1,0 +1,285 @@
+"""The JSON Schema of a recipe, with the options of every installed plugin, so that editors can help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from emberge.contracts.dataset import TASK_KINDS
+from emberge.contracts.step import Step
+from emberge.plugins import Component, Plugins
+from emberge.recipes.docs.option_docs import Documented, documented_options
+from emberge.recipes.options import field_types as forms
+from emberge.recipes.options.field_types import Form, kinds_of
+from emberge.recipes.options.fields import first_option
+from emberge.recipes.parse.foreach import NAME
+
+__all__ = ["recipe_schema"]
+
+Schema = dict[str, Any]
+_VARIABLE = {"$ref": "#/$defs/variable"}
+
+
+def recipe_schema(plugins: Plugins) -> Schema:
+    """The JSON Schema (2020-12) of recipes that use these plugins.
+
+    Every component's options stand in it with documentation and defaults, and an option that is not
+    there is flagged. Anything may be a `$variable`.
+
+    Raises:
+        PluginError: for an option whose type cannot be found or said in a recipe.
+    """
+    writing = _Writing(plugins)
+    steps = {"type": "object", "minProperties": 1, "additionalProperties": False}
+    steps["patternProperties"] = {f"^{NAME}$": writing.step()}
+    steps["description"] = "Steps by id; each is `kind: {options}`, with foreach beside the kind."
+    seed: Schema = {"type": "integer", "minimum": 0, "default": 0}
+    seed["description"] = "What every draw of the recipe follows from."
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "emberge recipe",
+        "type": "object",
+        "properties": {"seed": seed, "steps": steps},
+        "patternProperties": {"^x-": {}},
+        "required": ["steps"],
+        "additionalProperties": False,
+        "$defs": writing.definitions,
+    }
+
+
+class _Writing:
+    """Writes each component's and each nested mapping's schema once, as a definition."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self.plugins = plugins
+        self.definitions: dict[str, Schema] = {
+            "variable": {
+                "type": "string",
+                "pattern": r"\$",
+                "description": "$variable of a foreach, or text with one in it",
+            }
+        }
+
+    def define(self, name: str, write: Callable[[], Schema]) -> Schema:
+        """A reference to the definition, which is written on first use; it may refer to itself."""
+        if name not in self.definitions:
+            self.definitions[name] = {}
+            self.definitions[name].update(write())
+        return {"$ref": f"#/$defs/{name}"}
+
+    # ── components ──────────────────────────────────────────────────────────────────────────────
+
+    def named(self, contracts: tuple[type, ...]) -> dict[str, Component]:
+        """The components that follow the contracts, by every name that a recipe may use."""
+        found: dict[str, Component] = {}
+        for name, components in self.plugins.of(*kinds_of(contracts)).items():
+            if len(components) == 1:
+                found[name] = components[0]
+            found |= {component.full_name: component for component in components}
+        return found
+
+    def step(self) -> Schema:
+        """`kind: {options}`, with foreach beside it."""
+        kinds = {name: self.given(c) for name, c in self.named((Step,)).items()}
+        values = {"type": "array", "minItems": 1}
+        product = {"type": "object", "minProperties": 1, "additionalProperties": values}
+        row = {"type": "object", "minProperties": 1}
+        rows = {"type": "array", "minItems": 1, "items": row}
+        foreach = {
+            "description": "{a: [values], b: [values]} for the product, or a list of rows {a: value}.",
+            "anyOf": [product, rows],
+        }
+        return {
+            "type": "object",
+            "properties": {"foreach": foreach, **kinds},
+            "additionalProperties": False,
+            "oneOf": [{"required": [name]} for name in kinds] or [{"not": {}}],
+        }
+
+    def given(self, component: Component) -> Schema:
+        """What stands behind a component's name: options, its first option's value, or nothing."""
+        name = f"{component.kind}.{component.plugin}.{component.name}".replace(" ", "_")
+        reference = self.define(
+            name,
+            lambda: self.options(documented_options(component, self.plugins), component.summary),
+        )
+        first = _first(component)
+        choices = [reference, {"type": "null"}]
+        if first is not None:
+            choices.append(_no_mapping(self.form(first)))
+        return {"anyOf": choices, "description": component.summary}
+
+    def options(self, options: list[Documented], description: str) -> Schema:
+        """A mapping of options."""
+        schema: Schema = {
+            "type": "object",
+            "description": description,
+            "properties": {option.name: self.option(option) for option in options},
+            "additionalProperties": False,
+        }
+        required = [option.name for option in options if option.required]
+        return {**schema, "required": required} if required else schema
+
+    def option(self, option: Documented) -> Schema:
+        """One option with its documentation and default."""
+        schema = dict(self.form(option.form, option.within))
+        if option.doc:
+            schema["description"] = option.doc
+        if not option.required:
+            schema["default"] = option.default
+        return schema
+
+    def part(self, contracts: tuple[type, ...]) -> Schema:
+        """One component of these contracts."""
+        name = "-or-".join(contract.__name__ for contract in contracts)
+        return self.define(name, lambda: self.component(contracts))
+
+    def component(self, contracts: tuple[type, ...]) -> Schema:
+        """`name`, or `name: {options}`."""
+        named = self.named(contracts)
+        words = [{"const": name, "description": c.summary} for name, c in named.items()]
+        mapping = {
+            "type": "object",
+            "properties": {name: self.given(component) for name, component in named.items()},
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        }
+        return {"anyOf": [*words, mapping, _VARIABLE]}
+
+    # ── forms ───────────────────────────────────────────────────────────────────────────────────
+
+    def form(self, form: Form, within: tuple[float, float] | None = None) -> Schema:
+        """What a value of this form looks like; a `$variable` may stand for any."""
+        if isinstance(form, forms.Schedule):
+            return _any_of(_schedule(within), _VARIABLE)
+        schema = _FORMS[type(form)](self, form)
+        any_text = not schema or schema.get("type") == "string" or isinstance(form, forms.Part)
+        return schema if any_text else _any_of(schema, _VARIABLE)
+
+    def parts(self, form: forms.Parts) -> Schema:
+        """A component, a list of them, or a mapping of names to options where order says nothing."""
+        one = self.part(form.contracts)
+        choices = [one, {"type": "array", "items": one, "minItems": 1}]
+        if not form.ordered:
+            # Written once under a name, since such a component may take others of its kind.
+            name = "-and-".join(contract.__name__ for contract in form.contracts)
+            choices.append(self.define(f"{name}.together", lambda: self.together(form.contracts)))
+        return {"anyOf": choices}
+
+    def together(self, contracts: tuple[type, ...]) -> Schema:
+        """Several components with their options, by name."""
+        given = {name: self.given(c) for name, c in self.named(contracts).items()}
+        return {"type": "object", "properties": given, "additionalProperties": False}
+
+    def record(self, form: forms.Record) -> Schema:
+        """A mapping of a nested dataclass's fields, or the first one's value."""
+        owner = form.type
+        options = documented_options(owner, self.plugins)
+        summary = (owner.__doc__ or "").partition("\n")[0]
+        name = f"{owner.__module__}.{owner.__qualname__}"
+        reference = self.define(name, lambda: self.options(options, summary))
+        first = _first_of(owner)
+        return {"anyOf": [reference, _no_mapping(self.form(first))]} if first else reference
+
+    def by_data(self, form: forms.ByData) -> Schema:
+        """A value, or `{default: …, by_task: …, by_dataset: …}`."""
+        item = self.form(form.item)
+        tasks = dict.fromkeys(TASK_KINDS, item)
+        long = {
+            "type": "object",
+            "properties": {
+                "default": item,
+                "by_task": {"type": "object", "properties": tasks, "additionalProperties": False},
+                "by_dataset": {"type": "object", "additionalProperties": item},
+            },
+            "additionalProperties": False,
+            "minProperties": 1,
+        }
+        return _any_of(item, long)
+
+
+def _first_of(owner: type) -> Form | None:
+    first = first_option(owner)
+    return first.form if first else None
+
+
+def _first(component: Component) -> Form | None:
+    links = getattr(component.type, "links", None) or (component.type,)
+    return next((form for form in map(_first_of, links) if form is not None), None)
+
+
+def _no_mapping(schema: Schema) -> Schema:
+    """The schema for anything but a mapping, which is always read as options."""
+    return {"allOf": [{"not": {"type": "object"}}, schema]}
+
+
+def _any_of(*schemas: Schema) -> Schema:
+    """One of the schemas, those that are choices themselves taken apart."""
+    choices: list[Schema] = []
+    for schema in schemas:
+        choices += schema["anyOf"] if set(schema) == {"anyOf"} else [schema]
+    return {"anyOf": [c for i, c in enumerate(choices) if c not in choices[:i]]}
+
+
+def _value(_: _Writing, form: forms.Value) -> Schema:
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticInvalidForJsonSchema
+
+    try:
+        schema = TypeAdapter(form.type).json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}
+    return {} if "$defs" in schema else schema
+
+
+def _schedule(within: tuple[float, float] | None) -> Schema:
+    number: Schema = {"type": "number"}
+    if within:
+        number |= {"minimum": within[0], "maximum": within[1]}
+    number = _any_of(number, _VARIABLE)
+    depth = {"type": "array", "items": number, "minItems": 1}
+    entry = {
+        "type": "object",
+        "properties": {"filter": {"type": "string"}, "value": _any_of(number, depth)},
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    return _any_of(number, depth, {"type": "array", "items": entry, "minItems": 1})
+
+
+def _reference(_: _Writing, form: forms.Ref) -> Schema:
+    step_only = {"scores", "report"} <= set(form.type.accepts)
+    return {"type": "string", "pattern": r"^\$" if step_only else "."}
+
+
+def _many(writing: _Writing, form: forms.Many) -> Schema:
+    item = writing.form(form.item)
+    return _any_of(item, {"type": "array", "items": item})
+
+
+def _fixed(writing: _Writing, form: forms.Fixed) -> Schema:
+    items = [writing.form(item) for item in form.items]
+    count = len(items)
+    return {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
+
+
+_FORMS: Mapping[type, Callable[[_Writing, Any], Schema]] = {
+    forms.Value: _value,
+    forms.Choice: lambda _, form: {"enum": list(form.values)},
+    forms.Anything: lambda _w, _f: {},
+    forms.Folder: lambda _w, _f: {"type": "string"},
+    forms.Ref: _reference,
+    forms.Part: lambda writing, form: writing.part(form.contracts),
+    forms.Parts: _Writing.parts,
+    forms.Record: _Writing.record,
+    forms.Many: _many,
+    forms.Fixed: _fixed,
+    forms.Table: lambda writing, form: {
+        "type": "object",
+        "additionalProperties": writing.form(form.item),
+    },
+    forms.ByData: _Writing.by_data,
+    forms.Maybe: lambda writing, form: _any_of(writing.form(form.item), {"type": "null"}),
+    forms.Either: lambda writing, form: _any_of(*(writing.form(one) for one in form.forms)),
+}

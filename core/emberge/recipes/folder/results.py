@@ -1,0 +1,216 @@
+"""What a step's references lead to while a recipe runs: finished results, models and files outside."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.step import Artifact, DataRef, FileRef, Model, ModelRef, Reference
+from emberge.data.entry import DataEntry
+from emberge.errors import CheckpointError, EmbergeError, RecipeError
+from emberge.plugins import Plugins
+from emberge.recipes.folder.fingerprint import (
+    HashCache,
+    file_fingerprint,
+    model_fingerprint,
+    stable_hash,
+)
+from emberge.recipes.folder.locate import (
+    kept_checkpoints,
+    locate_adapter,
+    locate_file,
+    locate_model,
+)
+from emberge.recipes.folder.provenance import Input
+from emberge.recipes.folder.run_folder import read_artifact
+
+__all__ = ["Result", "Results"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished step: where its result stands, what it is, and the fingerprint it was made under.
+
+    `adapts` is what a result that is an adapter lies on.
+    """
+
+    folder: Path
+    artifact: Artifact
+    fingerprint: str
+    adapts: ModelRef | None = None
+
+
+class Results:
+    """All that a recipe's references lead to; the runner adds each step as it finishes."""
+
+    def __init__(self, plugins: Plugins, hashes: HashCache) -> None:
+        self.plugins = plugins
+        self.hashes = hashes
+        self._steps: dict[str, Result] = {}
+        self._outside: dict[ModelRef, Model] = {}
+
+    def add(self, step: str, result: Result) -> None:
+        """Let `$step` lead to a result."""
+        self._steps[step] = result
+
+    def step(self, reference: Reference) -> Result:
+        """The finished step that a reference names.
+
+        Raises:
+            RecipeError: when there is none.
+        """
+        name = reference.step
+        if name is None:
+            raise RecipeError(f"'{reference}' is no step; a step is written ${reference}")
+        if name not in self._steps:
+            raise RecipeError(f"'{reference}': no step '{name}' is finished before this one")
+        return self._steps[name]
+
+    def model(self, reference: ModelRef) -> Model:
+        """The one model that a reference leads to.
+
+        Raises:
+            CheckpointError: when it is missing, cannot be looked for, or leads to several.
+        """
+        found = self.models(reference)
+        if len(found) != 1:
+            raise CheckpointError(f"'{reference}' leads to {len(found)} models; one is needed here")
+        return found[0]
+
+    def models(self, reference: ModelRef) -> Sequence[Model]:
+        """All models that a reference leads to.
+
+        Raises:
+            CheckpointError: when there is none, or it cannot be looked for.
+        """
+        if reference.step is not None:
+            return self._made(reference)
+        if reference not in self._outside or not self._outside[reference].folder.is_dir():
+            with _no_network_is_named(reference):
+                found = locate_model(reference, self.plugins)
+            content = model_fingerprint(found.folder, self.hashes, found.adapter)
+            artifact = read_artifact(found.adapter or found.folder)
+            self._outside[reference] = Model(
+                found.name, found.folder, content, artifact, found.adapter
+            )
+        return [self._outside[reference]]
+
+    def data(self, reference: DataRef | FileRef) -> Path:
+        """The file or folder that a reference leads to.
+
+        Raises:
+            DataError: when it is missing.
+        """
+        return locate_file(reference) if reference.step is None else self.step(reference).folder
+
+    def stands_for(self, value: Reference | DataEntry) -> Any:
+        """What a reference, or an entry of data, means for a fingerprint: content, and no path."""
+        if isinstance(value, DataEntry):
+            assert value.path is not None
+            return {"content": self._content(locate_file(value.path), value.only)}
+        if value.step is not None:
+            here = {"step": value.step, "part": value.part, "made": self.step(value).fingerprint}
+            adapter = self._adapter(value)
+            return {**here, "adapter": model_fingerprint(adapter, self.hashes)} if adapter else here
+        if isinstance(value, ModelRef):
+            return {"model": self.model(value).fingerprint}
+        if isinstance(value, DataRef | FileRef):
+            return {"content": self._content(locate_file(value), ())}
+        raise RecipeError(f"'{value}' names no step of the recipe")
+
+    def inputs(self, value: Any) -> list[Input]:
+        """All that a step names, each with its content, as `artifact.json` keeps it."""
+        return list(dict.fromkeys(one for part in _named(value) for one in self._inputs(part)))
+
+    def _inputs(self, value: Reference | DataEntry) -> Iterator[Input]:
+        if isinstance(value, ModelRef):
+            for model in self.models(value):
+                yield Input(value.text, model.name, model.fingerprint)
+            return
+        entry = value if isinstance(value, DataEntry) else DataEntry()
+        reference = value.path if isinstance(value, DataEntry) else value
+        if reference is None:
+            return  # a data set of the hub, which its name and revision tell
+        name = entry.name or reference.text.rpartition("/")[2].removeprefix("$")
+        if reference.step is not None:
+            yield Input(reference.text, name, self.step(reference).fingerprint, "step")
+        elif isinstance(reference, DataRef | FileRef):
+            content = self._content(locate_file(reference), entry.only)
+            yield Input(reference.text, name, content, "data", entry.only)
+
+    def _made(self, reference: ModelRef) -> list[Model]:
+        result = self.step(reference)
+        adapter = self._adapter(reference)
+        if reference.part is None:
+            named = [(str(reference.step), result.folder)]
+        else:
+            kept = kept_checkpoints(result.folder)
+            named = [(f"{reference.step}/{folder.name}", folder) for folder in kept]
+        if not named:
+            raise CheckpointError(f"'{reference}': the step kept no checkpoints; see its keep_last")
+        return [self._model(name, folder, result, adapter) for name, folder in named]
+
+    def _model(self, name: str, folder: Path, result: Result, adapter: Path | None) -> Model:
+        if result.artifact.kind != "model":
+            raise CheckpointError(f"step '{name}' made {result.artifact.kind}, and no model")
+        artifact = read_artifact(folder) or result.artifact
+        if result.adapts is not None:
+            if adapter is not None:
+                raise CheckpointError(f"step '{name}' made an adapter, which takes no other on it")
+            folder, adapter = self.model(result.adapts).folder, folder
+        content = model_fingerprint(folder, self.hashes, adapter)
+        return Model(name, folder, content, artifact, adapter)
+
+    def _adapter(self, reference: Reference) -> Path | None:
+        if not isinstance(reference, ModelRef) or reference.adapter is None:
+            return None
+        with _no_network_is_named(reference):
+            return locate_adapter(reference, self.plugins)
+
+    def _content(self, path: Path, only: Sequence[str]) -> str:
+        parts = [file_fingerprint(path, self.hashes)]
+        if path.is_file() and path.suffix in (".yaml", ".yml"):
+            parts += [file_fingerprint(p, self.hashes) for p in _catalogued(path, only)]
+        return stable_hash(parts)
+
+
+def _named(value: Any) -> Iterator[Reference | DataEntry]:
+    """Every reference inside a component, those of data with the entry around them."""
+    if isinstance(value, DataEntry | Reference):
+        yield value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for option in dataclasses.fields(value):
+            yield from _named(getattr(value, option.name))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _named(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _named(item)
+
+
+@contextmanager
+def _no_network_is_named(reference: ModelRef) -> Iterator[None]:
+    try:
+        yield
+    except ConnectionError as error:
+        raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
+
+
+def _catalogued(path: Path, only: Sequence[str]) -> list[Path]:
+    """The files and folders that a catalogue names (of the training sets in `only`, if given)."""
+    from emberge.data.catalogue import load_catalogue
+
+    catalogue = load_catalogue(path)
+    entries = [e for e in catalogue.train if not only or e.name in only]
+    paths = [locate_file(e.path) for e in entries if e.path is not None]
+    if not only:
+        paths += [s.folder for s in catalogue.eval]
+    missing = [p for p in paths if not p.exists()]
+    if missing:
+        raise EmbergeError(f"{path}: {missing[0]} is missing")
+    return paths

@@ -1,0 +1,75 @@
+"""Which rows a training saw: written beside its model, read by whoever wants to know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from emberge.contracts.sampler import Rows
+from emberge.errors import DataError
+from emberge.recipes.folder.run_folder import read_artifact
+
+__all__ = ["rows_seen", "write_bags"]
+
+FOLDER = "bags"
+
+
+def write_bags(folder: Path, bags: Mapping[str, Rows]) -> dict[str, str]:
+    """Write the row numbers of each dataset, int64, as `bags/<dataset>.npy`; says which file is whose.
+
+    Characters that file systems differ about become `_`, and names that would then be one are numbered.
+    """
+    import numpy as np
+
+    written: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, rows in bags.items():
+        plain = re.sub(r"[^\w.-]", "_", name)
+        stem, count = plain, 1
+        while stem.casefold() in taken:
+            count += 1
+            stem = f"{plain}-{count}"
+        taken.add(stem.casefold())
+        path = folder / FOLDER / f"{stem}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, np.asarray(rows, dtype=np.int64))
+        written[name] = path.relative_to(folder).as_posix()
+    return written
+
+
+def rows_seen(folder: Path) -> dict[str, Rows]:
+    """The rows of every dataset that the training which left `folder` saw, by the dataset's name.
+
+    Numbers count the dataset's rows from 0 as the training read it, those that a `limit` left out not
+    counted; a row drawn several times stands there as often. Files of bags stay on disk until they are read.
+
+    Raises:
+        DataError: when no training left the folder, or a bag of it is missing or damaged.
+    """
+    import numpy as np
+
+    artifact = read_artifact(folder)
+    datasets = artifact.details.get("datasets") if artifact is not None else None
+    if not isinstance(datasets, Mapping):
+        raise DataError(
+            f"{folder}: no training left it; ask for the folder of a member, not of their merge"
+        )
+    found: dict[str, Rows] = {}
+    for name, used in datasets.items():
+        rows, whole, bag = int(used["rows"]), int(used["of"]), used.get("bag")
+        if bag is None and rows in (0, whole):
+            found[str(name)] = range(rows)
+            continue
+        if bag is None:
+            raise DataError(f"{folder}: keeps no row numbers of '{name}', of which it saw {rows}")
+        try:
+            numbers = np.load(folder / bag, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{folder / bag}: cannot be read: {error}") from error
+        if len(numbers) != rows:
+            raise DataError(
+                f"{folder / bag}: holds {len(numbers)} rows of '{name}', and the training saw {rows}"
+            )
+        found[str(name)] = numbers
+    return found

@@ -1,0 +1,1 @@
+"""YAML nodes as typed options of components."""

@@ -1,0 +1,118 @@
+"""A node and the form of its type become a value; what does not fit becomes a problem at its line.
+
+This is what all forms share; `values`, `nested` and `components` each build some of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge.errors import Problem, suggest
+from emberge.plugins import Plugins
+from emberge.recipes.options import field_types as forms
+from emberge.recipes.options.field_types import Form
+from emberge.recipes.options.phrases import say
+from emberge.yaml_nodes import Node, Scalar, StepUse, is_number, words
+
+__all__ = ["BROKEN", "At", "Builder", "Handler", "Instance"]
+
+
+class _Broken:
+    """Stands for a value that could not be built; its problem has been noted."""
+
+
+BROKEN: Any = _Broken()
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A step that others may name: its concrete id, its variables, and what it makes ("" if unknown)."""
+
+    id: str
+    variables: Mapping[str, Any]
+    produces: str
+
+
+@dataclass(frozen=True)
+class At:
+    """Where in a step a value stands: as the recipe writes it, and as the built step holds it."""
+
+    label: str
+    """For messages: "option 'ratio' of sampler 'bagging'"."""
+    written: str = ""
+    built: str = ""
+    entry: bool = False
+    """Inside an item of a list, which a reference to several steps repeats."""
+    default: Any = None
+    """The option's own default, whose limits a schedule keeps."""
+
+    def under(self, written: object = None, built: object = None, **changes: Any) -> At:
+        """One level deeper; None keeps a path as it is."""
+        return dataclasses.replace(
+            self, written=_join(self.written, written), built=_join(self.built, built), **changes
+        )
+
+
+def _join(path: str, key: object) -> str:
+    return path if key is None else f"{path}.{key}" if path else f"{key}"
+
+
+@dataclass
+class Builder:
+    """Builds the values of one step instance, noting problems and lines as it goes."""
+
+    handlers: Mapping[type, Handler]
+    """By type of form, what builds it."""
+    plugins: Plugins
+    folder: Path
+    targets: Mapping[str, Sequence[Instance]]
+    variables: Mapping[str, Any]
+    problems: list[Problem] = field(default_factory=list)
+    lines: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, Instance] = field(default_factory=dict)
+
+    def value(self, form: Form, node: Node, at: At) -> Any:
+        """The value of a node, or BROKEN."""
+        if isinstance(node, StepUse) and not node.group:
+            return BROKEN
+        for path in (at.written, at.built):
+            self.lines.setdefault(path, node.where)
+        return self.handlers[type(form)](self, form, node, at)
+
+    def fault(self, message: str, where: str) -> Any:
+        """Note a problem."""
+        self.problems.append(Problem(message, where))
+        return BROKEN
+
+    def misfit(self, form: Form, node: Node, at: At) -> Any:
+        """Note that a node is not what the form asks for."""
+        hint = ""
+        if isinstance(node, Scalar) and node.value is not None:
+            hint = _hint(form, node)
+        return self.fault(f"{at.label} needs {say(form)}, not {words(node)}{hint}", node.where)
+
+
+Handler = Callable[[Builder, Any, Node, At], Any]
+
+
+def _hint(form: Form, node: Scalar) -> str:
+    texts = [value for value in _choices(form) if isinstance(value, str)]
+    if isinstance(node.value, str):
+        quoted = form in (forms.Value(float), forms.Value(int)) and is_number(node.value)
+        return "; write it without quotes" if quoted else suggest(node.value, texts)
+    takes_text = isinstance(form, forms.Ref | forms.Folder) or form == forms.Value(str)
+    return "; put it in quotes" if takes_text or node.text in texts else ""
+
+
+def _choices(form: Form) -> Iterator[Any]:
+    if isinstance(form, forms.Choice):
+        yield from form.values
+    elif isinstance(form, forms.Either):
+        for one in form.forms:
+            yield from _choices(one)
+    elif isinstance(form, forms.Maybe):
+        yield from _choices(form.item)

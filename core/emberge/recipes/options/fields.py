@@ -1,0 +1,106 @@
+"""The options of a component: the fields of its dataclass, each with the form of its type."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from emberge.contracts.option import default_component
+from emberge.errors import PluginError
+from emberge.recipes.options.field_types import CONTRACTS, Form, form_of
+
+__all__ = ["Option", "first_option", "options_of"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a component: a field of its dataclass."""
+
+    name: str
+    form: Form
+    owner: type
+    """The class that declares it."""
+    default: Any = MISSING
+    """The field's default, made if it has a factory; MISSING for a required option."""
+    component: str | Mapping[str, Any] | None = None
+    """The component that is built where the option is left out: its name, or `{name: options}`."""
+
+    @property
+    def required(self) -> bool:
+        """Whether a recipe must give it."""
+        return self.default is MISSING
+
+
+def options_of(owner: type) -> Mapping[str, Option]:
+    """The options of a component or a nested dataclass, by name, its own before those it inherits.
+
+    Raises:
+        PluginError: naming class and field, for a type that cannot be found or said in a recipe.
+    """
+    return _options_of(owner)
+
+
+@functools.cache
+def _options_of(owner: Any) -> Mapping[str, Option]:
+    found: dict[str, Option] = {}
+    for option in dataclasses.fields(owner):
+        if not option.init or option.name.startswith("_"):
+            continue
+        declared = _declared_by(owner, option.name)
+        default = option.default
+        if option.default_factory is not MISSING:
+            default = option.default_factory()
+        form = _field_form(declared, option.name)
+        found[option.name] = Option(option.name, form, declared, default, default_component(option))
+    lineage = {one: place for place, one in enumerate(owner.__mro__)}
+    ordered = sorted(found.items(), key=lambda item: lineage[item[1].owner])
+    return types.MappingProxyType(dict(ordered))
+
+
+def _declared_by(owner: type, name: str) -> type:
+    for one in owner.__mro__:
+        if name in inspect.get_annotations(one):
+            return one
+    return owner
+
+
+def _field_form(owner: type, name: str) -> Form:
+    annotation = inspect.get_annotations(owner)[name]
+    module = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
+    one = SimpleNamespace(__annotations__={name: annotation})
+    place = f"{owner.__module__}.{owner.__qualname__}: the type of option '{name}'"
+    try:
+        hints = typing.get_type_hints(
+            one, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
+        )
+        return form_of(hints[name])
+    except NameError as error:
+        raise PluginError(
+            f"{place} names '{error.name}', which is not there when the plugin runs; "
+            "import it outside `if TYPE_CHECKING`"
+        ) from error
+    except TypeError as error:
+        raise PluginError(f"{place} cannot be used: {error}") from error
+
+
+def first_option(owner: type) -> Option | None:
+    """The option that `name: value` means: the first that the class itself declares.
+
+    A class that declares none takes that of the nearest class above it that does, short of a contract.
+    """
+    options = options_of(owner)
+    for one in owner.__mro__:
+        if one in CONTRACTS:
+            return None
+        for option in options.values():
+            if option.owner is one:
+                return option
+    return None

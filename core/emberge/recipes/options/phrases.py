@@ -1,0 +1,86 @@
+"""What a form asks for, in words: for messages, tables and documentation."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_origin
+
+from emberge.contracts.schedule import PerModel
+from emberge.recipes.options import field_types as forms
+from emberge.recipes.options.field_types import Form, kinds_of
+from emberge.recipes.options.fields import options_of
+
+__all__ = ["article", "say"]
+
+_SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+
+
+def say(form: Form) -> str:
+    """What may stand there: "a number", "one of a, b", "a model or nothing"."""
+    match form:
+        case forms.Choice(values):
+            return "one of " + ", ".join(str(value) for value in values)
+        case forms.Ref(kind):
+            return _reference(kind.accepts)
+        case forms.Part(contracts) | forms.Parts(contracts):
+            return _component(form, contracts)
+        case _:
+            return _inner(form) if hasattr(form, "item") else _leaf(form)
+
+
+def _leaf(form: Form) -> str:
+    match form:
+        case forms.Value(kind):
+            return _value(kind)
+        case forms.Schedule(kind):
+            varies = (
+                "over depth, tensors or models" if kind is PerModel else "over depth or tensors"
+            )
+            return f"a number that may vary {varies}"
+        case forms.Record(kind):
+            return f"a mapping ({', '.join(options_of(kind))})"
+        case forms.Fixed(items):
+            return f"a list of {len(items)} ({', '.join(say(item) for item in items)})"
+        case forms.Either(choices):
+            return " or ".join(say(one) for one in choices)
+        case _:
+            return "a path" if isinstance(form, forms.Folder) else "any plain value"
+
+
+def _inner(form: Any) -> str:
+    words = {
+        forms.Many: "{}, or a list of such",
+        forms.Table: "a mapping of names to {}",
+        forms.ByData: "{}, which may differ by task or dataset",
+        forms.Maybe: "{} or nothing",
+    }
+    return words[type(form)].format(say(form.item))
+
+
+def _value(kind: Any) -> str:
+    if get_origin(kind) is not None and hasattr(kind, "__metadata__"):
+        kind = get_args(kind)[0]
+    return _SCALARS.get(kind, f"a {getattr(kind, '__name__', kind)}")
+
+
+def _reference(accepts: tuple[str, ...]) -> str:
+    if {"scores", "report"} <= set(accepts):
+        return "an earlier step"
+    return " or ".join(article(word) for word in accepts)
+
+
+def article(word: str) -> str:
+    """The word with "a" or "an" before it, if it takes one: "an evaluator", "data"."""
+    if word in ("data", "scores", "statistics"):
+        return word
+    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
+
+
+def _component(form: Form, contracts: tuple[type, ...]) -> str:
+    kinds = kinds_of(contracts)
+    stage = len(kinds) > 1
+    if isinstance(form, forms.Part):
+        return article("merge stage" if stage else kinds[0])
+    if form.chain:  # type: ignore[union-attr]
+        return "a merge strategy or a chain that ends with one"
+    many = {"sampler": "a sampler or a chain of them", "loss": "a loss or a list of them, summed"}
+    return many.get(kinds[0], f"one or more {kinds[0]}s")

@@ -1,0 +1,93 @@
+"""Values without parts: numbers, words, plain data, paths, schedules."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge.contracts.schedule import PerTensor
+from emberge.recipes.options import field_types as forms
+from emberge.recipes.options.builder import At, Builder, Handler
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["HANDLERS"]
+
+
+def _value(build: Builder, form: forms.Value, node: Node, at: At) -> Any:
+    from pydantic import ValidationError
+
+    nan = isinstance(node, Scalar) and node.value != node.value
+    if nan or any(_uses(node)):
+        return build.misfit(form, node, at)
+    try:
+        adapter = _adapter(form.type)
+    except TypeError:  # limits that cannot be hashed
+        adapter = _adapter.__wrapped__(form.type)
+    try:
+        return adapter.validate_python(plain(node), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"].endswith(("_type", "_parsing")) or first["type"].startswith("int_from"):
+            return build.misfit(form, node, at)
+        said = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
+        return build.fault(f"{at.label} {said}, not {words(node)}", node.where)
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _choice(build: Builder, form: forms.Choice, node: Node, at: At) -> Any:
+    if isinstance(node, Scalar):
+        for value in form.values:
+            if value == node.value and isinstance(value, bool) == isinstance(node.value, bool):
+                return value
+    return build.misfit(form, node, at)
+
+
+def _anything(build: Builder, form: forms.Anything, node: Node, at: At) -> Any:
+    if any(_uses(node)):
+        return build.misfit(form, node, at)
+    return plain(node)
+
+
+def _uses(node: Node) -> Iterator[StepUse]:
+    if isinstance(node, StepUse):
+        yield node
+    elif isinstance(node, Items | Fields):
+        inner = node.items if isinstance(node, Items) else node.entries.values()
+        for one in inner:
+            yield from _uses(one)
+
+
+def _folder(build: Builder, form: forms.Folder, node: Node, at: At) -> Any:
+    if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
+        return build.misfit(form, node, at)
+    return build.folder / Path(node.value).expanduser()
+
+
+def _schedule(build: Builder, form: forms.Schedule, node: Node, at: At) -> Any:
+    within = at.default.within if isinstance(at.default, PerTensor) else None
+    if isinstance(node, StepUse):
+        return build.misfit(form, node, at)
+    try:
+        return form.type(plain(node), within=within)
+    except ValueError as error:
+        return build.fault(f"{at.label}: {error}", node.where)
+
+
+HANDLERS: Mapping[type, Handler] = {
+    forms.Value: _value,
+    forms.Choice: _choice,
+    forms.Anything: _anything,
+    forms.Folder: _folder,
+    forms.Schedule: _schedule,
+}

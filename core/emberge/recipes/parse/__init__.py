@@ -1,0 +1,1 @@
+"""Recipe files parsed: steps, foreach, overrides, and other tools' recipes translated."""

@@ -1,0 +1,231 @@
+"""Steps as nodes become concrete steps: `foreach` is multiplied out and `$name` is put in its place."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from emberge.errors import Problem, suggest
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
+
+__all__ = ["NAME", "Row", "Substitution", "rows_of", "uses"]
+
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
+_USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
+_DOLLAR = re.compile(rf"\$(\$|{NAME})")
+_LONGEST = 40
+
+
+@dataclass(frozen=True)
+class Row:
+    """One combination of a `foreach`: its variables as nodes, and what to add to the step's id."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    suffix: str = ""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The variables as plain values."""
+        return {name: plain(node) for name, node in self.nodes.items()}
+
+
+# ── foreach ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of(node: Node | None, problems: list[Problem]) -> list[Row]:
+    """The combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
+    if node is None:
+        return [Row()]
+    if isinstance(node, Fields) and node.entries:
+        rows = _product(node, problems)
+    elif isinstance(node, Items) and node.items:
+        rows = _rows(node, problems)
+    else:
+        said = "foreach takes `{name: [values]}` or a list of `{name: value}`"
+        problems.append(Problem(f"{said}, not {_seen(node)}", node.where))
+        return []
+    return _with_ids(rows)
+
+
+def _seen(node: Node) -> str:
+    return f"an empty {words(node)[2:]}" if isinstance(node, Items | Fields) else words(node)
+
+
+def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
+    faults = len(problems)
+    columns: list[tuple[Node, ...]] = []
+    for name, values in node.entries.items():
+        if not re.fullmatch(NAME, name):
+            problems.append(
+                Problem(f"foreach: '{name}' is no name for a variable", node.line(name))
+            )
+        if isinstance(values, Items) and values.items:
+            columns.append(values.items)
+        else:
+            said = f"foreach: '{name}' needs a list of values, not {_seen(values)}"
+            problems.append(Problem(said, node.line(name)))
+    if len(problems) > faults:
+        return []
+    return [dict(zip(node.entries, row, strict=True)) for row in itertools.product(*columns)]
+
+
+def _rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
+    rows: list[dict[str, Node]] = []
+    for item in node.items:
+        if not isinstance(item, Fields) or not item.entries:
+            said = f"foreach: a row is `{{name: value}}`, not {_seen(item)}"
+            problems.append(Problem(said, item.where))
+        elif rows and item.entries.keys() != rows[0].keys():
+            said = f"foreach: this row has {', '.join(item.entries)}, the first has"
+            problems.append(Problem(f"{said} {', '.join(rows[0])}", item.where))
+        else:
+            rows.append(dict(item.entries))
+    return rows
+
+
+def _with_ids(rows: Sequence[dict[str, Node]]) -> list[Row]:
+    if not rows:
+        return []
+    slugs = {name: _slugs([row[name] for row in rows]) for name in rows[0]}
+    suffixes = [
+        "." + ",".join(f"{name}={slugs[name][index]}" for name in row)
+        for index, row in enumerate(rows)
+    ]
+    folded = [suffix.casefold() for suffix in suffixes]
+    if len(set(folded)) < len(folded) or max(map(len, suffixes)) > 3 * _LONGEST:
+        suffixes = [f".{index}" for index in range(len(rows))]
+    return [Row(row, suffix) for row, suffix in zip(rows, suffixes, strict=True)]
+
+
+def _slugs(column: Sequence[Node]) -> list[str]:
+    """Text for each value that any file system takes; what cannot be told apart becomes a number."""
+    distinct: list[Any] = []
+    for node in column:
+        if not any(_same(plain(node), known) for known in distinct):
+            distinct.append(plain(node))
+    places = [next(i for i, v in enumerate(distinct) if _same(plain(n), v)) for n in column]
+    first = [column[places.index(place)] for place in range(len(distinct))]
+    names = [_slug(node) for node in first]
+    folded = [name.casefold() for name in names]
+    for place, name in enumerate(names):
+        if not name or len(name) > _LONGEST or folded.count(name.casefold()) > 1:
+            names[place] = f"{place}"
+    return [names[place] for place in places]
+
+
+def _same(a: Any, b: Any) -> bool:
+    nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+    return nan or (type(a) is type(b) and bool(a == b))
+
+
+def _slug(node: Node) -> str:
+    if isinstance(node, Items | Fields):
+        return ""
+    slug = (
+        re.sub(r"[^A-Za-z0-9._-]+", "-", node.text.replace("+", "")).strip("-.")
+        if node.text
+        else ""
+    )
+    if isinstance(node, Scalar) and isinstance(node.value, int | float) and node.value < 0:
+        slug = f"-{slug}"
+    return "" if slug.endswith("checkpoints") else slug
+
+
+# ── $name ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Substitution:
+    """Puts the variables of one row in place and marks the uses of steps."""
+
+    variables: Mapping[str, Node]
+    steps: Sequence[str]
+    problems: list[Problem]
+    used: set[str] = field(default_factory=set)
+
+    def __call__(self, node: Node) -> Node:
+        """The node with every `$name` resolved; unknown ones become problems."""
+        if isinstance(node, Items):
+            return Items(tuple(self(item) for item in node.items), node.where)
+        if isinstance(node, Fields):
+            return self._fields(node)
+        if isinstance(node, Scalar) and isinstance(node.value, str) and "$" in node.value:
+            return self._scalar(node, node.value)
+        return node
+
+    def _fields(self, node: Fields) -> Fields:
+        entries: dict[str, Node] = {}
+        lines: dict[str, str] = {}
+        for key, value in node.entries.items():
+            name = self._text(key, node.line(key)) if "$" in key else key
+            if name in entries:
+                self.problems.append(Problem(f"'{name}' comes twice", node.line(key)))
+            entries[name], lines[name] = self(value), node.line(key)
+        return Fields(entries, node.where, lines)
+
+    def _scalar(self, node: Scalar, text: str) -> Node:
+        whole = _USE.fullmatch(text)
+        if whole:
+            name, part, rest = whole.groups(default="")
+            if name in self.variables and not part and not rest:
+                self.used.add(name)
+                return self.variables[name]
+            if name in self.steps:
+                return StepUse(name, part, rest, node.where)
+        faults = len(self.problems)
+        replaced = self._text(text, node.where)
+        if len(self.problems) > faults:
+            return StepUse("", "", "", node.where)
+        if text.startswith("$$"):  # a text, and no step's name
+            return Scalar(replaced, text, node.where)
+        return Scalar(replaced, replaced, node.where)
+
+    def _text(self, text: str, where: str) -> str:
+        return _DOLLAR.sub(lambda match: self._inside(match[1], text, where), text)
+
+    def _inside(self, word: str, text: str, where: str) -> str:
+        if word == "$":
+            return "$"
+        for name in _prefixes(word):
+            if name in self.variables:
+                return self._put(name, where) + word.removeprefix(name)
+            if name in self.steps:
+                said = f"'{text}': a step's output is written alone, as ${name}"
+                self.problems.append(Problem(f"{said} or ${name}.checkpoints", where))
+                return word
+        hint = suggest(word, [*self.variables, *self.steps]).replace("mean '", "mean '$")
+        hint = hint or " (a plain dollar is written `$$`)"
+        said = f"${word} is neither an earlier step nor a variable of `foreach`{hint}"
+        self.problems.append(Problem(said, where))
+        return word
+
+    def _put(self, name: str, where: str) -> str:
+        self.used.add(name)
+        value = self.variables[name]
+        if isinstance(value, Scalar):
+            return value.text
+        said = f"${name} is {words(value)} and cannot stand inside text"
+        self.problems.append(Problem(said, where))
+        return name
+
+
+def _prefixes(word: str) -> Iterator[str]:
+    """The word, then what stands before each `-` in it, longest first: `$lang-eval` may be `$lang`."""
+    yield word
+    while "-" in word:
+        word = word.rpartition("-")[0]
+        yield word
+
+
+def uses(node: Node) -> Iterator[StepUse]:
+    """Every use of a step inside a node."""
+    if isinstance(node, StepUse) and node.group:
+        yield node
+    elif isinstance(node, Items | Fields):
+        inner = node.items if isinstance(node, Items) else tuple(node.entries.values())
+        for one in inner:
+            yield from uses(one)

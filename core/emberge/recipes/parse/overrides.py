@@ -1,0 +1,91 @@
+"""`--set id.train.learning_rate=2e-5`: exchange or add one option of a recipe before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from emberge.errors import Problem, suggest
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, read_yaml, words
+
+__all__ = ["override"]
+
+
+def override(root: Fields, settings: Sequence[str], problems: list[Problem]) -> Fields:
+    """The recipe with every `path=value` set; the value is read as YAML, lists go by index from 0."""
+    for setting in settings:
+        root = _one(root, setting, problems)
+    return root
+
+
+def _one(root: Fields, setting: str, problems: list[Problem]) -> Fields:
+    where = f"--set {setting}"
+    path, equals, text = setting.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        problems.append(Problem("write `--set step.kind.option=value`", where))
+        return root
+    faults = len(problems)
+    value = read_yaml(text, lambda _: where, problems, what="the value")
+    if len(problems) > faults or value is None:
+        return root
+    if keys == ["seed"]:
+        return _with(root, "seed", value, where)
+    return _in_step(root, keys, value, problems)
+
+
+def _in_step(root: Fields, keys: list[str], value: Node, problems: list[Problem]) -> Fields:
+    where = value.where
+    steps = root.entries.get("steps")
+    if not isinstance(steps, Fields):
+        return root  # the recipe's own problem, and noted as such
+    step = steps.entries.get(keys[0])
+    if step is None:
+        hint = suggest(keys[0], [*steps.entries, "seed"])
+        hint = hint or f"; there are {', '.join(steps.entries)}"
+        problems.append(Problem(f"there is no step '{keys[0]}'{hint}", where))
+        return root
+    known = list(step.entries) if isinstance(step, Fields) else []
+    if len(keys) < 2 or keys[1] not in [*known, "foreach"]:
+        hint = suggest(keys[1], known) if len(keys) > 1 else ""
+        hint = hint or f"; its options are set as {keys[0]}.{(known or ['kind'])[-1]}.…"
+        what = ".".join(keys[:2])
+        problems.append(Problem(f"nothing is called '{what}'{hint}", where))
+        return root
+    changed = _put(step, keys[1:], value, problems)
+    return _with(root, "steps", _with(steps, keys[0], changed))
+
+
+def _with(node: Fields, key: str, value: Node, line: str | None = None) -> Fields:
+    lines: Mapping[str, str] = node.lines if line is None else {**node.lines, key: line}
+    return Fields({**node.entries, key: value}, node.where, lines)
+
+
+def _put(node: Node | None, keys: list[str], value: Node, problems: list[Problem]) -> Node:
+    """The node with `value` at the path; an unknown option on the way is left to the grammar."""
+    if not keys:
+        return value
+    key, *rest = keys
+    if isinstance(node, Items):
+        return _put_item(node, keys, value, problems)
+    if isinstance(node, Scalar) and node.value == key and rest:
+        node = Fields({key: Fields({}, node.where)}, node.where)  # `name` is `name: {}`
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        node = Fields({}, value.where)
+    if not isinstance(node, Fields):
+        said = f"'{key}' is no part of {words(node)}"
+        problems.append(Problem(said, value.where))
+        return node
+    inner = _put(node.entries.get(key), rest, value, problems)
+    return _with(node, key, inner, value.where if not rest else node.lines.get(key, value.where))
+
+
+def _put_item(node: Items, keys: list[str], value: Node, problems: list[Problem]) -> Node:
+    key, *rest = keys
+    if not key.isdecimal() or int(key) >= len(node.items):
+        last = len(node.items) - 1
+        said = f"'{key}' stands for a list; give an index from 0 to {last}"
+        problems.append(Problem(said, value.where))
+        return node
+    items = list(node.items)
+    items[int(key)] = _put(items[int(key)], rest, value, problems)
+    return Items(tuple(items), node.where)

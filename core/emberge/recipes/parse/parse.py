@@ -1,0 +1,282 @@
+"""Read a recipe: YAML becomes steps of built components, and every fault is named with `file:line`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from emberge.contracts.step import Step, StepRef
+from emberge.errors import Problem, RecipeError, suggest
+from emberge.plugins import Plugins
+from emberge.recipes.options import components, construct, nested, values
+from emberge.recipes.options import resolve_references as references
+from emberge.recipes.options.builder import BROKEN, At, Builder, Instance
+from emberge.recipes.parse.foreach import NAME, Row, Substitution, rows_of, uses
+from emberge.recipes.parse.order import in_order_of_need
+from emberge.recipes.parse.overrides import override
+from emberge.recipes.parse.translate import in_our_words, read_text
+from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.yaml_nodes import Fields, Node, Scalar, read_yaml, words
+
+__all__ = ["load_recipe", "parse_recipe"]
+
+HANDLERS = {
+    **values.HANDLERS,
+    **references.HANDLERS,
+    **nested.HANDLERS,
+    **construct.HANDLERS,
+    **components.HANDLERS,
+}
+
+
+def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe file; `overrides` are `step.kind.option=value`, as of `--set`.
+
+    Raises:
+        RecipeError: with every fault of the recipe, each with `file:line`.
+    """
+    return parse_recipe(read_text(path), plugins, path=path, overrides=overrides)
+
+
+def parse_recipe(
+    text: str, plugins: Plugins, *, path: Path | None = None, overrides: Sequence[str] = ()
+) -> Recipe:
+    """Read a recipe's text; paths in it are relative to the folder of `path`.
+
+    Raises:
+        RecipeError: with every fault of the recipe, each with `file:line`.
+    """
+    ours, place = in_our_words(text, plugins, path)
+    problems: list[Problem] = []
+    root = read_yaml(ours, place, problems)
+    if root is not None and not isinstance(root, Fields):
+        problems.append(
+            Problem(f"a recipe is a mapping with `steps`, not {words(root)}", root.where)
+        )
+    if problems or not isinstance(root, Fields):
+        raise RecipeError(problems)
+    root = override(root, overrides, problems)
+    reading = _Reading(plugins, path.parent if path else Path(), problems)
+    recipe = reading.recipe(root)
+    if problems:
+        raise RecipeError(sorted(dict.fromkeys(problems), key=_place))
+    return replace(recipe, path=path, text=ours, overrides=tuple(overrides))
+
+
+def _place(problem: Problem) -> tuple[bool, int]:
+    """Problems in the order of the file, those of `--set` first."""
+    line = problem.where.rpartition(":")[2]
+    return (line.isdecimal(), int(line) if line.isdecimal() else 0)
+
+
+@dataclass
+class _Group:
+    """A step as the recipe writes it, and its rows once variables are in their place."""
+
+    id: str
+    where: str
+    kind: str
+    kind_where: str
+    options: list[tuple[Row, Node]] = field(default_factory=list)
+    variables: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+
+    @property
+    def needs(self) -> set[str]:
+        """The groups that it uses."""
+        return {use.group for _, node in self.options for use in uses(node)}
+
+
+@dataclass
+class _Reading:
+    """One reading of a recipe, which notes every problem on the way."""
+
+    plugins: Plugins
+    folder: Path
+    problems: list[Problem]
+    made: dict[str, list[Instance]] = field(default_factory=dict)
+    steps: list[RecipeStep] = field(default_factory=list)
+
+    def fault(self, message: str, where: str) -> None:
+        self.problems.append(Problem(message, where))
+
+    def recipe(self, root: Fields) -> Recipe:
+        for key in root.entries:
+            if key not in ("seed", "steps") and not key.startswith("x-"):
+                hint = suggest(key, ["seed", "steps"])
+                hint = hint or "; it has seed, steps and x-… of your own"
+                self.fault(f"a recipe has no '{key}'{hint}", root.line(key))
+        seed = self._seed(root.entries.get("seed"))
+        written = root.entries.get("steps")
+        if not isinstance(written, Fields) or not written.entries:
+            self.fault("a recipe needs `steps: {id: {kind: options}}`", root.line("steps"))
+            return Recipe(seed, ())
+        groups = self._groups(written)
+        self._refuse_unused(groups)
+        ordered = in_order_of_need(
+            {group.id: group.needs for group in groups},
+            lambda ring: self.fault(_ring(ring), written.line(ring[0])),
+        )
+        by_id = {group.id: group for group in groups}
+        for name in ordered:
+            self._build(by_id[name])
+        if not self.problems:
+            self._refuse_twins()
+        return Recipe(seed, tuple(self.steps))
+
+    def _seed(self, node: Node | None) -> int:
+        if node is None:
+            return 0
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+            self.fault(f"the seed needs a whole number from 0, not {words(node)}", node.where)
+            return 0
+        return value
+
+    # ── steps as they are written ───────────────────────────────────────────────────────────────
+
+    def _groups(self, written: Fields) -> list[_Group]:
+        folded: dict[str, str] = {}
+        groups: list[_Group] = []
+        for name, node in written.entries.items():
+            where = written.line(name)
+            if not re.fullmatch(NAME, name):
+                self.fault(f"a step's id is letters, digits, _ and -, not '{name}'", where)
+            twin = folded.setdefault(name.casefold(), name)
+            if twin != name:
+                self.fault(f"'{twin}' and '{name}' would be one folder on some disks", where)
+            group = self._group(name, node, where, list(written.entries))
+            groups += [group] if group else []
+        return groups
+
+    def _group(self, name: str, node: Node, where: str, steps: list[str]) -> _Group | None:
+        kinds = [k for k in node.entries if k != "foreach"] if isinstance(node, Fields) else []
+        if len(kinds) != 1 or not isinstance(node, Fields):
+            self._no_kind(name, node, kinds, where)
+            return None
+        (kind,) = kinds
+        rows = rows_of(node.entries.get("foreach"), self.problems)
+        group = _Group(name, where, kind, node.line(kind))
+        group.variables = set(rows[0].nodes) if rows else set()
+        faults = len(self.problems)
+        for variable in group.variables & set(steps):
+            self.fault(f"'{variable}' is a step; name the variable differently", where)
+        literal = Substitution({}, steps, self.problems)
+        for row in rows:
+            nodes = {variable: literal(value) for variable, value in row.nodes.items()}
+            substitution = Substitution(nodes, steps, self.problems)
+            options = substitution(node.entries[kind])
+            group.options.append((replace(row, nodes=nodes), options))
+            group.used |= substitution.used
+        if len(self.problems) > faults:
+            group.used |= group.variables  # what is misspelt is not also unused
+        return group
+
+    def _refuse_unused(self, groups: list[_Group]) -> None:
+        """A variable is used where it is written, or where it picks the matching step."""
+        variables = {group.id: group.variables for group in groups}
+        for group in groups:
+            matched = set().union(*(variables.get(need, set()) for need in group.needs))
+            for name in sorted(group.variables - group.used - matched):
+                said = f"the variable '{name}' is never used; write ${name} where it belongs"
+                self.fault(said, group.where)
+
+    def _no_kind(self, name: str, node: Node, kinds: list[str], where: str) -> None:
+        known = self.plugins.of("step")
+        real = [kind for kind in kinds if kind.rpartition(":")[2] in known]
+        if len(kinds) > 1 and len(real) == 1:
+            for other in (kind for kind in kinds if kind not in real):
+                hint = suggest(other, ["foreach"])
+                hint = hint or f"; is it an option of '{real[0]}'? Indent it"
+                line = node.line(other) if isinstance(node, Fields) else where
+                self.fault(f"step '{name}' has '{other}' beside its kind{hint}", line)
+        elif len(kinds) > 1:
+            listed = ", ".join(kinds)
+            self.fault(f"step '{name}' is of one kind, not {listed}; make a step of each", where)
+        else:
+            listed = ", ".join(sorted(known)) or "none is installed"
+            self.fault(f"step '{name}' needs `kind: {{options}}`; kinds: {listed}", where)
+
+    # ── steps as they are built ─────────────────────────────────────────────────────────────────
+
+    def _build(self, group: _Group) -> None:
+        """Build every instance; each becomes known to the steps after it, even where it is faulty."""
+        produces: list[Instance] = []
+        for row, options in group.options:
+            builder = Builder(HANDLERS, self.plugins, self.folder, self.made, row.values)
+            node = Fields({group.kind: options}, group.where, {group.kind: group.kind_where})
+            at = At(f"step '{group.id}'")
+            built = components.build_component(builder, (Step,), node, at)
+            self.problems += builder.problems
+            if built is None or built[1] is BROKEN:
+                made = built[0].type.produces if built else ""
+                produces.append(Instance(group.id + row.suffix, row.values, made))
+                continue
+            found, step = built
+            lines = _without_kind(builder.lines, group.kind)
+            whole = RecipeStep(
+                group.id + row.suffix,
+                group.id,
+                found.full_name,
+                step,
+                row.values,
+                group.where,
+                lines,
+            )
+            parts, gathering = self._expanded(whole)
+            self.steps += [*parts, *gathering]
+            for one in gathering or parts:
+                produces.append(Instance(one.id, one.variables, one.step.produces))
+        self.made[group.id] = produces
+
+    def _expanded(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
+        """The independent steps that a step is made of, usually itself alone, and what gathers them."""
+        parts = whole.step.expand()
+        if set(parts) == {""}:
+            return [replace(whole, step=parts[""])], []
+        steps = {
+            name: replace(whole, id=f"{whole.id}.{name}", step=part, whole=whole.step)
+            for name, part in parts.items()
+        }
+        if type(whole.step).gather is Step.gather:
+            return [*steps.values()], []
+        # What another step of the recipe is made of too is run once, for both.
+        known = {name: self._known(part) or part for name, part in steps.items()}
+        new = [part for name, part in steps.items() if known[name] is part]
+        told = {name: StepRef(f"${part.id}", self.folder) for name, part in known.items()}
+        last = whole.step.gather(told)
+        return new, [replace(whole, step=last)] if last is not None else []
+
+    def _known(self, part: RecipeStep) -> RecipeStep | None:
+        """An earlier step that is the same run as this one."""
+        alike = (one for one in self.steps if one.kind == part.kind and one.id != part.id)
+        return next((one for one in alike if one.step == part.step), None)
+
+    def _refuse_twins(self) -> None:
+        seen: dict[tuple[str, str], list[RecipeStep]] = {}
+        for one in self.steps:
+            alike = seen.setdefault((one.kind, repr(one.step)), [])
+            for other in alike:
+                if one.step == other.step:
+                    said = f"'{other.id}' and '{one.id}' are the same run"
+                    seeded = hasattr(one.step, "seed")
+                    hint = "vary `seed`" if seeded else "leave one out"
+                    self.fault(f"{said}; {hint}", one.where)
+                    break
+            alike.append(one)
+
+
+def _ring(ring: list[str]) -> str:
+    if len(ring) == 2:
+        return f"step '{ring[0]}' needs its own output"
+    return f"the steps {' -> '.join(ring)} need one another"
+
+
+def _without_kind(lines: dict[str, str], kind: str) -> dict[str, str]:
+    """Paths of options as a step knows them: `sampler.0.ratio`, not `train.sampler.0.ratio`."""
+    prefix = f"{kind}."
+    own = {path: where for path, where in lines.items() if not path.startswith(prefix)}
+    written = {p.removeprefix(prefix): w for p, w in lines.items() if p.startswith(prefix)}
+    return {**written, **own}

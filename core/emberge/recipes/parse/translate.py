@@ -1,0 +1,55 @@
+"""A recipe's text: read from its file, and put in our words where another tool wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from emberge.contracts.translated_recipe import TranslatedRecipe
+from emberge.errors import Problem, RecipeError, suggest
+from emberge.plugins import Plugins
+
+__all__ = ["in_our_words", "read_text", "translate"]
+
+
+def read_text(path: Path) -> str:
+    """The text of a recipe file.
+
+    Raises:
+        RecipeError: when there is none that can be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        raise RecipeError(f"{path}: there is no such recipe{suggest(path.name, beside)}") from None
+    except IsADirectoryError:
+        raise RecipeError(f"{path}: this is a folder; name the recipe in it") from None
+    except UnicodeDecodeError as error:
+        said = f"this is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        raise RecipeError(Problem(said, str(path))) from None
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def translate(text: str, plugins: Plugins, path: Path | None = None) -> TranslatedRecipe | None:
+    """Another tool's recipe in our words, or None for a recipe that no plugin knows as another tool's.
+
+    Raises:
+        RecipeError: for what is wrong with the other tool's recipe.
+    """
+    found = plugins.hook.read_recipe(text=text, path=path)
+    return TranslatedRecipe(found) if isinstance(found, str) else found
+
+
+def in_our_words(
+    text: str, plugins: Plugins, path: Path | None
+) -> tuple[str, Callable[[int], str]]:
+    """The recipe in our words, and how to say where a line of it stands."""
+    label = str(path) if path else "recipe"
+    translated = translate(text, plugins, path)
+    if translated is None:
+        return text, lambda line: f"{label}:{line}"
+    if not translated.lines:
+        return translated.text, lambda line: f"{label} (translated):{line}"
+    return translated.text, lambda line: f"{label}:{translated.line(line)}"

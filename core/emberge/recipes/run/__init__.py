@@ -1,0 +1,1 @@
+"""Runs of recipes: one step after another or side by side, recorded and resumed."""

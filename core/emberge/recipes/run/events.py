@@ -1,0 +1,98 @@
+"""What happens in a step that another process runs: lines of JSON, appended there and read here.
+
+A file in the step's work folder needs nothing but a disk that both see, so every launcher has it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge import errors
+from emberge.errors import EmbergeError
+from emberge.recipes.run.run_log import JsonLines
+
+__all__ = ["EventWriter", "LaunchedError", "error_of", "new_lines"]
+
+
+class LaunchedError(EmbergeError):
+    """An error that a step met in another process, of a kind that only that process knows."""
+
+    def __init__(self, message: str, exit_code: int = EmbergeError.exit_code) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class EventWriter:
+    """Tells the process that launched a step what happens in it, as the record of its workspace."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = JsonLines(path)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._lines.close()
+
+    def started(self) -> None:
+        """The step is entered."""
+        self._say("started", pid=os.getpid(), host=socket.gethostname())
+
+    def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
+        """The step got further."""
+        self._say("progressed", done=done, total=total, unit=unit, note=note)
+
+    def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
+        """A number was logged."""
+        self._say("metric", row=dict(row))
+
+    def step_warned(self, step: str, message: str) -> None:
+        """The step has something to say."""
+        self._say("warned", message=message)
+
+    def finished(self, seconds: float) -> None:
+        """The result stands in its place."""
+        self._say("finished", seconds=seconds)
+
+    def failed(self, error: Exception) -> None:
+        """The step ended with an error."""
+        code = error.exit_code if isinstance(error, EmbergeError) else None
+        trace = "" if code is not None else "".join(traceback.format_exception(error))
+        kind = type(error).__name__
+        self._say("failed", kind=kind, message=str(error), exit_code=code, traceback=trace)
+
+    def _say(self, event: str, **details: Any) -> None:
+        self._lines.append({"event": event, **details})
+
+
+def new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines of a file from byte `since` on, and the byte to go on from.
+
+    The file is opened anew each time, which makes a network's file system look for what was added.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(since)
+            content = file.read()
+    except FileNotFoundError:
+        return [], since
+    whole = content[: content.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines() if line], since + len(whole)
+
+
+def error_of(event: Mapping[str, Any]) -> Exception:
+    """The error of a `failed` event: of its own class where that is ours, else named like it."""
+    kind, message, code = event["kind"], event["message"], event["exit_code"]
+    if code is None:
+        # Named like the one over there, so that it is shown as if it had been met here.
+        found: Exception = type(kind, (Exception,), {})(message)
+        found.add_note(event["traceback"])
+        return found
+    known = getattr(errors, kind, None) if kind in errors.__all__ else None
+    if isinstance(known, type) and issubclass(known, EmbergeError) and known.exit_code == code:
+        return known(message)
+    return LaunchedError(message, code)

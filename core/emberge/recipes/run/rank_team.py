@@ -1,0 +1,199 @@
+"""Several ranks on one recipe: the first runs it and calls the others into steps that every rank enters."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.step import Machine, Rehearsal
+from emberge.errors import EmbergeError, RecipeError
+from emberge.plugins import Plugins
+from emberge.ranks.joined import join_ranks, leave_ranks
+from emberge.ranks.ranks import LostRankError, Ranks, RanksError
+from emberge.recipes.folder.provenance import recipe_hash
+from emberge.recipes.folder.run_folder import OutFolder
+from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.run.step_call import results_seen
+from emberge.recipes.run.workspace import StepWorkspace, Surroundings, installed_readers
+
+__all__ = ["Team", "form_team"]
+
+# How long a rank that failed waits to hear that the others did too.
+AGREEMENT = datetime.timedelta(seconds=60)
+
+
+def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] | None) -> Team:
+    """Find the other ranks, which environment variables tell of; `ended` says who is known to have gone.
+
+    Raises:
+        RanksError: when they are not found.
+    """
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    ranks = join_ranks(machine.devices[local % len(machine.devices)])
+    return Team(ranks, shard, ended or (lambda: None))
+
+
+class Team:
+    """The process's ranks, and what they do together; the first leads and the others follow."""
+
+    def __init__(self, ranks: Ranks, shard: bool, ended: Callable[[], str | None]) -> None:
+        self.ranks = ranks
+        self._shard = shard
+        self._ended = ended
+        self._calls = 0
+        self._broken = ""
+
+    def machine(self, machine: Machine) -> Machine:
+        """The machine as a step of all ranks sees it."""
+        return dataclasses.replace(
+            machine, devices=(self.ranks.device,), ranks=self.ranks.size, shard=self._shard
+        )
+
+    @contextlib.contextmanager
+    def together(self, call: Mapping[str, Any]) -> Iterator[None]:
+        """Call the others into a step; when it fails here, see that it has failed there too.
+
+        Raises:
+            RanksError: when ranks were lost, now or in an earlier step.
+        """
+        if self._broken:
+            raise RanksError(f"{self._broken}; nothing more can be trained in this run")
+        self._calls += 1
+        self.ranks.tell(f"call/{self._calls}", dict(call))
+        try:
+            yield
+        except LostRankError as error:
+            self._broken = self._ended() or str(error)
+            raise RanksError(f"{self._broken}; the same command goes on from here") from error
+        except Exception as error:
+            self._agree(str(error))
+            raise
+        self._agree("")
+
+    def _agree(self, failure: str) -> None:
+        self.ranks.tell(_over(self._calls, 0), failure)
+        for rank in range(1, self.ranks.size):
+            try:
+                said = self.ranks.hear(_over(self._calls, rank), AGREEMENT)
+            except RanksError as error:
+                self._broken = self._ended() or f"rank {rank} is out of step ({error})"
+                continue
+            if said and not failure:
+                self._broken = f"rank {rank} failed alone ({said})"
+        if self._broken and not failure:
+            raise RanksError(f"{self._broken}; the same command goes on from here")
+
+    def dismiss(self) -> None:
+        """Let the others go home."""
+        if self._broken or not self.ranks.first:
+            return
+        self.ranks.tell(f"call/{self._calls + 1}", None)
+        for rank in range(1, self.ranks.size):
+            with contextlib.suppress(RanksError):
+                self.ranks.hear(f"left/{rank}", datetime.timedelta(seconds=10))
+        leave_ranks()
+
+    def follow(self, recipe: Recipe, out: Path | None, plugins: Plugins, machine: Machine) -> None:
+        """Enter the steps that the first rank calls into, until it is done.
+
+        `out` is where the first rank works, or None to be told; on another machine results of earlier steps
+        are found if that folder is seen from there.
+
+        Raises:
+            EmbergeError: when a step failed on this rank alone, or the first rank has gone.
+        """
+        ranks = self.ranks
+        steps = {step.id: step for step in recipe.steps}
+        number = 1
+        while (call := ranks.hear(f"call/{number}")) is not None:
+            if call["recipe"] != recipe_hash(recipe):
+                raise RecipeError("this rank was given another recipe than the first one")
+            failure = ""
+            place = OutFolder(out or Path(call["out"]))
+            place.prepare()
+            try:
+                _enter(steps[call["step"]], call, recipe, place, plugins, self.machine(machine))
+            except LostRankError:
+                raise
+            except Exception as error:
+                failure = str(error) or type(error).__name__
+                ranks.tell(_over(number, ranks.rank), failure)
+                if not _failed_too(ranks, number):
+                    raise EmbergeError(f"rank {ranks.rank}: {failure}") from error
+            else:
+                ranks.tell(_over(number, ranks.rank), "")
+            number += 1
+        ranks.tell(f"left/{ranks.rank}", True)
+        leave_ranks()
+
+
+def _failed_too(ranks: Ranks, number: int) -> bool:
+    try:
+        return bool(ranks.hear(_over(number, 0), AGREEMENT))
+    except LostRankError:
+        raise
+    except RanksError:
+        return False
+
+
+def _over(number: int, rank: int) -> str:
+    return f"over/{number}/{rank}"
+
+
+def _enter(
+    step: RecipeStep,
+    call: Mapping[str, Any],
+    recipe: Recipe,
+    place: OutFolder,
+    plugins: Plugins,
+    machine: Machine,
+) -> None:
+    results = results_seen(recipe, place, plugins, call["finished"])
+    with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
+        around = FollowersSurroundings(
+            place=place,
+            results=results,
+            record=None,  # type: ignore[arg-type]  # nothing is recorded here
+            machine=machine,
+            seed=recipe.seed,
+            rehearsal=Rehearsal(**call["rehearsal"]) if call["rehearsal"] else None,
+            readers=installed_readers(plugins),
+            recipe=call["recipe"],
+            output=Path(output),
+        )
+        step.step.run(FollowersWorkspace(step, call["fingerprint"], around))
+
+
+@dataclasses.dataclass(frozen=True)
+class FollowersSurroundings(Surroundings):
+    """What a step of a rank that is not the first has around it; what it writes in `output` is dropped."""
+
+    output: Path = Path()
+
+
+class FollowersWorkspace(StepWorkspace):
+    """A workspace that tells nobody anything and whose output is thrown away."""
+
+    around: FollowersSurroundings
+
+    def __post_init__(self) -> None:
+        """Open none of the first rank's files."""
+
+    @property
+    def folder(self) -> Path:
+        return self.around.output
+
+    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        """Show nothing."""
+
+    def metric(self, name: str, value: float, at: int | None = None) -> None:
+        """Log nothing."""
+
+    def warn(self, message: str) -> None:
+        """Say nothing: the first rank says it."""

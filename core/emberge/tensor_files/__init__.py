@@ -1,0 +1,1 @@
+"""Weights on disk: headers, readers, writers, and tensors that are computed while they are read."""

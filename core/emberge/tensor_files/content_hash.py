@@ -1,0 +1,121 @@
+"""What the files of a result hold, as hashes: each file's and, of weights, each tensor's; loads no torch."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from emberge.errors import CheckpointError
+from emberge.tensor_files.safetensors_header import TensorSpec, read_header
+
+__all__ = ["FileContent", "contents_of", "file_content", "file_pieces"]
+
+# A megabyte stays in the processor's cache, so that its second hash costs half of a read.
+_READ = 1 << 20
+# A window at a time, so that what is resident stays small: a multiple of any machine's page.
+_MAPPED = 32 << 20
+_WEIGHTS = ".safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """Size and XXH3 hash of a file (128 bits in hex), and of each tensor in it (64 bits, in hex).
+
+    XXH3 tells contents apart at the speed of reading; it does not defend against somebody who forges them.
+    """
+
+    size: int
+    hash: str
+    tensors: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """As it stands in JSON."""
+        found: dict[str, Any] = {"size": self.size, "xxh3": self.hash}
+        return {**found, "tensors": dict(self.tensors)} if self.tensors else found
+
+    @classmethod
+    def of(cls, said: Any) -> FileContent | None:
+        """From its JSON; None for something else."""
+        if not isinstance(said, Mapping):
+            return None
+        tensors = said.get("tensors", {})
+        if not isinstance(said.get("xxh3"), str) or not isinstance(tensors, Mapping):
+            return None
+        return cls(int(said.get("size", -1)), said["xxh3"], tensors)
+
+
+def contents_of(folder: Path, *, leave: Sequence[str] = ()) -> dict[str, FileContent]:
+    """The content of every file below a folder, by its name in it, but for hidden ones and `leave`."""
+    files = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+    files = {
+        name: path
+        for name, path in files.items()
+        if name not in leave and not any(part.startswith(".") for part in name.split("/"))
+    }
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return dict(zip(files, pool.map(file_content, files.values()), strict=True))
+
+
+def file_content(path: Path) -> FileContent:
+    """Read a file once and hash it, and the tensors in it if it is a sound file of weights."""
+    whole, tensors = xxhash.xxh3_128(), _Tensors(_specs(path))
+    place = 0
+    for piece in file_pieces(path):
+        whole.update(piece)
+        tensors.see(piece, place)
+        place += len(piece)
+    return FileContent(place, str(whole.hexdigest()), dict(tensors.found()))
+
+
+def file_pieces(path: Path) -> Iterator[memoryview]:
+    """A file's bytes from first to last, mapped: a copy out of the page cache takes longer than hashing."""
+    with path.open("rb") as stream:
+        left = os.fstat(stream.fileno()).st_size
+        for start in range(0, left, _MAPPED):
+            size = min(_MAPPED, left - start)
+            window = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ, offset=start)
+            view = memoryview(window)
+            yield from (view[at : at + _READ] for at in range(0, size, _READ))
+
+
+class _Tensors:
+    """Hashes the tensors of a file as its bytes pass by from first to last."""
+
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        self._left = sorted(specs, key=lambda spec: spec.offset, reverse=True)
+        self._begun: dict[str, Any] = {spec.name: xxhash.xxh3_64() for spec in specs}
+
+    def see(self, piece: memoryview, place: int) -> None:
+        end = place + len(piece)
+        while self._left and self._left[-1].offset < end:
+            spec = self._left[-1]
+            last = spec.offset + spec.nbytes
+            start = max(spec.offset, place)
+            self._begun[spec.name].update(piece[start - place : min(last, end) - place])
+            if last > end:
+                return
+            self._left.pop()
+
+    def found(self) -> Iterator[tuple[str, str]]:
+        for name, hasher in self._begun.items():
+            yield name, str(hasher.hexdigest())
+
+
+def _specs(path: Path) -> list[TensorSpec]:
+    if path.suffix != _WEIGHTS:
+        return []
+    try:
+        return list(read_header(path)[0].values())
+    except CheckpointError:
+        return []  # whoever looks at the structure says what is wrong with it

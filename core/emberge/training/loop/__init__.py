@@ -1,0 +1,1 @@
+"""The training loop: session, optimizer, token budget, metrics, checkpoints, early stopping, resuming."""

@@ -1,0 +1,231 @@
+"""What a training says while it runs, without making a GPU wait for it."""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emberge.encoding.embedder import Passed
+from emberge.errors import EmbergeError
+from emberge.ranks.ranks import ALONE, Ranks
+from emberge.training.plan.batch_plan import PlannedBatch
+
+__all__ = ["Record", "TrainingError", "memory_used"]
+
+POINTS = 500
+CURVE_POINTS = 200
+ROWS_NAMED = 8
+# Steps that a GPU may lie behind before the host waits for it.
+BEHIND = 16
+
+Metric = Callable[..., None]
+
+
+class TrainingError(EmbergeError):
+    """A training went wrong in a way that its data or settings explain."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """Numbers of a step on their way from the device."""
+
+    batch: PlannedBatch
+    passed: Passed
+    learning_rate: float
+    values: Tensor
+    arrived: Any
+    ended: float
+
+
+@dataclass(eq=False)
+class _Since:
+    """What the steps since the last logged point add up to."""
+
+    began: float = field(default_factory=time.monotonic)
+    datasets: dict[str, list[float]] = field(default_factory=dict)
+    tasks: dict[str, list[float]] = field(default_factory=dict)
+    tokens: int = 0
+    padded: int = 0
+    kept: int = 0
+
+    def add(self, step: _Waiting, loss: float, tasks: Mapping[str, str]) -> None:
+        """Count a step; `tasks` are those of datasets by name."""
+        self.datasets.setdefault(step.batch.name, []).append(loss)
+        for task in dict.fromkeys(tasks[part.dataset] for part in step.batch.parts):
+            self.tasks.setdefault(task, []).append(loss)
+        self.tokens += step.passed.tokens
+        self.padded += step.passed.padded
+        self.kept += step.passed.kept
+
+
+@dataclass(eq=False)
+class Record:
+    """Losses of every step, and the metrics that are logged of them.
+
+    On a GPU the numbers of a step travel while others run, and are read when they have long arrived: some
+    steps later (`BEHIND`), the same number on every rank. Elsewhere they are read when the next step has been
+    started. `tasks` are the datasets' by name. Counts are those of all `ranks`, taken together where a point
+    is logged.
+    """
+
+    steps: int
+    metric: Metric
+    every: int
+    tasks: Mapping[str, str]
+    where: str = ""
+    ranks: Ranks = ALONE
+    losses: list[float] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    examples: int = 0
+    note: str = ""
+    """The newest numbers in a few words, for a line of progress."""
+    _waiting: deque[_Waiting] = field(default_factory=deque)
+    _since: _Since = field(default_factory=_Since)
+    _last: tuple[_Waiting, float] | None = None
+    _said: dict[str, float] = field(default_factory=dict)
+
+    def add(
+        self, batch: PlannedBatch, passed: Passed, gradient_norm: Tensor, learning_rate: float
+    ) -> None:
+        """Take the numbers of a step that was just started, and read those of earlier ones."""
+        values = torch.stack([passed.loss.float(), gradient_norm.float().to(passed.loss.device)])
+        arrived, behind = None, 1
+        if values.device.type == "cuda":
+            host = torch.empty(2, pin_memory=True)
+            host.copy_(values, non_blocking=True)
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrived.record()
+            values, behind = host, max(1, min(self.every, BEHIND))
+        step = _Waiting(batch, passed, learning_rate, values, arrived, time.monotonic())
+        self._waiting.append(step)
+        while len(self._waiting) > behind:
+            self._take(self._waiting.popleft())
+
+    def settle(self) -> None:
+        """Read what is still on its way.
+
+        Raises:
+            TrainingError: for a loss or gradient that is no number.
+        """
+        while self._waiting:
+            self._take(self._waiting.popleft())
+
+    def finish(self) -> None:
+        """Read what is on its way, and log what a training that ends early has not logged yet."""
+        self.settle()
+        if self._last is not None and self._since.datasets:
+            self._log(*self._last)
+
+    def leave_out(self, seconds: float) -> None:
+        """Count these seconds as no time of training, where speed is logged."""
+        self._since.began += seconds
+
+    def _take(self, step: _Waiting) -> None:
+        if step.arrived is not None:
+            step.arrived.synchronize()
+        loss, norm = (float(v) for v in step.values)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise TrainingError(self._complaint(step.batch, "loss" if loss != loss else "gradient"))
+        self.losses.append(loss)
+        self.names.append(step.batch.name)
+        self.examples += step.batch.size
+        self._since.add(step, loss, self.tasks)
+        self._last = step, norm
+        if step.batch.step % self.every == self.every - 1 or step.batch.step + 1 == self.steps:
+            self._log(step, norm)
+        self._tell(loss)
+
+    def _log(self, step: _Waiting, norm: float) -> None:
+        since, at = self._since, step.batch.step + 1
+        values = [v for found in since.datasets.values() for v in found]
+        counted = torch.tensor([since.tokens, since.padded, since.kept], dtype=torch.float64)
+        tokens, padded, kept = self.ranks.total(counted).tolist()
+        found = {"loss": _mean(values)}
+        if len(set(self.names)) > 1:
+            found |= {f"loss/{name}": _mean(each) for name, each in since.datasets.items()}
+            found |= {f"task_loss/{task}": _mean(each) for task, each in since.tasks.items()}
+        found |= {
+            "grad_norm": norm,
+            "tokens_per_second": tokens / max(step.ended - since.began, 1e-9),
+            "padding_share": 1 - tokens / max(padded, 1),
+            "kept_share": kept / max(padded, 1),
+            **memory_used(step.passed.loss.device),
+            "examples": float(self.examples),
+            "learning_rate": step.learning_rate,
+        }
+        for name, value in found.items():
+            self.metric(name, value, at)
+        self._said |= found
+        self._since = _Since(step.ended)
+
+    def _tell(self, loss: float) -> None:
+        """Renew the note: the step's loss, and what was logged last of everything else."""
+        said = self._said
+        parts = [f"loss {loss:.4g}"]
+        names = [name for name in said if name.startswith("task_loss/")]
+        if len(names) > 1:
+            parts.append(
+                " ".join(f"{name.removeprefix('task_loss/')} {said[name]:.3g}" for name in names)
+            )
+        if "tokens_per_second" in said:
+            parts.append(f"{_short(said['tokens_per_second'])} tokens/s")
+            parts.append(f"{said['padding_share']:.0%} padding")
+            parts.append(f"{said.get('gpu_memory_gib', said['memory_gib']):.1f} GiB")
+            if said["kept_share"] < 1:  # the rest of the activations is computed twice
+                parts.append(f"{said['kept_share']:.0%} kept")
+        self.note = ", ".join(parts)
+
+    def _complaint(self, batch: PlannedBatch, what: str) -> str:
+        rows = [int(r) + 1 for part in batch.parts for r in part.rows]
+        named = ", ".join(map(str, rows[:ROWS_NAMED])) + (", …" if len(rows) > ROWS_NAMED else "")
+        kept = f"; the state before it is kept in {self.where}" if self.where else ""
+        return (
+            f"the {what} of step {batch.step + 1} is not finite (dataset '{batch.name}', rows {named}); "
+            f"lower learning_rate, use precision: float32, or look at these rows{kept}"
+        )
+
+    def final_losses(self) -> dict[str, float]:
+        """Means over the last tenth of each dataset's steps, at least one."""
+        found: dict[str, list[float]] = {}
+        for name, loss in zip(self.names, self.losses, strict=True):
+            found.setdefault(name, []).append(loss)
+        tails = {name: values[-max(1, len(values) // 10) :] for name, values in found.items()}
+        return {name: sum(values) / len(values) for name, values in tails.items()}
+
+    def curve(self) -> tuple[tuple[int, float], ...]:
+        """Up to 200 points: (step, mean loss since the point before)."""
+        width = max(1, math.ceil(len(self.losses) / CURVE_POINTS))
+        pieces = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
+        ends = [min(i + width, len(self.losses)) for i in range(0, len(self.losses), width)]
+        return tuple((end, sum(p) / len(p)) for end, p in zip(ends, pieces, strict=True))
+
+    @staticmethod
+    def interval(steps: int) -> int:
+        """Steps between two logged points, for about 500 of them."""
+        return max(1, steps // POINTS)
+
+
+def memory_used(device: torch.device) -> dict[str, float]:
+    """The most memory that this process has held until now, in GiB: of the machine, and of its GPU."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = {"memory_gib": most * (1 if sys.platform == "darwin" else 1024) / 2**30}
+    if device.type == "cuda":
+        found["gpu_memory_gib"] = torch.cuda.max_memory_allocated(device) / 2**30
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if number < 1000 else f"{number / 1000:.3g}k"

@@ -1,0 +1,83 @@
+"""AdamW, what it decays, and how the learning rate goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from emberge.ranks.fsdp import is_split, put
+from emberge.training.fit_options import FitOptions, Schedule
+
+__all__ = ["adamw", "learning_rate_factor", "optimizer_state", "restore_optimizer"]
+
+# Share of the steps over which warm-up-stable-decay falls to zero.
+DECAY_SHARE = 0.1
+
+
+def adamw(
+    parameters: Mapping[str, nn.Parameter | Tensor], options: FitOptions
+) -> torch.optim.AdamW:
+    """AdamW over named parameters; one-dimensional ones (biases, norms, temperatures) do not decay."""
+    groups = [
+        {
+            "params": [
+                p for p in parameters.values() if (p.ndim > 1) == wide and is_split(p) == split
+            ],
+            "weight_decay": options.weight_decay if wide else 0.0,
+        }
+        for split in (False, True)  # one kernel cannot take both
+        for wide in (True, False)
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=options.learning_rate,
+        betas=(options.adam_beta1, options.adam_beta2),
+        eps=options.adam_epsilon,
+        fused=all(p.device.type in ("cpu", "cuda") for p in parameters.values()),
+    )
+
+
+def learning_rate_factor(step: int, steps: int, warmup_ratio: float, schedule: Schedule) -> float:
+    """The factor of optimizer step `step` (from 0): never 0, so that no step is lost."""
+    warmup = math.ceil(warmup_ratio * steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    left = (steps - step) / max(1, steps - warmup)
+    if schedule == "linear":
+        return left
+    if schedule == "cosine":
+        return 0.5 * (1 - math.cos(math.pi * left))
+    if schedule == "warmup_stable_decay":
+        return min(1.0, (steps - step) / max(1, math.ceil(DECAY_SHARE * steps)))
+    return 1.0
+
+
+def optimizer_state(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter | Tensor]
+) -> dict[str, Tensor]:
+    """The optimizer's tensors by the parameters' names."""
+    return {
+        f"{key}.{name}": value
+        for name, parameter in parameters.items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter | Tensor],
+    saved: Mapping[str, Tensor],
+) -> None:
+    """Put back what `optimizer_state` gave."""
+    for name, parameter in parameters.items():
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            if f"{key}.{name}" in saved:
+                value = saved[f"{key}.{name}"]
+                # A fused optimizer keeps its step count beside the parameter.
+                same = value.shape == parameter.shape and key != "step"
+                optimizer.state[parameter][key] = (
+                    put(parameter, value) if same else value.to(parameter.device)
+                )

@@ -1,0 +1,90 @@
+"""How large the chunks of a training are: as large as is fast, and smaller where memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from emberge.contracts.backbone import Encoder, TokenisedText
+from emberge.encoding.activation_memory import activation_budget, saved_bytes
+from emberge.encoding.gradient_cache import device_of, forward
+from emberge.ranks.ranks import Ranks
+from emberge.training.loop.resume_check import Engine, settle_budget
+from emberge.training.tables.example_table import ExampleTable
+
+__all__ = ["activation_bytes", "budgeted", "fitting_budget", "halved_to_fit"]
+
+# Of what activations may take this much is for the chunk that runs, the rest for those that are kept.
+CHUNK_SHARE = 0.5
+# Smaller chunks save nothing: a text that is longer is a chunk of its own.
+LEAST = 128
+
+
+def budgeted(
+    work: Path, engine: Engine, encoder: Encoder, tables: Collection[ExampleTable], ranks: Ranks
+) -> Engine:
+    """The engine with a token budget that fits into memory, found once by the first rank for all."""
+    autocast = torch.bfloat16 if engine.precision == "bfloat16" else None
+
+    def fit(wanted: int) -> int:
+        return fitting_budget(encoder, tables, wanted, autocast=autocast, beside=ranks.beside)
+
+    return ranks.first_does(lambda: settle_budget(work, engine, fit))
+
+
+def fitting_budget(
+    encoder: Encoder,
+    tables: Collection[ExampleTable],
+    wanted: int,
+    *,
+    autocast: torch.dtype | None,
+    beside: int = 1,
+) -> int:
+    """Tokens of a chunk whose activations fit into the memory that is free now: `wanted`, halved if need be.
+
+    More than `wanted` would be no faster, and halves are few: machines with enough memory, or hardly less,
+    agree and so sum alike. The longest text of all is tried; on a CPU `beside` ranks share the memory.
+    """
+    text = _longest(tables)
+    if text is None:
+        return wanted
+    device = device_of(encoder)
+    each = activation_bytes(encoder, text, autocast) / len(text.ids)
+    return halved_to_fit(wanted, each, activation_budget(encoder.module, device, beside))
+
+
+def halved_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
+    """`wanted` tokens, or so few halves of it that a chunk takes only its share of `memory` bytes."""
+    budget = wanted
+    while budget > LEAST and budget * bytes_a_token > memory * CHUNK_SHARE:
+        budget //= 2
+    return budget
+
+
+def activation_bytes(
+    encoder: Encoder, text: TokenisedText, autocast: torch.dtype | None = None
+) -> int:
+    """Bytes that a forward pass over one text saves for its backward pass, as in training."""
+    module = encoder.module
+    training = module.training
+    module.train()
+    try:
+        with saved_bytes(module) as counter:
+            forward(encoder, [text], (), autocast)
+    finally:
+        module.train(training)
+    return counter[0]
+
+
+def _longest(tables: Collection[ExampleTable]) -> TokenisedText | None:
+    found: TokenisedText | None = None
+    for table in tables:
+        lengths = table.sequences.lengths
+        if len(lengths):
+            text = table.sequences[int(np.argmax(lengths))]
+            if found is None or len(text.ids) > len(found.ids):
+                found = text
+    return found

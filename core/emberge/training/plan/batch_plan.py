@@ -1,0 +1,226 @@
+"""The batch plan: step -> rows of a dataset, known before training begins."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emberge.contracts.dataset import DatasetInfo, TaskKind
+from emberge.contracts.option import PerDataset
+from emberge.contracts.sampler import Batch, Batches, Negatives, Part, Pool, Sampler
+from emberge.errors import DataError
+from emberge.seeds import stable_seed
+from emberge.training.plan.plan_fingerprint import (
+    digest_batch,
+    manifest,
+    refuse_unknown_names,
+    sampler_options,
+)
+
+__all__ = ["BatchPlan", "PlannedBatch", "PlannedPart", "in_batch_negatives", "select"]
+
+# Tasks whose other rows are wrong answers (BOOM, arXiv:2602.05787): the table in its text, STS left out.
+IN_BATCH_TASKS: frozenset[TaskKind] = frozenset({"retrieval", "reranking"})
+# Batches of the first epoch that the fingerprint hashes, to notice code that draws others.
+PROBES = 16
+# Epochs whose batches are kept at hand: one that ends and one that begins.
+EPOCHS_AT_HAND = 2
+
+
+@dataclass(frozen=True)
+class PlannedPart:
+    """Rows of one dataset in a batch, and whether other rows' texts are negatives for them.
+
+    Whether other ranks' are too is the loss's word (`cross_rank`), which may differ by task and dataset.
+    """
+
+    dataset: str
+    rows: NDArray[np.int64]
+    in_batch: bool
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """One optimizer step over all ranks."""
+
+    step: int
+    epoch: int
+    stage: int
+    parts: tuple[PlannedPart, ...]
+
+    @property
+    def size(self) -> int:
+        """Rows."""
+        return sum(len(part.rows) for part in self.parts)
+
+    @property
+    def name(self) -> str:
+        """Its datasets' names."""
+        return "+".join(dict.fromkeys(part.dataset for part in self.parts))
+
+
+def in_batch_negatives(
+    info: DatasetInfo, chosen: Negatives, options: PerDataset[Negatives]
+) -> bool:
+    """Whether other rows' texts are negatives: by sampler, recipe, catalogue, kind of task."""
+    for word in (chosen, options.of(info.name, info.task), info.negatives):
+        if word not in (None, "auto"):
+            return word == "in_batch"
+    return info.task in IN_BATCH_TASKS
+
+
+def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
+    """Let each sampler choose in turn; datasets without a row left are dropped."""
+    for sampler in samplers:
+        pool = sampler.select(pool, seed)
+    return {info: rows for info, rows in pool.items() if len(rows)}
+
+
+class BatchPlan:
+    """Every batch of a training: a pure function of pool, samplers, seed and step.
+
+    It depends on no rank and no device, so that any number of them draws the same batches. Nothing is held
+    but what the sampler says of an epoch: with a sampler that gives `Batches`, 10⁹ rows begin at once and
+    step k is computed alone. `max_steps` overrides `epochs`; a fraction of an epoch is its first batches.
+    `negatives` says by task or dataset whether other rows' texts are negatives.
+
+    Raises:
+        DataError: when there is nothing to train on, or an option names a dataset that is not there.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        samplers: Sequence[Sampler],
+        *,
+        seed: int,
+        epochs: float = 1.0,
+        max_steps: int | None = None,
+        negatives: PerDataset[Negatives] | None = None,
+    ) -> None:
+        if not samplers:
+            raise DataError(
+                "there is no sampler; end the chain with one that groups, such as batch_shuffle"
+            )
+        self.seed = seed
+        self._negatives = negatives or PerDataset()
+        own = {"negatives": self._negatives}
+        refuse_unknown_names({**sampler_options(samplers), **own}, pool)
+        self.pool = select(samplers, pool, seed)
+        if not self.pool:
+            raise DataError(
+                "there are no examples to train on: every dataset is empty after selection"
+            )
+        self._grouping = samplers[-1]
+        self._infos = {info.name: info for info in self.pool}
+        self._at_hand: dict[int, Sequence[Batch] | Batches] = {}
+        self._segments: dict[int, list[int]] = {}
+        self._groups: dict[tuple[str, bool], None] = {}
+        self.starts = self._survey(epochs, max_steps)
+        self.steps = self.starts[-1]
+        lasts = {"seed": seed, "epochs": epochs, "max_steps": max_steps, "starts": self.starts}
+        self.fingerprint = self._fingerprint(manifest(pool, samplers, **own, **lasts))
+
+    def _survey(self, epochs: float, max_steps: int | None) -> list[int]:
+        """First step of every epoch, and the end."""
+        starts = [0]
+        while True:
+            epoch = len(starts) - 1
+            batches = self._epoch(epoch)
+            share = 1.0 if max_steps is not None else min(1.0, epochs - epoch)
+            count = max(1 if epoch == 0 else 0, round(len(batches) * share))
+            if max_steps is not None:
+                count = min(count, max_steps - starts[-1])
+            self._groups |= dict.fromkeys(self._groups_of(batches, count))
+            starts.append(starts[-1] + count)
+            if starts[-1] == max_steps or (max_steps is None and epoch + 1 >= epochs):
+                return starts
+
+    def _groups_of(
+        self, batches: Sequence[Batch] | Batches, count: int
+    ) -> Iterator[tuple[str, bool]]:
+        if isinstance(batches, Batches):
+            kinds = sorted(batches.kinds()) if count else []
+        else:
+            kinds = [(part.dataset, b.negatives) for b in batches[:count] for part in b.parts]
+        for name, negatives in dict.fromkeys(kinds):
+            yield name, in_batch_negatives(self._infos[name], negatives, self._negatives)
+
+    def _fingerprint(self, known: Mapping[str, object]) -> str:
+        digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+        for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBES).astype(np.int64)):
+            for piece in digest_batch(self._epoch(0)[int(step)]):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def _epoch(self, epoch: int) -> Sequence[Batch] | Batches:
+        if epoch not in self._at_hand:
+            with warnings.catch_warnings():
+                if self._groups:  # what a sampler has to say it says once
+                    warnings.simplefilter("ignore", UserWarning)
+                found = self._grouping.batches(self.pool, stable_seed(self.seed, "epoch", epoch))
+                if not isinstance(found, Batches):
+                    found = [b for b in found if any(len(p.rows) for p in b.parts)]
+            if not len(found):
+                raise DataError(f"sampler {type(self._grouping).__name__} made no batch")
+            while len(self._at_hand) >= EPOCHS_AT_HAND:
+                gone = next(iter(self._at_hand))
+                del self._at_hand[gone]
+                self._segments.pop(gone, None)
+            self._at_hand[epoch] = found
+        return self._at_hand[epoch]
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, step: int) -> PlannedBatch:
+        if not 0 <= step < self.steps:
+            raise IndexError(f"step {step} of {self.steps}")
+        epoch = self._epoch_of(step)
+        batch = self._epoch(epoch)[step - self.starts[epoch]]
+        parts = tuple(self._part(part, batch.negatives) for part in batch.parts if len(part.rows))
+        return PlannedBatch(step, epoch, batch.stage, parts)
+
+    def segment(self, step: int) -> tuple[int, int]:
+        """First step and end of the stretch that a step belongs to: a stage, a task, a dataset, an epoch."""
+        epoch = self._epoch_of(step)
+        batches = self._epoch(epoch)
+        if epoch not in self._segments:
+            self._segments[epoch] = (
+                list(batches.segments())
+                if isinstance(batches, Batches)
+                else [i for i, b in enumerate(batches) if not i or b.stage != batches[i - 1].stage]
+            )
+        start, end = self.starts[epoch], self.starts[epoch + 1]
+        bounds = [start + first for first in self._segments[epoch] if start + first < end] + [end]
+        after = bisect_right(bounds, step)
+        return bounds[after - 1], bounds[after]
+
+    def _epoch_of(self, step: int) -> int:
+        return int(np.searchsorted(self.starts, step, side="right")) - 1
+
+    def __iter__(self) -> Iterator[PlannedBatch]:
+        return (self[step] for step in range(self.steps))
+
+    def _part(self, part: Part, negatives: Negatives) -> PlannedPart:
+        in_batch = in_batch_negatives(self._infos[part.dataset], negatives, self._negatives)
+        return PlannedPart(part.dataset, np.asarray(part.rows, dtype=np.int64), in_batch)
+
+    def groups(self) -> tuple[tuple[str, bool], ...]:
+        """Each dataset with each policy it comes with: whether other rows' texts are negatives.
+
+        They are known without going through the batches, if the sampler gives `Batches`.
+        """
+        return tuple(self._groups)
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Rows of every dataset after selection."""
+        return {info.name: len(rows) for info, rows in self.pool.items()}

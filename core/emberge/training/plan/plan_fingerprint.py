@@ -1,0 +1,89 @@
+"""What a plan of batches depends on: names that its options may use, and what its fingerprint is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from emberge.contracts.dataset import TASK_KINDS, DatasetInfo
+from emberge.contracts.option import PerDataset
+from emberge.contracts.sampler import Batch, Pool, Rows, Sampler
+from emberge.errors import DataError, suggest
+from emberge.training.plan.lazy_rows import in_pieces
+
+__all__ = ["digest_batch", "manifest", "plain", "refuse_unknown_names", "sampler_options"]
+
+
+def refuse_unknown_names(options: Mapping[str, Any], infos: Iterable[DatasetInfo]) -> None:
+    """Refuse options by dataset or task that name none there is; `options` go by what messages call them.
+
+    Raises:
+        DataError: naming the option, the name, and the nearest one there is.
+    """
+    datasets = [info.name for info in infos]
+    for label, option in options.items():
+        if isinstance(option, PerDataset):
+            _refuse(label, "by_dataset", option.by_dataset, "dataset of this training", datasets)
+            _refuse(label, "by_task", option.by_task, "kind of task", TASK_KINDS)
+
+
+def _refuse(label: str, where: str, given: Iterable[str], what: str, known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            hint = suggest(name, known) or f"; there are {', '.join(known)}"
+            raise DataError(f"{label}: {where} names '{name}', which is no {what}{hint}")
+
+
+def sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
+    """Every option of the samplers, by "option of sampler Name"."""
+    return {
+        f"{field.name} of sampler {type(sampler).__name__}": getattr(sampler, field.name)
+        for sampler in samplers
+        for field in dataclasses.fields(sampler)
+    }
+
+
+def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, Any]:
+    """Plain data that tells plans apart: the datasets and their rows, the samplers and their options."""
+    data = [[i.name, i.task, i.size, i.weight, _rows(rows), *_own(i)] for i, rows in pool.items()]
+    return {"data": data, "samplers": [plain(sampler) for sampler in samplers], **plain(more)}
+
+
+def _own(info: DatasetInfo) -> list[str]:
+    """What the data itself says of negatives, where it does."""
+    return [] if info.negatives == "auto" else [info.negatives]
+
+
+def _rows(rows: Rows) -> Any:
+    if isinstance(rows, range):
+        return [rows.start, rows.stop, rows.step]
+    digest = hashlib.sha256()
+    for piece in in_pieces(rows):
+        digest.update(piece.astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """Options as data that is written the same way in every process, components with their type."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"is": kind, "revision": getattr(value, "revision", 1), **fields}
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def digest_batch(batch: Batch) -> Iterator[bytes]:
+    """A batch as bytes."""
+    yield repr((batch.stage, batch.negatives, [part.dataset for part in batch.parts])).encode()
+    for part in batch.parts:
+        yield np.ascontiguousarray(part.rows, dtype="<i8").tobytes()

@@ -1,0 +1,154 @@
+"""What a training will do, told before it starts: rows after selection, steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emberge.contracts.dataset import TASK_KINDS, DatasetInfo, Reader
+from emberge.contracts.option import PerDataset
+from emberge.contracts.sampler import Pool, Rows, Sampler
+from emberge.contracts.step import DataRef
+from emberge.data.data_sources import expand
+from emberge.data.entry import DataEntry
+from emberge.data.load_datasets import load_datasets
+from emberge.errors import EmbergeError
+from emberge.training.fit_options import FitOptions
+from emberge.training.plan.batch_plan import BatchPlan, select
+from emberge.training.plan.plan_fingerprint import refuse_unknown_names
+
+__all__ = ["Outlook", "outlook"]
+
+# Data beyond this many bytes are not counted: a check takes seconds.
+COUNTED_BYTES = 16_000_000
+# Rows that a dataset pretends to have where only the share that is taken is asked for.
+PRETENDED_ROWS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a training will take of its data.
+
+    `rows` are the row numbers that it will see of each dataset of `sizes`, `tasks` the datasets' kinds of
+    task. Of data that could not be counted only `share` is known: that of every dataset, where it is one.
+    """
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, Rows] = field(default_factory=dict, compare=False)
+    steps: int | None = None
+    share: float | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """What a person is told."""
+        if not self.sizes:
+            partly = self.share is not None and self.share != 1
+            return [f"{self.share:.3g} of the rows of every dataset"] if partly else []
+        taken = {name: len(self.rows.get(name, ())) for name in self.sizes}
+        lines = [
+            f"{name}: {taken[name]:,} rows" + (f" of {size:,}" if taken[name] != size else "")
+            for name, size in self.sizes.items()
+        ]
+        rows, whole = sum(taken.values()), sum(self.sizes.values())
+        if rows != whole and len(taken) > 1:
+            lines.append(f"{rows / whole:.3g} of all rows ({rows:,} of {whole:,})")
+        return [*lines, f"{self.steps:,} steps"]
+
+
+def outlook(
+    entries: Sequence[DataEntry],
+    *,
+    readers: Sequence[Reader],
+    resolve: Callable[[DataRef], Path | None],
+    sampler: Sequence[Sampler],
+    options: FitOptions,
+    seed: int,
+) -> Outlook:
+    """How many rows each dataset will give and how many steps there will be.
+
+    Data that do not lie here yet, or that are too large to be counted in passing, are not counted.
+
+    Raises:
+        DataError: for data that cannot be read, or that fill no batch.
+    """
+    places = _places(entries, resolve)
+    files = _files(entries, readers, places) if places is not None else None
+    if places is None or files is None:
+        return Outlook(share=_share(sampler, seed))
+    infos = _counted(tuple(entries), tuple(readers), tuple(places.items()), files)
+    refuse_unknown_names(vars(options), infos)
+    plan = BatchPlan(
+        {info: range(info.size) for info in infos},
+        sampler,
+        seed=seed,
+        epochs=options.epochs or 1.0,
+        max_steps=options.max_steps,
+        negatives=options.negatives,
+    )
+    return Outlook(
+        sizes={info.name: info.size for info in infos},
+        tasks={info.name: info.task for info in infos},
+        rows={info.name: rows for info, rows in plan.pool.items()},
+        steps=plan.steps,
+    )
+
+
+def _places(
+    entries: Iterable[DataEntry], resolve: Callable[[DataRef], Path | None]
+) -> dict[DataRef, Path] | None:
+    """Where all data lie; None if some do not lie here."""
+    places: dict[DataRef, Path] = {}
+    for entry in entries:
+        place = resolve(entry.path) if entry.path is not None else None
+        if entry.path is None or place is None:
+            return None
+        places[entry.path] = place
+    return places
+
+
+def _files(
+    entries: Iterable[DataEntry], readers: Sequence[Reader], places: Mapping[DataRef, Path]
+) -> tuple[tuple[str, int, int], ...] | None:
+    """Path, size and time of every file; None if some are not here, or all are too many bytes."""
+    sources = [s for e in entries for s in expand(e, readers=readers, resolve=places.__getitem__)]
+    files = [s.path for s in sources]
+    if any(f is None or not f.is_file() for f in files):
+        return None
+    found = {str(f.absolute()): f.stat() for f in files if f is not None}
+    if sum(status.st_size for status in found.values()) > COUNTED_BYTES:
+        return None
+    return tuple((path, status.st_size, status.st_mtime_ns) for path, status in found.items())
+
+
+@functools.lru_cache(maxsize=32)
+def _counted(
+    entries: tuple[DataEntry, ...],
+    readers: tuple[Reader, ...],
+    places: tuple[tuple[DataRef, Path], ...],
+    _: tuple[tuple[str, int, int], ...],
+) -> tuple[DatasetInfo, ...]:
+    """The datasets, read once for all trainings of a recipe that share them, until a file changes."""
+    datasets = load_datasets(entries, readers=readers, resolve=dict(places).__getitem__)
+    return tuple(dataset.info for dataset in datasets)
+
+
+def _share(sampler: Sequence[Sampler], seed: int) -> float | None:
+    """The share of its rows that is taken of every dataset, whatever its name and task; None if it varies."""
+    options = [getattr(s, f.name) for s in sampler for f in dataclasses.fields(s)]
+    named = {n for o in options if isinstance(o, PerDataset) for n in o.by_dataset}
+    rows = range(PRETENDED_ROWS)
+    pool: Pool = {
+        DatasetInfo(name or f"any {task}", task, len(rows)): rows
+        for name in ("", *sorted(named))
+        for task in TASK_KINDS
+    }
+    try:
+        taken = select(sampler, pool, seed)
+    except EmbergeError:
+        return None  # it speaks of datasets by name, and takes of them what it likes
+    counts = {len(taken.get(info, ())) for info in pool}
+    return counts.pop() / PRETENDED_ROWS if len(counts) == 1 else None

@@ -1,0 +1,1 @@
+"""Examples of datasets as the texts and columns of a batch."""

@@ -1,0 +1,241 @@
+"""A planned batch becomes texts to encode, and their embeddings become what losses see."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from emberge.contracts.backbone import TokenisedText
+from emberge.contracts.loss import Embeddings
+from emberge.encoding.embedder import Encoded
+from emberge.encoding.prefetch import to_device
+from emberge.ranks.gather_batch import rows_of
+from emberge.ranks.ranks import ALONE, Ranks, shard_rows
+from emberge.seeds import random_bits, stable_seed
+from emberge.training.objective import Objective
+from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
+from emberge.training.tables.example_table import ExampleTable
+
+__all__ = ["Draw", "DrawnBatch", "draw_batch"]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How many texts of a row are drawn, and what to do where it has fewer."""
+
+    positives: int = 1
+    negatives: int = 7
+    fill: Literal["repeat", "mask"] = "repeat"
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _DrawnPart:
+    """Entries [b, 1 + p + n] of a table (-1 for filling) and how many of the columns are positives."""
+
+    part: PlannedPart
+    table: ExampleTable
+    entries: NDArray[np.int64]
+    slots: int
+
+    @functools.cached_property
+    def sequences(self) -> NDArray[np.int64]:
+        return np.where(self.entries >= 0, self.table.entries[self.entries], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnBatch:
+    """Texts that this rank encodes, and where each text of each part stands among those of all ranks.
+
+    `counts` are the ranks' numbers of texts, which stand one rank's after another's.
+    """
+
+    texts: tuple[TokenisedText, ...]
+    parts: tuple[_DrawnPart, ...]
+    places: tuple[NDArray[np.int64], ...]
+    counts: tuple[int, ...]
+    ranks: Ranks = ALONE
+
+    def objective(self, loss: Objective, device: torch.device) -> Callable[[Encoded], Tensor]:
+        """The rank's share of the batch's loss, given the embeddings of its texts.
+
+        Summed over ranks, the shares are the parts' losses weighted by their rows. A loss that gathers is
+        taken over all rows on every rank, and each counts one rank's share of its value and the whole of the
+        gradient of its own rows; one that does not is taken over the rank's rows and counts by their number.
+        """
+
+        def of(encoded: Encoded) -> Tensor:
+            names = [drawn.part.dataset for drawn in self.parts]
+            seen = encoded
+            if self.ranks.size > 1:
+                seen = self._gathered(encoded, any(loss.gathers(name) for name in names))
+            rows = sum(len(drawn.part.rows) for drawn in self.parts)
+            total = encoded.embeddings.new_zeros(())
+            for drawn, places in zip(self.parts, self.places, strict=True):
+                whole = _embeddings(drawn, places, seen, device)
+                total = total + self._part(loss, drawn, whole) * (len(drawn.part.rows) / rows)
+            return total
+
+        return of
+
+    def _part(self, loss: Objective, drawn: _DrawnPart, whole: Embeddings) -> Tensor:
+        name, size = drawn.part.dataset, len(drawn.part.rows)
+        if self.ranks.size == 1:
+            return loss(name, whole)
+        total = loss.gathering(name, whole, self.ranks.size)
+        own = shard_rows(size, self.ranks.rank, self.ranks.size)
+        if own.start < own.stop:
+            share = (own.stop - own.start) / size
+            total = total + share * loss.local(name, rows_of(whole, own))
+        return total
+
+    def _gathered(self, encoded: Encoded, wanted: bool) -> Encoded:
+        """Embeddings of all ranks; where nobody wants those of others, zeros stand for them."""
+
+        def of(own: Tensor) -> Tensor:
+            if wanted:
+                return self.ranks.gathered(own, self.counts)
+            before = sum(self.counts[: self.ranks.rank])
+            behind = sum(self.counts) - before - len(own)
+            return pad(own, (0, 0, before, behind))
+
+        return Encoded(
+            of(encoded.embeddings), {name: of(values) for name, values in encoded.layers.items()}
+        )
+
+
+def draw_batch(
+    batch: PlannedBatch,
+    tables: Mapping[str, ExampleTable],
+    draw: Draw,
+    *,
+    unique: bool,
+    ranks: Ranks = ALONE,
+) -> DrawnBatch:
+    """Draw each row's texts; with `unique` equal texts of a rank are encoded once.
+
+    Which texts depends on seed, epoch, dataset and row alone. Every rank draws all rows, because how many
+    texts a row has depends on the others of its batch.
+    """
+    parts = [_draw_part(part, tables[part.dataset], draw, batch.epoch) for part in batch.parts]
+    places = [np.zeros(drawn.entries.shape, np.int64) for drawn in parts]
+    counts: list[int] = []
+    texts: list[TokenisedText] = []
+    for rank in range(ranks.size):
+        found = _texts_of(parts, places, unique, (rank, ranks.size), sum(counts))
+        counts.append(len(found))
+        if rank == ranks.rank:
+            texts = [drawn.table.sequences[sequence] for drawn, sequence in found]
+    return DrawnBatch(tuple(texts), tuple(parts), tuple(places), tuple(counts), ranks)
+
+
+def _texts_of(
+    parts: Sequence[_DrawnPart],
+    places: Sequence[NDArray[np.int64]],
+    unique: bool,
+    rank: tuple[int, int],
+    start: int,
+) -> list[tuple[_DrawnPart, int]]:
+    """A rank's texts in order, numbered from `start` on in `places`; at least one, so that it takes part."""
+    found: list[tuple[_DrawnPart, int]] = []
+    known: dict[tuple[str, int], int] = {}
+    for drawn, place in zip(parts, places, strict=True):
+        own = shard_rows(len(place), *rank)
+        place[own] = start  # filling points at the first text, and is masked
+        for at, sequence in np.ndenumerate(drawn.sequences[own]):
+            if sequence < 0:
+                continue
+            key = (drawn.part.dataset, int(sequence))
+            if not unique or key not in known:
+                known[key] = start + len(found)
+                found.append((drawn, int(sequence)))
+            place[own][at] = known[key]
+    return found or [(parts[0], int(parts[0].sequences[0, 0]))]
+
+
+def _draw_part(part: PlannedPart, table: ExampleTable, draw: Draw, epoch: int) -> _DrawnPart:
+    rows = part.rows
+    slots = min(draw.positives, int(table.positives[rows].max()))
+    hard = min(draw.negatives, int(table.negatives[rows].max()))
+    entries = np.full((len(rows), 1 + slots + hard), -1, np.int64)
+    for place, row in enumerate(rows):
+        start, count = int(table.starts[row]), int(table.positives[row])
+        left = int(table.starts[row + 1]) - start - 1 - count
+        entries[place, 0] = start
+        key = (draw.seed, "draw", part.dataset, epoch, int(row))
+        for kind, first, size, begin, want in (
+            ("positive", start + 1, count, 1, slots),
+            ("negative", start + 1 + count, left, 1 + slots, hard),
+        ):
+            chosen = first + _choose(size, want, draw.fill, (*key, kind))
+            entries[place, begin : begin + len(chosen)] = chosen
+    return _DrawnPart(part, table, entries, slots)
+
+
+def _choose(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[np.int64]:
+    """`want` of `size` things without replacement; of fewer, the list repeated often enough (or all)."""
+    if not size or not want:
+        return np.zeros(0, np.int64)
+    if size == want or (size < want and fill == "mask"):
+        return np.arange(size)
+    repeats = math.ceil(want / size)
+    bits = random_bits(size * repeats, stable_seed(*key))
+    return np.asarray(np.argsort(bits, kind="stable")[:want] % size, np.int64)
+
+
+def _embeddings(
+    drawn: _DrawnPart, places: NDArray[np.int64], encoded: Encoded, device: torch.device
+) -> Embeddings:
+    table, slots = drawn.table, drawn.slots
+    scores = np.where(drawn.entries >= 0, table.scores[drawn.entries], np.nan)
+    labels = np.asarray(table.labels[drawn.part.rows])
+    index = to_device(torch.from_numpy(places), device)
+
+    def on_device(array: NDArray[np.generic]) -> Tensor:
+        return to_device(torch.from_numpy(np.ascontiguousarray(array)), device)
+
+    def seen(values: Tensor, layers: Mapping[float, Embeddings]) -> Embeddings:
+        rows = values[index.flatten()].view(*index.shape, -1)
+        return Embeddings(
+            anchor=rows[:, 0],
+            positive=rows[:, 1 : 1 + slots],
+            negative=rows[:, 1 + slots :],
+            valid=on_device(drawn.entries[:, 1:] >= 0),
+            text_id=on_device(table.text_ids[drawn.sequences]),
+            positive_score=_given(scores[:, 1 : 1 + slots], device),
+            negative_score=_given(scores[:, 1 + slots :], device),
+            label=on_device(labels) if (labels >= 0).any() else None,
+            in_batch=drawn.part.in_batch,
+            layers=layers,
+        )
+
+    whole = seen(
+        encoded.embeddings, {name: seen(values, {}) for name, values in encoded.layers.items()}
+    )
+    if table.guide is None:
+        return whole
+    told = table.guide(drawn.entries)
+    guide = replace(
+        whole,
+        anchor=told[:, 0],
+        positive=told[:, 1 : 1 + slots],
+        negative=told[:, 1 + slots :],
+        layers={},
+    )
+    return replace(whole, guide=guide)
+
+
+def _given(scores: NDArray[np.floating], device: torch.device) -> Tensor | None:
+    if not scores.size or np.isnan(scores).all():
+        return None
+    values = np.ascontiguousarray(scores, dtype=np.float32)
+    return to_device(torch.from_numpy(values), device)

@@ -1,0 +1,249 @@
+"""A dataset as numbers: which token sequences a row holds, with scores and labels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emberge.contracts.dataset import Dataset, DatasetInfo, Example
+from emberge.contracts.option import PerDataset
+from emberge.contracts.sampler import Rows
+from emberge.encoding.token_cache import TEXTS_AT_ONCE, Ragged, RaggedWriter, kept_folder
+from emberge.errors import DataError
+from emberge.training.fit_options import FitOptions
+from emberge.training.plan.lazy_rows import in_pieces
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from emberge.contracts.backbone import Encoder
+
+__all__ = ["ExampleTable", "Side", "build_table", "sides"]
+
+VERSION = 1
+ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
+
+
+@dataclass(frozen=True)
+class Side:
+    """How the texts of one side of a pair are tokenised."""
+
+    prompt: str
+    max_length: int | None
+
+
+def sides(dataset: Dataset, encoder: Encoder, options: FitOptions) -> tuple[Side, Side]:
+    """The anchor's side and that of positives and negatives.
+
+    The prompt that comes before anchors, and before everything if the dataset is symmetric, is the one that
+    the options give this dataset, else its own, else the one for its task, else the model's.
+    """
+    named, own = (dataset.info.name, dataset.info.task), encoder.prompts
+    query = _prompt(options.query_prompt, dataset, dataset.prompt, own.get("query", ""))
+    document = _prompt(
+        options.document_prompt, dataset, "", own.get("document", own.get("passage", ""))
+    )
+    longest = options.max_length.of(*named)
+    return Side(query, options.query_length.of(*named) or longest), Side(
+        query if dataset.symmetric else document, options.document_length.of(*named) or longest
+    )
+
+
+def _prompt(given: PerDataset[str], dataset: Dataset, of_data: str, of_model: str) -> str:
+    name, task = dataset.info.name, dataset.info.task
+    if name in given.by_dataset:
+        return given.by_dataset[name]
+    if of_data:
+        return of_data
+    told = given.of(name, task)
+    return of_model if told is None else told
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleTable:
+    """Rows of a dataset; row r owns entries starts[r] to starts[r + 1]: anchor, positives, negatives.
+
+    `entries` index `sequences`, which holds each text once for each side; `positives` counts them per row;
+    `scores` [entries] are NaN where a file gives none; `labels` are -1 without one; `text_ids` [sequences]
+    are equal for equal texts. `guide` gives what a guide makes of entries [*k], as embeddings [*k, d].
+    """
+
+    info: DatasetInfo
+    starts: NDArray[np.int64]
+    entries: NDArray[np.int32]
+    positives: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    text_ids: NDArray[np.int64]
+    sequences: Ragged
+    guide: Callable[[NDArray[np.int64]], Tensor] | None = None
+
+    @property
+    def negatives(self) -> NDArray[np.int64]:
+        """Negatives per row."""
+        return np.asarray(np.diff(self.starts) - 1 - self.positives, np.int64)
+
+    def require(self, needs: frozenset[str], rows: Rows, loss: str, in_batch: bool) -> None:
+        """Refuse rows that lack what a loss reads.
+
+        Raises:
+            DataError: naming dataset, row, and what to do.
+        """
+        for need in sorted(needs):
+            first, lacking = 0, 0
+            for taken in in_pieces(rows):
+                bad = self._lacking(need, taken, in_batch)
+                if len(bad):
+                    first = first or int(bad[0]) + 1
+                    lacking += len(bad)
+            if lacking:
+                raise DataError(
+                    f"dataset '{self.info.name}': row {first} has no {_WORDS[need]}, which loss "
+                    f"'{loss}' needs ({lacking} of {len(rows)} rows); {_FIXES[need]}"
+                )
+
+    def _lacking(self, need: str, rows: NDArray[np.int64], in_batch: bool) -> NDArray[np.int64]:
+        if need == "negative" or (need == "contrast" and not in_batch):
+            return np.asarray(rows[self.negatives[rows] == 0])
+        if need == "label":
+            return np.asarray(rows[self.labels[rows] < 0])
+        if need == "positive_score":
+            # Scores come for all positives of a row or for none.
+            return np.asarray(rows[np.isnan(self.scores[self.starts[rows] + 1])])
+        if need == "negative_score":
+            last = self.scores[self.starts[rows + 1] - 1]
+            return np.asarray(rows[(self.negatives[rows] > 0) & np.isnan(last)])
+        return rows[:0]
+
+
+_WORDS = {
+    "negative": "negative",
+    "contrast": "negative of its own",
+    "label": "label",
+    "positive_score": "score",
+    "negative_score": "score of its negatives",
+}
+_FIXES = {
+    "negative": "add hard negatives or choose another loss",
+    "contrast": "add hard negatives, or take other rows' texts with negatives: in_batch",
+    "label": "name the column, or choose another loss",
+    "positive_score": "name the score column, or choose another loss for this task",
+    "negative_score": "score them by a teacher, or choose another loss",
+}
+
+
+def build_table(
+    dataset: Dataset,
+    encoder: Encoder,
+    both: tuple[Side, Side],
+    store: Path,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExampleTable:
+    """The table of a dataset, made once and then found in `store` by content.
+
+    Raises:
+        DataError: for a row without a positive.
+    """
+    key = f"{VERSION}\x1f{dataset.fingerprint}\x1f{encoder.tokenizer_fingerprint}\x1f{both}"
+    folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def fill(side: Path) -> None:
+        with RaggedWriter(side) as writer:
+            _Builder(encoder, both, side, writer).write(dataset, progress)
+
+    kept_folder(folder, fill)
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+    return ExampleTable(dataset.info, sequences=Ragged.load(folder), **arrays)
+
+
+class _Builder:
+    """Reads a dataset once, row by row, and writes its table."""
+
+    def __init__(
+        self, encoder: Encoder, both: tuple[Side, Side], folder: Path, writer: RaggedWriter
+    ) -> None:
+        self._encoder = encoder
+        self._both = both
+        self._folder = folder
+        self._writer = writer
+        self._places: dict[tuple[Side, bytes], int] = {}
+        self._texts: dict[bytes, int] = {}
+        self._labels: dict[str, int] = {}
+        self._waiting: dict[Side, list[tuple[int, str]]] = {}
+        self._count = 0
+        self._text_ids: list[int] = []
+        self._order: list[NDArray[np.int64]] = []
+
+    def write(self, dataset: Dataset, progress: Callable[[int, int], None] | None) -> None:
+        """Fill the folder."""
+        entries: list[int] = []
+        scores: list[float] = []
+        starts, positives, labels = [0], [], []
+        for row in range(len(dataset)):
+            example = dataset[row]
+            if not example.positives:
+                raise DataError(f"dataset '{dataset.info.name}': row {row + 1} has no positive")
+            entries += self._entries(example)
+            scores += _scores(example)
+            starts.append(len(entries))
+            positives.append(len(example.positives))
+            labels.append(self._label(example.label))
+            if progress is not None and row % 1000 == 999:
+                progress(row + 1, len(dataset))
+        self._flush()
+        # Sequences were written side by side, not in the order of their numbers.
+        order = np.concatenate([np.zeros(0, np.int64), *self._order])
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        arrays = {
+            "starts": np.asarray(starts, np.int64),
+            "entries": place[np.asarray(entries, np.int64)].astype(np.int32),
+            "positives": np.asarray(positives, np.int32),
+            "scores": np.asarray(scores, np.float32),
+            "labels": np.asarray(labels, np.int64),
+            "text_ids": np.asarray(self._text_ids, np.int64)[order],
+        }
+        for name, array in arrays.items():
+            np.save(self._folder / f"{name}.npy", array)
+
+    def _entries(self, example: Example) -> list[int]:
+        query, document = self._both
+        texts = (*example.positives, *example.negatives)
+        return [self._place(query, example.anchor), *(self._place(document, t) for t in texts)]
+
+    def _place(self, side: Side, text: str) -> int:
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        key = (side, digest)
+        if key not in self._places:
+            self._places[key] = self._count
+            self._text_ids.append(self._texts.setdefault(digest, len(self._texts)))
+            self._waiting.setdefault(side, []).append((self._count, text))
+            self._count += 1
+            if len(self._waiting[side]) >= TEXTS_AT_ONCE:
+                self._flush()
+        return self._places[key]
+
+    def _flush(self) -> None:
+        for side, waiting in self._waiting.items():
+            texts = [text for _, text in waiting]
+            self._writer.add(
+                self._encoder.tokenise(texts, prompt=side.prompt, max_length=side.max_length)
+            )
+            self._order.append(np.asarray([number for number, _ in waiting], np.int64))
+        self._waiting.clear()
+
+    def _label(self, label: str | None) -> int:
+        return -1 if label is None else self._labels.setdefault(label, len(self._labels))
+
+
+def _scores(example: Example) -> list[float]:
+    nan = float("nan")
+    first = example.positive_scores or (nan,) * len(example.positives)
+    second = example.negative_scores or (nan,) * len(example.negatives)
+    return [nan, *first, *second]

@@ -1,0 +1,1 @@
+"""Samplers of BOOM: bags, and subsets that a study of interactions found."""

@@ -1,0 +1,81 @@
+"""The datasets of one cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emberge import DataError
+
+from emberge_boom.samplers.members import Members
+from emberge_boom.samplers.of_study import OfStudy
+from emberge_boom.study.study import Study
+
+__all__ = ["Cluster", "said"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(OfStudy):
+    """Keep the datasets of one cluster, for cluster-level merging (BOOM, arXiv:2602.05787).
+
+    `of` is a study of interactions (`$id` of a step `interactions`, or what one left). Its tree is cut at a
+    distance, `threshold`, or into `clusters`. The cluster with most rows is number 1; the study's report
+    lists them all. A threshold's number of clusters is not known before the study: `count` is the number
+    that a recipe trains, so that a study that finds more is an error and no dataset is left out unseen. It
+    selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+    """
+
+    number: int = 1
+    """Which cluster."""
+    threshold: float | None = None
+    """The distance up to which datasets are held together."""
+    clusters: int | None = None
+    """How many clusters to make instead."""
+    count: int | None = None
+    """How many clusters there must be; with `clusters` that many."""
+
+    def __post_init__(self) -> None:
+        if (self.threshold is None) == (self.clusters is None):
+            raise ValueError("give either threshold or clusters")
+        for name in ("number", "clusters", "count"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.clusters is not None and self.number > self.clusters:
+            raise ValueError(
+                f"number {self.number} is beyond the {self.clusters} clusters asked for"
+            )
+
+    def members(self, study: Study) -> Members:
+        found = study.clusters(threshold=self.threshold, count=self.clusters)
+        wanted = self.count or self.clusters
+        if study.rehearsed:  # how many clusters two steps make means nothing
+            found = tuple(found[i % len(found)] for i in range(max(self.number, wanted or 0)))
+        if self.number > len(found) or (wanted is not None and wanted != len(found)):
+            raise DataError(self._misfit(found, wanted))
+        label = f"cluster {self.number} of {len(found)}"
+        return Members(names=found[self.number - 1], known=study.names, label=label)
+
+    def told(self, study: Study) -> list[str]:
+        found = study.clusters(threshold=self.threshold, count=self.clusters)
+        return [f"{len(found)} clusters {self._where}:", *said(found)]
+
+    @property
+    def _where(self) -> str:
+        if self.threshold is not None:
+            return f"at threshold {self.threshold:g}"
+        return f"where {self.clusters} are asked for"
+
+    def _misfit(self, found: tuple[tuple[str, ...], ...], wanted: int | None) -> str:
+        there = len(found)
+        asked = f"cluster {self.number}" if self.number > there else f"{wanted} clusters"
+        numbers = ", ".join(str(number) for number in range(1, there + 1))
+        also = f" and count: {there}" if self.count is not None else ""
+        return (
+            f"the recipe asks for {asked}, and the study has {there} {self._where} "
+            f"({'; '.join(said(found))}); write foreach: {{cluster: [{numbers}]}}{also}, or cut elsewhere"
+        )
+
+
+def said(clusters: tuple[tuple[str, ...], ...]) -> list[str]:
+    """Each cluster's number and datasets."""
+    return [f"{number}: {', '.join(names)}" for number, names in enumerate(clusters, 1)]

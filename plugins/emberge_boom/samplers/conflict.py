@@ -1,0 +1,49 @@
+"""The datasets of a pair that stands in each other's way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from emberge import DataError
+
+from emberge_boom.samplers.members import Members
+from emberge_boom.samplers.of_study import OfStudy
+from emberge_boom.study.study import Study
+
+__all__ = ["Conflict"]
+
+_PLACES = {"first": slice(0, 1), "second": slice(1, 2), "both": slice(0, 2)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict(OfStudy):
+    """Keep the datasets of a conflicting pair, to train them jointly or alone (BOOM, arXiv:2602.05787).
+
+    `of` is a study of interactions (`$id` of a step `interactions`, or what one left), `rank` counts its
+    pairs from the one whose loss rises most when trained together. It selects and does not group: end the
+    chain with a sampler that does, such as `batch_shuffle`.
+    """
+
+    rank: int = 1
+    """Which pair, from 1."""
+    member: Literal["both", "first", "second"] = "both"
+    """Both datasets, or only one of them in alphabetical order."""
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank must be at least 1, not {self.rank}")
+
+    def members(self, study: Study) -> Members:
+        pairs = study.conflicts
+        if self.rank > len(pairs):
+            raise DataError(f"there is no pair {self.rank}: the study has {len(pairs)}")
+        names: tuple[str, ...] = pairs[self.rank - 1].pair
+        names = names[_PLACES[self.member]]
+        return Members(names=names, known=study.names, label=f"conflict {self.rank}")
+
+    def told(self, study: Study) -> list[str]:
+        return [
+            f"{rank}: {' and '.join(one.pair)}, whose loss changes by {100 * one.change:+.1f} % together"
+            for rank, one in enumerate(study.conflicts[: max(3, self.rank)], 1)
+        ]

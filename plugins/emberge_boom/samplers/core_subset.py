@@ -1,0 +1,89 @@
+"""The core of an old corpus, to train on together with a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from emberge import (
+    Chosen,
+    DataError,
+    DatasetInfo,
+    Pool,
+    Rows,
+    Sampler,
+    stable_seed,
+    suggest,
+    take_rows,
+)
+
+from emberge_boom.samplers.bagging import count_of, hold_share, in_order
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreSubset(Sampler):
+    """Keep all rows of `new` datasets and a random share of the old ones (BOOM, arXiv:2602.05787).
+
+    A model trained on that and merged with the one that was trained on the old data takes in the new data at
+    a part of the cost of training on everything again, (|D′| + k|D|) / |D ∪ D′|. Each old dataset keeps
+    max(1, round(`ratio` · size)) rows, `ratio` being k; `of: corpus` draws the same share from all old rows
+    taken together, so that a dataset may keep a little more or less, and holds the core's row numbers in
+    memory. Another `draw` is another core.
+    It selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+    """
+
+    new: tuple[str, ...]
+    """Names of the datasets that the old model has not seen; all others are old."""
+    ratio: float = 0.4
+    of: Literal["dataset", "corpus"] = "dataset"
+    draw: int = 0
+
+    def __post_init__(self) -> None:
+        hold_share(self.ratio)
+        if not self.new:
+            raise ValueError("new names the datasets that are kept whole, at least one")
+
+    def select(self, pool: Pool, seed: int) -> Pool:
+        """All new rows and the core, which depends on seed, draw and the old datasets' names and sizes.
+
+        Raises:
+            DataError: when `new` names a dataset that is not there, or none is old.
+        """
+        names = [info.name for info in pool]
+        for name in self.new:
+            if name not in names:
+                hint = suggest(name, names) or f"; there are {', '.join(names)}"
+                raise DataError(f"core_subset: new names '{name}', which is no dataset here{hint}")
+        old = {info: rows for info, rows in pool.items() if info.name not in self.new and len(rows)}
+        if not old:
+            raise DataError("core_subset: every dataset is new; name the old data among the data")
+        key = (seed, "core", self.draw)
+        core = self._of_each(old, key) if self.of == "dataset" else self._of_all(old, key)
+        return {**pool, **core}
+
+    def _of_each(self, old: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
+        return {
+            info: in_order(
+                Chosen(
+                    rows, stable_seed(*key, info.name), 0, count_of(len(rows), float(self.ratio))
+                ),
+                rows,
+            )
+            for info, rows in old.items()
+        }
+
+    def _of_all(self, old: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
+        return dict(self._cut(old, stable_seed(*key, *(info.name for info in old))))
+
+    def _cut(self, old: Pool, seed: int) -> Iterator[tuple[DatasetInfo, Rows]]:
+        """Places among all old rows, in order, cut where one dataset ends and the next begins."""
+        import numpy as np
+
+        ends = np.cumsum([len(rows) for rows in old.values()])
+        total = int(ends[-1])
+        drawn = Chosen(range(total), seed, 0, count_of(total, float(self.ratio)))
+        places = np.sort(np.asarray(drawn, dtype=np.int64))
+        cuts = np.split(places, np.searchsorted(places, ends[:-1]))
+        for (info, rows), mine, end in zip(old.items(), cuts, ends, strict=True):
+            yield info, take_rows(rows, mine - (int(end) - len(rows)))

@@ -1,0 +1,67 @@
+"""A drawing of a study's tree: at which distance its clusters unite."""
+
+from __future__ import annotations
+
+from emberge_boom.study.study import Study
+from emberge_boom.study.svg import drawing, element, short, text, ticks
+from emberge_boom.study.tree import leaves
+
+__all__ = ["dendrogram"]
+
+WIDTH = 1040.0
+_NAME = 22
+_LETTER = 7.0
+_ROW = 26.0
+_TOP = 8.0
+_LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
+
+
+def dendrogram(study: Study) -> str:
+    """The SVG of the tree, leaves on the left, distances to the right."""
+    order = leaves(study.tree)
+    names = [study.names[leaf] for leaf in order]
+    left = min(_NAME, max(map(len, names))) * _LETTER + 18
+    low, high = _span(study.heights)
+    bottom = _TOP + _ROW * len(names)
+
+    def across(height: float) -> float:
+        return left + (height - low) / (high - low) * (WIDTH - left - 60)
+
+    # Where each cluster's line begins: (x, y).
+    at = {leaf: (left, _TOP + _ROW * (i + 0.5)) for i, leaf in enumerate(order)}
+    parts = [_axis(low, high, bottom, across(low), across(high))]
+    parts += [
+        text(left - 8, y + 4, short(name, _NAME), text_anchor="end")
+        for name, (_, y) in zip(names, (at[leaf] for leaf in order), strict=True)
+    ]
+    for number, (first, second, height, _) in enumerate(study.tree):
+        (x1, y1), (x2, y2), x = at[first], at[second], across(height)
+        at[len(names) + number] = (x, (y1 + y2) / 2)
+        path = f"M{x1:.1f} {y1:.1f}H{x:.1f}V{y2:.1f}H{x2:.1f}"
+        parts.append(element("path", d=path, style=_LINE))
+        parts.append(text(x + 5, (y1 + y2) / 2 - 5, f"{height:.3g}", "tick"))
+    said = ", ".join(f"{height:.3g}" for height in study.heights)
+    label = f"Tree of {len(names)} datasets, whose clusters unite at the distances {said}"
+    words = f"distance ({study.distance}, {study.linkage} linkage)"
+    axis = text((left + WIDTH - 60) / 2, bottom + 34, words, "axis", text_anchor="middle")
+    return drawing(WIDTH, bottom + 44, label, *parts, axis)
+
+
+def _span(heights: tuple[float, ...]) -> tuple[float, float]:
+    """What the axis shows: from 0, unless all distances lie far from it."""
+    low, high = min(heights), max(heights)
+    if low > 0.5 * high:
+        pad = max(high - low, 0.02 * high)
+        return low - 0.25 * pad, high + 0.05 * pad
+    return min(0.0, low), high * 1.04 if high > 0 else 1.0
+
+
+def _axis(low: float, high: float, bottom: float, start: float, end: float) -> str:
+    marks = ticks(low, high, 6)
+    places = [start + (mark - low) / (high - low) * (end - start) for mark in marks]
+    lines = [
+        element("line", class_="grid", x1=x, x2=x, y1=_TOP, y2=bottom)
+        + text(x, bottom + 16, f"{mark:g}", "tick", text_anchor="middle")
+        for mark, x in zip(marks, places, strict=True)
+    ]
+    return element("g", *lines, aria_hidden="true")

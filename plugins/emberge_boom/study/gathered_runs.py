@@ -1,0 +1,138 @@
+"""From the trainings of a study to its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from emberge import Artifact, DataError
+
+from emberge_boom.study.affinity import (
+    Distance,
+    LossProtocol,
+    LossScale,
+    Pair,
+    Steps,
+    compare,
+    distance,
+    in_own_scale,
+    mean_loss,
+)
+from emberge_boom.study.study import Interaction, Study
+from emberge_boom.study.study_run import read_steps
+from emberge_boom.study.tree import Linkage, grow
+
+__all__ = ["gathered", "study_of"]
+
+
+def gathered(
+    runs: Iterable[tuple[Path, Artifact]],
+    *,
+    loss_protocol: LossProtocol = "paper",
+    distance: Distance = "paper",
+    linkage: Linkage = "average",
+    scale: LossScale = "loss",
+    rehearsed: bool = False,
+) -> Study:
+    """The study that these runs make, given their folders and artifacts.
+
+    In a rehearsal of two steps a dataset may take none: such trainings are compared as the paper does.
+
+    Raises:
+        DataError: when losses cannot be compared.
+    """
+    facts: dict[str, Mapping[str, Any]] = {}
+    alone: dict[str, Steps] = {}
+    pairs: dict[Pair, Steps] = {}
+    for folder, artifact in runs:
+        datasets = artifact.details["datasets"]
+        facts |= datasets
+        names = sorted(datasets)
+        steps = read_steps(folder)
+        _refuse_mixed(steps, names)
+        if len(names) == 1:
+            alone[names[0]] = steps
+        else:
+            pairs[names[0], names[1]] = steps
+    if rehearsed and not all(_took_part(pair, steps) for pair, steps in pairs.items()):
+        loss_protocol = "paper"
+    study = study_of(
+        alone,
+        pairs,
+        facts,
+        loss_protocol=loss_protocol,
+        distance=distance,
+        linkage=linkage,
+        scale=scale,
+    )
+    return replace(study, rehearsed=rehearsed)
+
+
+def study_of(
+    alone: Mapping[str, Steps],
+    pairs: Mapping[Pair, Steps],
+    facts: Mapping[str, Mapping[str, Any]],
+    *,
+    loss_protocol: LossProtocol = "paper",
+    distance: Distance = "paper",
+    linkage: Linkage = "average",
+    scale: LossScale = "loss",
+) -> Study:
+    """The study of these losses; `facts` has each dataset's `task`, `rows` sampled, and `of` how many.
+
+    Raises:
+        DataError: when losses cannot be compared.
+    """
+    names = tuple(sorted(alone))
+    singles = {name: mean_loss(alone[name]) for name in names}
+    if scale == "own":
+        pairs = {pair: in_own_scale(steps, alone) for pair, steps in pairs.items()}
+        alone = {name: in_own_scale(steps, alone) for name, steps in alone.items()}
+    found = []
+    for pair in combinations(names, 2):
+        together = pairs[pair] if pair in pairs else pairs[pair[1], pair[0]]
+        joint, apart = compare(pair, together, alone, loss_protocol)
+        found.append(Interaction(pair, joint, apart, _distance(pair, joint, apart, distance)))
+    rows = min(int(facts[name]["rows"]) for name in names)
+    matrix: list[list[float | None]] = [[None] * len(names) for _ in names]
+    for one in found:
+        a, b = (names.index(name) for name in one.pair)
+        matrix[a][b] = matrix[b][a] = one.distance
+    return Study(
+        names=names,
+        tasks={name: str(facts[name]["task"]) for name in names},
+        sizes={name: int(facts[name]["of"]) for name in names},
+        rows=rows,
+        singles=singles,
+        interactions=tuple(found),
+        tree=grow(matrix, linkage),
+        linkage=linkage,
+        distance=distance,
+        loss_protocol=loss_protocol,
+        scale=scale,
+    )
+
+
+def _distance(pair: Pair, joint: float, apart: float, how: Distance) -> float:
+    if apart <= 0:
+        raise DataError(
+            f"the mean loss of '{pair[0]}' and '{pair[1]}' apart is {apart:.3g}; distances are relative to "
+            "it and need losses above 0"
+        )
+    return distance(joint, apart, how)
+
+
+def _refuse_mixed(steps: Steps, names: list[str]) -> None:
+    for name, _ in steps:
+        if name not in names:
+            raise DataError(
+                f"a batch held '{name}', and a study needs batches of one dataset each; use another sampler, "
+                "such as batch_shuffle"
+            )
+
+
+def _took_part(pair: Pair, steps: Steps) -> bool:
+    return set(pair) <= {name for name, _ in steps}

@@ -1,0 +1,189 @@
+"""The `interactions` step: which datasets help one another when they are trained together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from emberge import (
+    Artifact,
+    Backbone,
+    DataEntry,
+    DataError,
+    EmbergeError,
+    Loss,
+    ModelRef,
+    PerDataset,
+    Preflight,
+    Problem,
+    Sampler,
+    Step,
+    StepRef,
+    Workspace,
+    component,
+)
+from emberge.engine import FitOptions
+
+from emberge_boom.study.affinity import Distance, LossProtocol, LossScale
+from emberge_boom.study.gathered_runs import gathered
+from emberge_boom.study.sets import one_by_one
+from emberge_boom.study.study import FILE, Study, write_study
+from emberge_boom.study.study_checks import check_training
+from emberge_boom.study.study_run import StudyRun
+from emberge_boom.study.study_table import FILE as TABLE
+from emberge_boom.study.study_table import table_of
+from emberge_boom.study.tree import Linkage
+
+__all__ = ["Interactions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interactions(FitOptions, Step):
+    """Study which datasets help one another: train on each alone and on each pair, on equal samples.
+
+    From the mean training losses, alone (loss_i) and jointly (LC_ij), come LA_ij = (loss_i + loss_j) / 2, the
+    change LC_ij - LA_ij, a distance of the two, and a tree of clusters (BOOM, arXiv:2602.05787). The samplers
+    `cluster` and `conflict` choose datasets by it; a report shows it as a heat map and a tree.
+
+    Every training is a step of its own, `id.alone=a` or `id.pair=a,b`, which launchers run side by side and
+    which keeps losses and no model: n + n (n - 1) / 2 of them for n datasets. The options of training are
+    those of `train`. The order of `data` plays no part.
+    """
+
+    produces = "file"
+
+    model: ModelRef
+    """Where every training starts."""
+    data: tuple[DataEntry, ...]
+    """The datasets, one by one or as a catalogue; `only` names the sets of one that a step makes."""
+    loss: PerDataset[tuple[Loss, ...]]
+    """The losses, as for `train`."""
+    sampler: tuple[Sampler, ...] = component("batch_shuffle")
+    """How batches are made; each must hold one dataset."""
+    backbone: Backbone = component("text_encoder")
+    """How a checkpoint becomes an encoder."""
+    seed: int | None = None
+    """Of all trainings; the recipe's by default."""
+    rows: int | None = None
+    """Rows of every dataset's sample; by default as many as the smallest has.
+
+    If it is given, a dataset that is added later costs only its own trainings.
+    """
+    loss_protocol: LossProtocol = "paper"
+    """Mean losses over all steps of a training (`paper`), or over as many steps of each dataset (`matched`).
+
+    They differ where a dataset takes other numbers of steps jointly than alone, or the two of a pair do.
+    """
+    scale: LossScale = "loss"
+    """Losses as they are (`loss`), or each in units of its dataset's mean loss alone (`own`).
+
+    As they are, of two datasets with different losses the one with the larger numbers speaks for the pair.
+    """
+    distance: Distance = "paper"
+    """1 - LC / LA for pairs that help one another and LC / LA for others (`paper`), or LC / LA (`ratio`).
+
+    As the paper prints it the strongest synergy is farthest apart; with `ratio` it is nearest, and thresholds
+    lie near 1.
+    """
+    linkage: Linkage = "average"
+    """How far clusters are from one another: by the mean, the nearest or the farthest of their pairs."""
+    _runs: dict[str, StepRef] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep_last:
+            raise ValueError("keep_last: a study keeps no model")
+        if self.rows is not None and self.rows < 1:
+            raise ValueError(f"rows must be at least 1, not {self.rows}")
+
+    def expand(self) -> Mapping[str, Step]:
+        """A training for each dataset and each pair, if it is known which datasets there are."""
+        try:
+            entries = one_by_one(self.data)
+        except EmbergeError:
+            return {"": self}  # the check says why
+        if len(entries) < 2:
+            return {"": self}
+        alone = {f"alone={name}": self._run(entries, (name,)) for name in entries}
+        pairs = combinations(entries, 2)
+        return {**alone, **{f"pair={a},{b}": self._run(entries, (a, b)) for a, b in pairs}}
+
+    def gather(self, parts: Mapping[str, StepRef]) -> Step:
+        return dataclasses.replace(self, _runs=dict(parts))
+
+    def _run(self, entries: Mapping[str, DataEntry], names: Sequence[str]) -> StudyRun:
+        shared = {f.name for f in dataclasses.fields(StudyRun)} - {"data", "beside"}
+        others = () if self.rows else tuple(e for n, e in entries.items() if n not in names)
+        return StudyRun(
+            **{name: getattr(self, name) for name in shared},
+            data=tuple(entries[name] for name in names),
+            beside=others,
+        )
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not self._runs:
+            yield context.problem(_why_alone(self.data), "data")
+            return
+        yield from check_training(self, context)
+        count = sum(name.startswith("alone=") for name in self._runs)
+        pairs = len(self._runs) - count
+        context.note("study", [f"{count} datasets: {count} trainings alone and {pairs} of pairs"])
+
+    def run(self, workspace: Workspace) -> Artifact:
+        """Read what the trainings left.
+
+        Raises:
+            DataError: when losses cannot be compared.
+        """
+        from emberge_boom.study.study_figures import figures_of
+
+        if not self._runs:
+            raise DataError(_why_alone(self.data))
+        study = gathered(
+            [workspace.artifact(reference) for reference in self._runs.values()],
+            loss_protocol=self.loss_protocol,
+            distance=self.distance,
+            linkage=self.linkage,
+            scale=self.scale,
+            rehearsed=workspace.rehearsal is not None,
+        )
+        write_study(workspace.folder, study)
+        (workspace.folder / TABLE).write_text(table_of(study), encoding="utf-8")
+        parent = workspace.artifact(next(iter(self._runs.values())))[1].parents
+        return Artifact(
+            kind="file",
+            parents=parent,
+            details={
+                "file": FILE,
+                "table": TABLE,
+                **_told(study),
+                "figures": figures_of(study, workspace.folder),
+            },
+        )
+
+
+def _told(study: Study) -> dict[str, Any]:
+    """The study in short, as the artifact and the report have it."""
+    return {
+        "datasets": {
+            name: {"task": study.tasks[name], "rows": study.rows, "of": study.sizes[name]}
+            for name in study.names
+        },
+        "loss_protocol": study.loss_protocol,
+        "scale": study.scale,
+        "distance": study.distance,
+        "linkage": study.linkage,
+        "heights": list(study.heights),
+        "conflicts": [list(one.pair) for one in study.conflicts[:3]],
+    }
+
+
+def _why_alone(data: Sequence[DataEntry]) -> str:
+    try:
+        found = one_by_one(data)
+    except EmbergeError as error:
+        return str(error)
+    return f"an interaction is between two datasets, and there is {len(found) or 'none'}"

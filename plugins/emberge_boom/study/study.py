@@ -1,0 +1,184 @@
+"""What an interaction study found, as merges and samplers read it: `interactions.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge import DataError
+
+from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Pair
+from emberge_boom.study.tree import Linkage, Tree, cut_at, cut_into, heights_of, numbered
+
+__all__ = ["FILE", "Interaction", "Study", "read_study", "write_study"]
+
+FILE = "interactions.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """Two datasets, their loss together and apart, and how far they are from one another."""
+
+    pair: Pair
+    joint: float
+    apart: float
+    distance: float
+
+    @property
+    def delta(self) -> float:
+        """LC - LA: below 0 where training together helps."""
+        return self.joint - self.apart
+
+    @property
+    def change(self) -> float:
+        """The share by which training together changes the loss: LC / LA - 1."""
+        return self.joint / self.apart - 1
+
+
+@dataclass(frozen=True)
+class Study:
+    """The losses of datasets alone and in pairs, and the tree of their distances.
+
+    `names` are in alphabetical order, `sizes` counts all rows of each dataset, of which `rows` were trained
+    on. `tree` is scipy's: [first, second, height, members] of each union.
+    """
+
+    names: tuple[str, ...]
+    tasks: Mapping[str, str]
+    sizes: Mapping[str, int]
+    rows: int
+    singles: Mapping[str, float]
+    interactions: tuple[Interaction, ...]
+    tree: Tree
+    linkage: Linkage = "average"
+    distance: Distance = "paper"
+    loss_protocol: LossProtocol = "paper"
+    scale: LossScale = "loss"
+    rehearsed: bool = False
+    """Whether its trainings were a few steps long, so that its numbers mean nothing."""
+
+    def __post_init__(self) -> None:
+        expected = len(self.names) * (len(self.names) - 1) // 2
+        if len(self.interactions) != expected or len(self.tree) != len(self.names) - 1:
+            raise ValueError(f"{len(self.names)} datasets have {expected} pairs")
+
+    @property
+    def heights(self) -> tuple[float, ...]:
+        """At which distances clusters are united, lowest first."""
+        return heights_of(self.tree)
+
+    @property
+    def conflicts(self) -> tuple[Interaction, ...]:
+        """All pairs, the one that most harms each other first; of equals, the alphabet decides."""
+        return tuple(sorted(self.interactions, key=lambda one: (-one.change, one.pair)))
+
+    def between(self, a: str, b: str) -> Interaction:
+        """The interaction of two datasets."""
+        return next(one for one in self.interactions if set(one.pair) == {a, b})
+
+    def clusters(
+        self, *, threshold: float | None = None, count: int | None = None
+    ) -> tuple[tuple[str, ...], ...]:
+        """The clusters below a distance, or as many as `count`: those with most data first.
+
+        Ties in the tree can leave fewer than `count`.
+        """
+        if threshold is not None:
+            return numbered(self.names, self.sizes, cut_at(self.tree, threshold))
+        return numbered(self.names, self.sizes, cut_into(self.tree, count or 1))
+
+    def cuts(self) -> list[tuple[float, tuple[tuple[str, ...], ...]]]:
+        """Every number of clusters there can be: (lowest threshold, clusters), from one up."""
+        levels = sorted({0.0, *self.heights}, reverse=True)
+        return [(level, self.clusters(threshold=level)) for level in levels]
+
+    def matrix(self, field: str) -> list[list[float | None]]:
+        """A number of every pair, in the order of `names`; None on the diagonal."""
+        place = {name: i for i, name in enumerate(self.names)}
+        found: list[list[float | None]] = [[None] * len(self.names) for _ in self.names]
+        for one in self.interactions:
+            a, b = (place[name] for name in one.pair)
+            found[a][b] = found[b][a] = float(getattr(one, field))
+        return found
+
+
+def write_study(folder: Path, study: Study) -> Path:
+    """Write `interactions.json`."""
+    path = folder / FILE
+    path.write_text(json.dumps(_as_json(study), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return path
+
+
+def _as_json(study: Study) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "names": study.names,
+        "tasks": study.tasks,
+        "sizes": study.sizes,
+        "rows": study.rows,
+        "loss_protocol": study.loss_protocol,
+        "scale": study.scale,
+        "rehearsed": study.rehearsed,
+        "distance": study.distance,
+        "linkage": study.linkage,
+        "singles": study.singles,
+        "joint": study.matrix("joint"),
+        "apart": study.matrix("apart"),
+        "delta": study.matrix("delta"),
+        "distances": study.matrix("distance"),
+        "tree": study.tree,
+        "heights": study.heights,
+        "pairs": [
+            {**dataclasses.asdict(one), "delta": one.delta, "change": one.change}
+            for one in study.conflicts
+        ],
+    }
+
+
+def read_study(place: Path) -> Study:
+    """Read what a study left, given its file or the folder that holds it.
+
+    Raises:
+        DataError: for a place that holds no study.
+    """
+    path = place / FILE if place.is_dir() else place
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["format"] != FORMAT:
+            raise DataError(f"{path.name}: this version reads studies of format {FORMAT}")
+        return _from_json(found)
+    except OSError as error:
+        raise DataError(
+            f"{place.name} holds no study of interactions ({error.strerror}: {FILE}); name a step "
+            "`interactions`, or what one left"
+        ) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path.name} is no study of interactions: {error!r}") from None
+
+
+def _from_json(found: Mapping[str, Any]) -> Study:
+    pairs: Sequence[Mapping[str, Any]] = found["pairs"]
+    return Study(
+        names=tuple(found["names"]),
+        tasks=found["tasks"],
+        sizes=found["sizes"],
+        rows=found["rows"],
+        singles=found["singles"],
+        interactions=tuple(
+            Interaction(
+                (one["pair"][0], one["pair"][1]), one["joint"], one["apart"], one["distance"]
+            )
+            for one in pairs
+        ),
+        tree=tuple((int(a), int(b), float(h), int(n)) for a, b, h, n in found["tree"]),
+        linkage=found["linkage"],
+        distance=found["distance"],
+        loss_protocol=found["loss_protocol"],
+        scale=found["scale"],
+        rehearsed=found["rehearsed"],
+    )

@@ -1,0 +1,96 @@
+"""What can be seen of a study's trainings before the first of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from emberge import DataEntry, DataError, EmbergeError, Preflight, Problem, loss_faults
+from emberge.engine import FitOptions
+
+from emberge_boom.study.sets import one_by_one
+from emberge_boom.study.study_run import narrowed, sample_size
+
+if TYPE_CHECKING:
+    from emberge.engine import CheckedData, Outlook
+
+    from emberge_boom.study.interactions import Interactions
+
+__all__ = ["check_training"]
+
+
+def check_training(study: Interactions, context: Preflight) -> Iterator[Problem]:
+    """Faults of the model, the data, the losses and the sampler, once for all trainings."""
+    from emberge.engine import check_entries
+
+    folder = context.model(study.model)
+    if study.model.adapter is not None:
+        yield context.problem("a study starts from a whole model, not an adapter", "model")
+    elif folder is not None:
+        for message in study.backbone.check(folder):
+            yield context.problem(message, "backbone")
+    for sampler in study.sampler:
+        yield from sampler.check(context)
+    checked = check_entries(
+        study.data, readers=context.readers, resolve=context.data, network=context.deep
+    )
+    for problem in checked.problems:
+        yield dataclasses.replace(problem, where=problem.where or context.where("data"))
+    found = list(_check_losses(study, context, checked))
+    yield from found
+    if not any(problem.severity == "error" for problem in (*checked.problems, *found)):
+        yield from _look_ahead(study, context)
+
+
+def _check_losses(
+    study: Interactions, context: Preflight, checked: CheckedData
+) -> Iterator[Problem]:
+    for head in checked.heads:
+        context.note(head.title, head.lines)
+        scored = head.example.positive_scores is not None
+        for fault in loss_faults(study.loss, head.info, scored=scored):
+            yield context.problem(fault, "loss")
+
+
+def _look_ahead(study: Interactions, context: Preflight) -> Iterator[Problem]:
+    """How many rows are sampled and how many steps they make, where the data can be counted in passing."""
+    try:
+        sizes = _outlook(study, context, study.data).sizes
+    except EmbergeError as error:
+        yield context.problem(str(error), "sampler")
+        return
+    if not sizes:
+        return
+    try:
+        rows = sample_size(study.rows, sizes)
+    except DataError as error:
+        yield context.problem(str(error), "rows")
+        return
+    lines = [f"{rows:,} rows of each dataset"]
+    for name, entry in one_by_one(study.data).items():
+        try:
+            steps = _outlook(study, context, [dataclasses.replace(entry, limit=rows)], name).steps
+        except EmbergeError as error:
+            yield context.problem(f"{name}, {rows} rows: {error}", "sampler")
+        else:
+            lines.append(f"{name}: {steps:,} steps alone")
+    context.note("samples", lines)
+
+
+def _outlook(
+    study: Interactions, context: Preflight, data: Sequence[DataEntry], *names: str
+) -> Outlook:
+    from emberge.engine import outlook
+
+    own = narrowed(study, names) if names else study
+    return outlook(
+        data,
+        readers=context.readers,
+        resolve=context.data,
+        sampler=[narrowed(one, names) if names else one for one in study.sampler],
+        options=FitOptions(
+            **{f.name: getattr(own, f.name) for f in dataclasses.fields(FitOptions)}
+        ),
+        seed=study.seed or 0,
+    )

@@ -1,0 +1,156 @@
+"""One training of an interaction study: a dataset alone, or two of them, of which only losses are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from emberge import (
+    Artifact,
+    Backbone,
+    CheckpointError,
+    DataEntry,
+    DataError,
+    Dataset,
+    Loss,
+    ModelRef,
+    PerDataset,
+    Sampler,
+    Step,
+    Workspace,
+    component,
+)
+from emberge.engine import FitOptions
+
+from emberge_boom.study.affinity import Steps, mean_loss
+
+__all__ = ["LOSSES", "StudyRun", "read_steps"]
+
+LOSSES = "losses.json"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRun(FitOptions, Step):
+    """Train on equal samples of some datasets, and keep the losses of the steps and no model.
+
+    The samples have `rows` rows, by default as many as the smallest of `data` and `beside` has.
+    """
+
+    produces = "file"
+    every_rank = True
+
+    model: ModelRef
+    data: tuple[DataEntry, ...]
+    sampler: tuple[Sampler, ...]
+    loss: PerDataset[tuple[Loss, ...]]
+    backbone: Backbone = component("text_encoder")
+    seed: int | None = None
+    rows: int | None = None
+    beside: tuple[DataEntry, ...] = ()
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import fit
+
+        model = workspace.model(self.model)
+        if model.adapter is not None:
+            raise CheckpointError(
+                f"{model.name}: a study starts from a whole model, not an adapter"
+            )
+        sizes = {d.info.name: len(d) for d in self._load(workspace, (*self.data, *self.beside))}
+        rows = sample_size(self.rows, sizes)
+        if workspace.rehearsal:
+            rows = min(rows, workspace.rehearsal.rows)
+        datasets = self._load(workspace, self.data, rows)
+        names = [dataset.info.name for dataset in datasets]
+        own = narrowed(self, names)
+        result = fit(
+            backbone=self.backbone,
+            checkpoint=model.folder,
+            datasets=datasets,
+            sampler=[narrowed(one.resolved(workspace.data), names) for one in self.sampler],
+            losses=own.loss,
+            options=FitOptions(**{f.name: getattr(own, f.name) for f in fields(FitOptions)}),
+            folder=None,
+            work=workspace.work,
+            seed=workspace.seed if self.seed is None else self.seed,
+            device=workspace.machine.devices[0],
+            store=workspace.store,
+            progress=workspace.progress,
+            metric=workspace.metric,
+            rehearsal=workspace.rehearsal,
+            warn=workspace.warn,
+            ranks=workspace.machine.ranks,
+            shard=workspace.machine.shard,
+            guides=lambda reference: workspace.model(reference).folder,
+        )
+        _write_steps(workspace.folder, result.step_losses)
+        return Artifact(
+            kind="file",
+            parents=(model.name,),
+            details={
+                "file": LOSSES,
+                "datasets": {
+                    d.info.name: {"task": d.info.task, "rows": len(d), "of": sizes[d.info.name]}
+                    for d in datasets
+                },
+                "mean_loss": mean_loss(result.step_losses),
+                "steps": result.steps,
+                "examples": result.examples,
+                "seconds": round(result.seconds, 1),
+            },
+        )
+
+    def _load(
+        self, workspace: Workspace, entries: Sequence[DataEntry], limit: int | None = None
+    ) -> list[Dataset]:
+        from emberge.engine import load_datasets
+
+        return load_datasets(
+            entries,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            limit=limit,
+            store=workspace.store,
+            warn=workspace.warn,
+        )
+
+
+def narrowed(options: T, names: Collection[str]) -> T:
+    """Options without what they say of datasets by other names, which a training of these does not know."""
+    changes: dict[str, Any] = {}
+    for one in fields(options):  # type: ignore[arg-type]  # a component, which is a dataclass
+        value = getattr(options, one.name)
+        if isinstance(value, PerDataset):
+            kept = {name: own for name, own in value.by_dataset.items() if name in names}
+            changes[one.name] = replace(value, by_dataset=kept)
+    return replace(options, **changes)  # type: ignore[type-var]
+
+
+def sample_size(wanted: int | None, sizes: Mapping[str, int]) -> int:
+    """Rows of every sample, given all datasets' numbers of rows.
+
+    Raises:
+        DataError: when a dataset has fewer than are wanted.
+    """
+    smallest = min(sizes, key=lambda name: (sizes[name], name))
+    least = sizes[smallest]
+    if wanted is not None and wanted > least:
+        raise DataError(
+            f"the study samples {wanted} rows of every dataset, and '{smallest}' has {least}; write "
+            f"rows: {least}, or leave that dataset out"
+        )
+    return wanted or least
+
+
+def _write_steps(folder: Path, steps: Steps) -> None:
+    (folder / LOSSES).write_text(json.dumps([list(step) for step in steps]) + "\n", "utf-8")
+
+
+def read_steps(folder: Path) -> Steps:
+    """(dataset, loss) of every step of a run."""
+    found = json.loads((folder / LOSSES).read_text(encoding="utf-8"))
+    return [(str(name), float(loss)) for name, loss in found]

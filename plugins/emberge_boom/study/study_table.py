@@ -1,0 +1,38 @@
+"""A study in short, as a run shows it at its end."""
+
+from __future__ import annotations
+
+from emberge_boom.samplers.cluster import said
+from emberge_boom.study.study import Interaction, Study
+
+__all__ = ["FILE", "table_of"]
+
+FILE = "interactions.md"
+_CUTS = 6
+_PAIRS = 3
+
+
+def table_of(study: Study) -> str:
+    """Markdown: the pairs that harm and help one another most, and the first cuts of the tree."""
+    conflicts = study.conflicts
+    most = ", ".join(map(_change, conflicts[:_PAIRS]))
+    least = ", ".join(map(_change, conflicts[: -_PAIRS - 1 : -1]))
+    rows = [
+        f"| {threshold:.4g} | {len(clusters)} | {'; '.join(said(clusters))} |"
+        for threshold, clusters in study.cuts()[:_CUTS]
+    ]
+    return "\n".join(
+        [
+            f"Loss of {len(conflicts)} pairs when trained together, {study.rows:,} rows of each dataset:",
+            f"most harm {most}; most help {least}.",
+            "",
+            "| threshold from | clusters | which |",
+            "|---:|---:|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _change(one: Interaction) -> str:
+    return f"{' + '.join(one.pair)} {100 * one.change:+.1f} %"

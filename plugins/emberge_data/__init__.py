@@ -1,0 +1,16 @@
+"""Readers of data files: JSON lines, Parquet, and delimited text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import Reader, hookimpl
+
+
+@hookimpl
+def register_readers() -> Mapping[str, type[Reader]]:
+    from emberge_data.delimited import Delimited
+    from emberge_data.json_lines import JsonLines
+    from emberge_data.parquet import Parquet
+
+    return {"json_lines": JsonLines, "parquet": Parquet, "delimited": Delimited}

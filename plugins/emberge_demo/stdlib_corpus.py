@@ -1,0 +1,277 @@
+"""A code-search data set of what is installed: no download, no network."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, ClassVar
+
+from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Step, Workspace
+
+from emberge_demo.corpus import (
+    STDLIB,
+    Definition,
+    definitions,
+    import_names,
+    licence,
+    locate,
+    version,
+)
+
+# What `pip install "emberge[demo]"` brings.
+_DEMO_EXTRA = ("pandas", "sklearn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StdlibCorpus(Step):
+    """Make a code-search data set of the Python files of installed packages.
+
+    The query is the first paragraph of a docstring, the document the function or method without its
+    docstring. Modules are split by a hash of their name: most are trained on, `held_out` of them are
+    searched (a quarter of their queries' modules for development). Every package `out_of_domain` is
+    searched as a set of its own. A query needs `min_words` words and is no example and no signature; a
+    query or document that was met before, in any package, is left out; documents are cut at a line's end
+    to `max_characters`. `limit`, `test_queries`, `dev_queries` and `test_documents` keep even samples, of
+    which a smaller one is part of a larger one.
+    """
+
+    packages: tuple[str, ...] = (STDLIB,)
+    """Packages to train on and to test in domain; `stdlib` is the standard library."""
+    out_of_domain: tuple[str, ...] = ("numpy", "scipy", "sklearn")
+    limit: int | None = None
+    test_queries: int = 300
+    dev_queries: int = 100
+    test_documents: int = 600
+    held_out: float = 0.25
+    min_words: int = 3
+    max_characters: int = 2000
+
+    produces: ClassVar[ArtifactKind] = "data"
+
+    def identity(self) -> str:
+        """Python's version and the packages': other versions hold other functions."""
+        names = (*self.packages, *self.out_of_domain)
+        found = [f"{n} {version(n)}" if locate(n) else f"{n} is missing" for n in names]
+        return "; ".join([f"python {version(STDLIB)}", *found])
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not self.packages:
+            yield context.problem("packages names nothing to train on; write [stdlib]", "packages")
+        yield from self._check_packages(context)
+        if not 0 < self.held_out < 1:
+            yield context.problem("held_out is a share of modules between 0 and 1", "held_out")
+        for option in ("limit", "test_queries", "test_documents", "max_characters"):
+            value = getattr(self, option)
+            if value is not None and value < 1:
+                yield context.problem(f"{option} must be 1 or more, not {value}", option)
+
+    def _check_packages(self, context: Preflight) -> Iterator[Problem]:
+        named: set[str] = set()
+        for option in ("packages", "out_of_domain"):
+            for name in getattr(self, option):
+                if name in named:
+                    message = f"package '{name}' is named twice; train on it or test on it, once"
+                    yield context.problem(message, option)
+                elif locate(name) is None:
+                    yield context.problem(_missing(name), option)
+                named.add(name)
+
+    def run(self, workspace: Workspace) -> Artifact:
+        """Read the packages' files and write training pairs, evaluation sets and their catalogue.
+
+        Raises:
+            DataError: for a package that is not installed or holds no documented function.
+        """
+        options = self._rehearsed(workspace.rehearsal.rows) if workspace.rehearsal else self
+        return _Writing(options, workspace).corpus()
+
+    def _rehearsed(self, rows: int) -> StdlibCorpus:
+        return replace(
+            self,
+            limit=min(self.limit or rows, rows),
+            test_queries=min(self.test_queries, rows),
+            dev_queries=min(self.dev_queries, rows),
+            test_documents=min(self.test_documents, 2 * rows),
+        )
+
+    def usable(self, found: Iterable[Definition], seen: set[str]) -> Iterator[Definition]:
+        """Definitions with a telling query and a body, none met before, cut to length."""
+        for definition in found:
+            document = _cut(definition.document, self.max_characters)
+            if not document or not _telling(definition, self.min_words):
+                continue
+            keys = {f"q {' '.join(definition.query.lower().split())}", f"d {definition.document}"}
+            if keys & seen:
+                continue
+            seen |= keys
+            yield replace(definition, document=document)
+
+
+def _missing(name: str) -> str:
+    imported = import_names(name)
+    if imported:
+        return f"package '{name}' is imported as '{imported[0]}'; write that"
+    fix = 'pip install "emberge[demo]"' if name in _DEMO_EXTRA else f"pip install {name}"
+    return f"package '{name}' is not installed (or is one file); {fix}, or leave it out"
+
+
+def _telling(definition: Definition, min_words: int) -> bool:
+    query, name = definition.query, definition.name.rpartition(".")[2]
+    return len(query.split()) >= min_words and not query.startswith((">>>", f"{name}("))
+
+
+def _cut(document: str, characters: int) -> str:
+    if len(document) <= characters:
+        return document
+    return document[:characters].rpartition("\n")[0].rstrip() or document[:characters]
+
+
+def _place(*words: str) -> int:
+    """A number that is even over words and the same on every machine."""
+    return int.from_bytes(blake2b("\x1f".join(words).encode(), digest_size=8).digest(), "big")
+
+
+def _sample(found: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
+    chosen = sorted(found, key=lambda d: (_place(salt, d.id, d.query), d.query))[:count]
+    return sorted(chosen, key=lambda d: (d.id, d.query))
+
+
+class _Writing:
+    """Writes one corpus into a step's folder, the same bytes for the same packages."""
+
+    def __init__(self, options: StdlibCorpus, workspace: Workspace) -> None:
+        self.options, self.workspace = options, workspace
+        self.seen: set[str] = set()
+        self.done = 0
+        self.catalogue: dict[str, Any] = {"format": 1, "train": [], "eval": []}
+        self.counts: dict[str, Any] = {}
+
+    def corpus(self) -> Artifact:
+        options = self.options
+        for package in options.packages:
+            found = self.read(package)
+            kept = [d for d in found if not self.held_out(d.module)]
+            self.training(package, _sample(kept, options.limit, "train"))
+            self.evaluation(package, [d for d in found if self.held_out(d.module)], "in")
+        for package in options.out_of_domain:
+            self.evaluation(package, self.read(package), "out")
+        import yaml
+
+        text = yaml.safe_dump(self.catalogue, sort_keys=False, allow_unicode=True, width=110)
+        (self.workspace.folder / "datasets.yaml").write_text(text, encoding="utf-8")
+        names = (*options.packages, *options.out_of_domain)
+        return Artifact(
+            kind="data",
+            size=sum(entry["rows"] for entry in self.catalogue["train"]),
+            details={
+                "counts": self.counts,
+                "versions": {"python": version(STDLIB), **{name: version(name) for name in names}},
+                "licences": {name: licence(name) for name in names},
+            },
+        )
+
+    def read(self, package: str) -> list[Definition]:
+        folder = locate(package)
+        if folder is None:
+            raise DataError(_missing(package))
+        packages = len(self.options.packages) + len(self.options.out_of_domain)
+
+        def progress(done: float, files: float) -> None:
+            share = self.done + done / files
+            self.workspace.progress(share, packages, "packages", f"reading {package}")
+
+        documented = list(definitions(package, folder, progress))
+        found = list(self.options.usable(documented, self.seen))
+        self.done += 1
+        if not found:
+            raise DataError(
+                f"package '{package}' has no documented functions in {folder}; leave it out"
+            )
+        self.counts[package] = {"documented": len(documented), "usable": len(found)}
+        return found
+
+    def held_out(self, module: str) -> bool:
+        return _place("split", module) < self.options.held_out * 2**64
+
+    def is_dev(self, module: str) -> bool:
+        return _place("dev", module) % 4 == 0
+
+    def training(self, package: str, rows: Sequence[Definition]) -> None:
+        path = f"train/{package}.jsonl.gz"
+        self.write(path, ({"query": d.query, "pos": [d.document], "neg": []} for d in rows))
+        self.counts[package]["train"] = len(rows)
+        entry = {"name": package, "file": path, **_COMMON, "rows": len(rows)}
+        self.catalogue["train"].append(
+            {**entry, "scores": False, "labels": False, **_source(package)}
+        )
+
+    def evaluation(self, package: str, found: Sequence[Definition], domain: str) -> None:
+        documents = _sample(found, self.options.test_documents, "documents")
+        split = domain == "in"
+        dev = [d for d in documents if split and self.is_dev(d.module)]
+        rest = [d for d in documents if not (split and self.is_dev(d.module))]
+        test = _sample(rest, self.options.test_queries, "test")
+        if not test:
+            raise DataError(
+                f"package '{package}' has too few modules to hold some out; leave it out"
+            )
+        dev = _sample(dev, self.options.dev_queries, "dev")
+        ids = _ids(documents)
+        folder = f"eval/{package}"
+        corpus = ({"_id": ids[d], "title": "", "text": d.document} for d in documents)
+        self.write(f"{folder}/corpus.jsonl.gz", corpus)
+        queries = ({"_id": f"q:{ids[d]}", "text": d.query} for d in (*test, *dev))
+        self.write(f"{folder}/queries.jsonl.gz", queries)
+        halves = {"test": test, **({"dev": dev} if dev else {})}
+        for half, chosen in halves.items():
+            name = "qrels.tsv" if half == "test" else f"qrels_{half}.tsv"
+            lines = [f"q:{ids[d]}\t{ids[d]}\t1" for d in chosen]
+            text = "\n".join(["query-id\tcorpus-id\tscore", *lines, ""])
+            (self.workspace.folder / folder / name).write_text(text, encoding="utf-8")
+        sizes = {half: len(chosen) for half, chosen in halves.items()}
+        self.counts[package].update(documents=len(documents), **sizes)
+        entry = {
+            "name": package,
+            "dir": folder,
+            **_COMMON,
+            "domain": domain,
+            "metric": "ndcg_at_10",
+        }
+        counted = {"corpus": len(documents), "queries": sizes, "qrels": dict(sizes)}
+        self.catalogue["eval"].append({**entry, **counted, **_source(package)})
+
+    def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        path: Path = self.workspace.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Neither a time nor a file name in the header, so that the bytes are the rows' alone.
+        with (
+            path.open("wb") as raw,
+            gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
+            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
+        ):
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+_COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instruction": ""}
+
+
+def _source(package: str) -> dict[str, Any]:
+    said = {"package": package, "version": version(package), "licence": licence(package)}
+    return {"source": said}
+
+
+def _ids(documents: Sequence[Definition]) -> dict[Definition, str]:
+    """A readable id each; a name that a module gives twice gets a number."""
+    ids: dict[Definition, str] = {}
+    counts: dict[str, int] = {}
+    for definition in documents:
+        counts[definition.id] = counts.get(definition.id, 0) + 1
+        again = counts[definition.id] > 1
+        ids[definition] = f"{definition.id}#{counts[definition.id]}" if again else definition.id
+    return ids

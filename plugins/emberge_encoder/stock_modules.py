@@ -1,0 +1,56 @@
+"""The modules after a transformer: made as they were saved, and saved again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError
+from emberge.engine import POOLING, Layout, ModuleEntry
+from torch import nn
+
+from emberge_encoder.trunk_weights import refuse_pickles
+
+__all__ = ["save_module", "tail_module"]
+
+
+def tail_module(layout: Layout, entry: ModuleEntry, width: int) -> nn.Module:
+    """A stock module with its weights; `width` is the size of the transformer's states.
+
+    Raises:
+        CheckpointError: for one that cannot be loaded.
+    """
+    from sentence_transformers.sentence_transformer import modules as stock
+
+    made: nn.Module
+    if entry.kind == "Pooling":
+        modes = [POOLING[word][0] for word in layout.pooling]
+        made = stock.Pooling(width, pooling_mode=modes, include_prompt=layout.include_prompt)
+        return made
+    if entry.kind == "Normalize":
+        return stock.Normalize()  # type: ignore[no-any-return]
+    kind = getattr(stock, entry.kind, None)
+    if kind is None:
+        raise CheckpointError(
+            f"{layout.folder}/modules.json: no stock module '{entry.kind}' is known"
+        )
+    folder = layout.folder / entry.path
+    if list(folder.glob("*.bin")):
+        refuse_pickles(folder)
+    try:
+        made = kind.load(str(layout.folder), subfolder=entry.path)
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
+    return made
+
+
+def save_module(module: Any, folder: Path) -> None:
+    """Write a module's weights, and its config where none was carried over."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(exist_ok=True)
+    if not (folder / "config.json").is_file():
+        module.save(str(folder))
+    state = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})

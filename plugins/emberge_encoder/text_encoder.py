@@ -1,0 +1,226 @@
+"""The backbone for any transformer that reads text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge import Backbone, CheckpointError, Encoder
+from emberge.engine import Layout, ModuleEntry, read_json, read_layout
+
+from emberge_encoder.attention import Attention, is_causal, probe, with_attention
+from emberge_encoder.lora import Lora
+
+Pooling = Literal["mean", "cls", "last", "weighted_mean"]
+Kernel = Literal["eager", "sdpa", "flash_attention_2"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEncoder(Backbone):
+    """A transformers model with pooling, as SentenceTransformers understands it.
+
+    A folder with modules.json is used as it says; an option given here overrides it. A bare transformers
+    folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the last
+    token's. `normalize` says whether embeddings have length 1; a bare folder's do. `attention` switches
+    causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe makes sure that
+    the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is
+    that of the weights. What is saved loads without remote code.
+
+    `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only what goes into each
+    block and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that
+    grow with the blocks' inputs alone. `torch_compile` has the transformer compiled for chunks of any shape.
+    It is off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as
+    long as without). `attn_implementation` is transformers' word for the kernel of the attention, by default
+    its own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
+    attended to without their padding (ModernBERT, Warner et al., 2024, arXiv:2412.13663).
+    """
+
+    pooling: Pooling | None = None
+    normalize: bool | None = None
+    prompts: dict[str, str] = field(default_factory=dict)
+    max_length: int | None = None
+    attention: Attention = "as is"
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    lora: Lora | None = None
+    gradient_checkpointing: bool = False
+    torch_compile: bool = False
+    attn_implementation: Kernel | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 2:
+            raise ValueError(f"max_length must be at least 2 tokens, not {self.max_length}")
+
+    @property
+    def leaves_adapter(self) -> bool:
+        return self.lora is not None and not self.lora.fold
+
+    def check(self, checkpoint: Path) -> list[str]:
+        """What is wrong with using this backbone on that checkpoint, from configs alone."""
+        try:
+            self._layout(checkpoint)
+        except CheckpointError as error:
+            return [str(error)]
+        if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
+            return ["attn_implementation flash_attention_2 needs the package flash-attn"]
+        return []
+
+    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
+        from transformers import AutoTokenizer
+
+        from emberge_encoder.text_model import TextModel, with_limits
+        from emberge_encoder.trunk_weights import load_trunk
+
+        layout, config = self._layout(checkpoint)
+        kernel = self.attn_implementation
+        trunk = load_trunk(layout.trunk_folder, config, self.dtype or dtype, kernel)
+        self._probe(layout, trunk)
+        adapter = self.lora.on(trunk, checkpoint) if self.lora is not None else None
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(layout.trunk_folder), local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            line = str(error).strip().splitlines()[0]
+            raise CheckpointError(f"{checkpoint}: has no tokenizer to load: {line}") from error
+        if layout.lower_case:
+            _lower(tokenizer)
+        positions = getattr(trunk.config.get_text_config(), "max_position_embeddings", None)
+        if self.gradient_checkpointing:
+            _recompute(trunk, checkpoint)
+        layout = with_limits(layout, tokenizer, positions)
+        model = TextModel(layout, config, trunk, tokenizer, adapter)
+        model.module.to(device)
+        if self.torch_compile:
+            trunk.compile(dynamic=True)
+        return model
+
+    def options(self) -> Mapping[str, Any]:
+        """The options that differ from the checkpoint's own way."""
+        given = {
+            f.name: value
+            for f in dataclasses.fields(self)
+            if (value := getattr(self, f.name)) != f.default and value != {}
+        }
+        return given if self.lora is None else {**given, "lora": dataclasses.asdict(self.lora)}
+
+    def _layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
+        """How this checkpoint will embed, and its trunk's config.
+
+        Raises:
+            CheckpointError: for pooling that is not known, or that does not fit the attention.
+        """
+        layout = read_layout(checkpoint)
+        path = layout.trunk_folder / "config.json"
+        if not path.is_file():
+            raise CheckpointError(f"{path}: is missing")
+        config = read_json(path)
+        _refuse_remote_code(path, config)
+        try:
+            config = with_attention(config, self.attention)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+        self._hold_adapter(layout)
+        layout = self._pooled(layout, config)
+        return (
+            dataclasses.replace(
+                layout,
+                max_length=self.max_length or layout.max_length,
+                prompts={**layout.prompts, **self.prompts},
+            ),
+            config,
+        )
+
+    def _hold_adapter(self, layout: Layout) -> None:
+        """Refuse an adapter that would be of another model than the one that lies in the folder."""
+        if not self.leaves_adapter:
+            return
+        given = ("pooling", "normalize", "prompts", "max_length", "attention")
+        changed = [name for name in given if getattr(self, name) not in (None, {}, "as is")]
+        if layout.bare:
+            changed = ["pooling"]
+        if changed:
+            raise CheckpointError(
+                f"{layout.folder}: an adapter holds weights alone, so its {changed[0]} would be lost; "
+                "set lora: {fold: true} to save a whole model"
+            )
+
+    def _pooled(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
+        causal = is_causal(config)
+        pooling = self.pooling or (layout.pooling[0] if layout.pooling else None)
+        if layout.bare and pooling is None:
+            if not causal:
+                raise CheckpointError(
+                    f"{layout.folder}: has no modules.json to say how it pools; "
+                    "say it: backbone: {text_encoder: {pooling: mean}} (or cls, last)"
+                )
+            pooling = "last"
+        if self.pooling in ("mean", "cls") and causal and self.attention == "as is":
+            raise CheckpointError(
+                f"{layout.folder}: its attention is causal, so {self.pooling} pooling sees little; set "
+                "attention: bidirectional, or pooling: last (or attention: causal, if you mean it)"
+            )
+        kinds = [m.kind for m in layout.modules]
+        if layout.bare:
+            layout = dataclasses.replace(layout, modules=(ModuleEntry("Pooling", "1_Pooling"),))
+        elif "Pooling" not in kinds:
+            raise CheckpointError(
+                f"{layout.folder}/modules.json: has no Pooling module, so no embedding of a text"
+            )
+        if self.pooling or layout.bare:
+            layout = dataclasses.replace(layout, pooling=(str(pooling),))
+        return self._normalized(layout)
+
+    def _normalized(self, layout: Layout) -> Layout:
+        has = any(m.kind == "Normalize" for m in layout.modules)
+        wanted = self.normalize if self.normalize is not None else has or layout.bare
+        if wanted == has:
+            return layout
+        kept = tuple(m for m in layout.modules if m.kind != "Normalize")
+        if wanted:
+            kept += (ModuleEntry("Normalize", f"{len(kept) + 1}_Normalize"),)
+        return dataclasses.replace(layout, modules=kept)
+
+    def _probe(self, layout: Layout, trunk: Any) -> None:
+        if self.attention == "as is":
+            return
+        sees = probe(trunk, trunk.config.get_text_config().vocab_size)
+        if sees != (self.attention == "bidirectional"):
+            raise CheckpointError(
+                f"{layout.folder}: {type(trunk).__name__} ignores attention: {self.attention}; "
+                "it cannot be switched"
+            )
+
+
+def _recompute(trunk: Any, checkpoint: Path) -> None:
+    # Earlier releases know it by its old name alone, of which later ones warn.
+    old = trunk.gradient_checkpointing_enable
+    enable = getattr(trunk, "activation_checkpointing_enable", old)
+    try:
+        enable({"use_reentrant": False})
+    except ValueError as error:
+        raise CheckpointError(
+            f"{checkpoint}: {type(trunk).__name__} has no gradient_checkpointing"
+        ) from error
+
+
+def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
+    from transformers import CONFIG_MAPPING
+
+    kind = config.get("model_type")
+    if kind not in CONFIG_MAPPING:
+        why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
+        raise CheckpointError(
+            f"{path}: transformers has no model type '{kind}'" + (why and f"; {why}")
+        )
+
+
+def _lower(tokenizer: Any) -> None:
+    from tokenizers import normalizers
+
+    backend = tokenizer.backend_tokenizer
+    before = [backend.normalizer] if backend.normalizer is not None else []
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])

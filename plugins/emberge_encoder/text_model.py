@@ -1,0 +1,238 @@
+"""An encoder of text: a transformers trunk, stock SentenceTransformers modules after it, a tokenizer."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from emberge import CheckpointError, Embedded, TokenisedText
+from emberge.engine import Layout, carry_files, write_json, write_layout
+from torch import Tensor, nn
+
+from emberge_encoder.blocks import BlockInputs
+from emberge_encoder.lora import LoraTrunk
+from emberge_encoder.stock_modules import save_module, tail_module
+from emberge_encoder.trunk_weights import save_trunk
+
+# A tokenizer that names no limit says 1e30.
+NO_LIMIT = 1_000_000
+# What transformers sets on the layers whose activations are computed again.
+CHECKPOINTED = "gradient_checkpointing"
+
+
+class Chain(nn.Module):
+    """The trunk and the modules after it: all weights of an encoder."""
+
+    def __init__(self, trunk: nn.Module, tail: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.tail = nn.ModuleList(tail)
+
+
+class TextModel:
+    """Fills the Encoder contract for text. `config` is the trunk's config.json as it will be saved."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: Mapping[str, Any],
+        trunk: Any,
+        tokenizer: Any,
+        adapter: LoraTrunk | None = None,
+    ) -> None:
+        self.layout = layout
+        self._adapter = adapter
+        self._config = dict(config)
+        self._tokenizer = tokenizer
+        self._width = int(trunk.config.get_text_config().hidden_size)
+        self._chain = Chain(trunk, [tail_module(layout, m, self._width) for m in layout.modules])
+        # What lies beside an adapter is frozen with the transformer.
+        self._chain.tail.requires_grad_(adapter is None)
+        self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTED, False)]
+        self._prompt_lengths: dict[str, int] = {}
+        self._fingerprint: str | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        return self._chain
+
+    def stored_names(self) -> Mapping[str, str]:
+        trunk: nn.Module = self._chain.trunk
+        names = {
+            f"trunk.{name}": name.replace(".base_layer.", ".")
+            for name, _ in trunk.named_parameters()
+            if ".lora_" not in name
+        }
+        for i, (entry, module) in enumerate(
+            zip(self.layout.modules, self._chain.tail, strict=True)
+        ):
+            inside = [name for name, _ in module.named_parameters()]
+            names |= {f"tail.{i}.{name}": f"{entry.path}.{name}" for name in inside}
+        return names
+
+    @property
+    def dimension(self) -> int:
+        for module in reversed(self._chain.tail):
+            size = getattr(module, "get_embedding_dimension", None) or getattr(
+                module, "get_sentence_embedding_dimension", None
+            )
+            if size is not None and size() is not None:
+                return int(size())
+        return self._width
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        return self.layout.prompts
+
+    @property
+    def tokenizer_fingerprint(self) -> str:
+        if self._fingerprint is None:
+            backend = getattr(self._tokenizer, "backend_tokenizer", None)
+            if backend is not None:
+                backend.no_truncation()
+                backend.no_padding()
+            text = backend.to_str() if backend is not None else repr(self._tokenizer.get_vocab())
+            parts = [text, type(self._tokenizer).__name__, str(self.layout.max_length)]
+            self._fingerprint = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+        return self._fingerprint
+
+    def tokenise(
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+    ) -> list[TokenisedText]:
+        if not texts:
+            return []
+        length = self._prompt_length(prompt) if prompt else 0
+        # A tokenizer without special tokens makes nothing of an empty text; a model needs one token.
+        nothing = [self._pad]
+        return [
+            TokenisedText(ids or nothing, min(length, len(ids)))
+            for ids in self._ids([prompt + text for text in texts], max_length)
+        ]
+
+    def _ids(self, texts: list[str], max_length: int | None) -> list[list[int]]:
+        limit = max_length or self.layout.max_length
+        ids: list[list[int]] = self._tokenizer(
+            texts,
+            truncation=limit is not None,
+            max_length=limit,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
+        return ids
+
+    def _prompt_length(self, prompt: str) -> int:
+        if prompt not in self._prompt_lengths:
+            (ids,) = self._ids([prompt], None)
+            special = bool(ids) and ids[-1] in self._tokenizer.all_special_ids
+            self._prompt_lengths[prompt] = len(ids) - special
+        return self._prompt_lengths[prompt]
+
+    @property
+    def _pad(self) -> int:
+        pad = self._tokenizer.pad_token_id
+        return int(pad if pad is not None else self._tokenizer.eos_token_id or 0)
+
+    def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
+        lengths = [len(text.ids) for text in texts]
+        longest = max(lengths)
+        ids = np.full((len(texts), longest), self._pad, np.int64)
+        left = getattr(self._tokenizer, "padding_side", "right") == "left"
+        for row, text in enumerate(texts):
+            ids[row, longest - lengths[row] if left else 0 :][: lengths[row]] = text.ids
+        features = {"input_ids": torch.from_numpy(ids)}
+        if min(lengths) < longest:
+            place = np.arange(longest)[None]
+            size = np.asarray(lengths)[:, None]
+            mask = place >= longest - size if left else place < size
+            features["attention_mask"] = torch.from_numpy(mask.astype(np.int64))
+        if not self.layout.include_prompt and any(text.prompt_length for text in texts):
+            features["prompt_length"] = torch.tensor([text.prompt_length for text in texts])
+        return features
+
+    def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
+        inputs = {
+            name: features[name] for name in ("input_ids", "attention_mask") if name in features
+        }
+        for layer in self._recomputed:
+            # They look at their own switch, which is off for a training without dropout.
+            layer.training = torch.is_grad_enabled()
+        trunk = self._chain.trunk
+        with BlockInputs(trunk, layers) as taps:
+            # A compiled transformer has no place to listen in; its plain forward has.
+            states = (trunk._call_impl if layers else trunk)(**inputs)[0]  # type: ignore[no-untyped-call]
+        pooled = {
+            layer: self._pool(taps.state(layer, states), features, self._poolings)
+            for layer in layers
+        }
+        return Embedded(self._pool(states, features, list(self._chain.tail)), pooled)
+
+    @property
+    def _poolings(self) -> list[nn.Module]:
+        kinds = [m.kind for m in self.layout.modules]
+        return [m for m, kind in zip(self._chain.tail, kinds, strict=True) if kind == "Pooling"]
+
+    def _pool(
+        self, states: Tensor, features: Mapping[str, Tensor], modules: Sequence[nn.Module]
+    ) -> Tensor:
+        lengths = features.get("prompt_length")
+        if lengths is None:
+            return _through(modules, states, features.get("attention_mask"), None)
+        # The stock pooling leaves out one prompt length a call.
+        mask = features.get("attention_mask", torch.ones_like(features["input_ids"]))
+        parts: dict[int, Tensor] = {}
+        for length in sorted(set(lengths.tolist())):
+            rows = (lengths == length).nonzero()[:, 0]
+            out = _through(modules, states[rows], mask[rows], length)
+            parts |= dict(zip(rows.tolist(), out, strict=True))
+        return torch.stack([parts[row] for row in range(len(states))])
+
+    def save(self, folder: Path) -> None:
+        if folder.resolve() == self.layout.folder.resolve():
+            raise CheckpointError(f"{folder}: the model came from here; save it elsewhere")
+        if self._adapter is not None and not self._adapter.options.fold:
+            self._adapter.save(folder, self.layout.folder)
+            return
+        carry_files(self.layout, folder)
+        trunk = folder / self.layout.trunk
+        trunk.mkdir(parents=True, exist_ok=True)
+        model: Any = self._adapter.folded() if self._adapter else self._chain.trunk
+        write_json(trunk / "config.json", self._config | _dtype_entry(self._config, model.dtype))
+        write_layout(self.layout, folder, self._width)
+        save_trunk(model, self.layout.trunk_folder, trunk)
+        for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
+            if module.state_dict():
+                save_module(module, folder / entry.path)
+
+
+def _dtype_entry(config: Mapping[str, Any], dtype: torch.dtype) -> dict[str, str]:
+    # Loaders take the weights' dtype from here; both spellings are in use.
+    name = "torch_dtype" if "torch_dtype" in config else "dtype"
+    return {name: str(dtype).removeprefix("torch.")}
+
+
+def _through(
+    modules: Sequence[nn.Module], states: Tensor, mask: Tensor | None, prompt: int | None
+) -> Tensor:
+    features: dict[str, Any] = {"token_embeddings": states}
+    if mask is not None:
+        features["attention_mask"] = mask
+    if prompt is not None:
+        features["prompt_length"] = prompt
+    for module in modules:
+        features = module(features)
+    embedding: Tensor = features["sentence_embedding"]
+    return embedding
+
+
+def with_limits(layout: Layout, tokenizer: Any, positions: int | None) -> Layout:
+    """The layout with the length that the tokenizer and the positions allow, where none is given."""
+    limits = [n for n in (tokenizer.model_max_length, positions) if n and n < NO_LIMIT]
+    if layout.max_length is not None or not limits:
+        return layout
+    return dataclasses.replace(layout, max_length=min(limits))

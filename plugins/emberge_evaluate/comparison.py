@@ -1,0 +1,263 @@
+"""How sure scores, means and differences are: of test examples by a bootstrap, of seeds by their spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberge import TaskInfo, TaskScore, Units, stable_seed
+from emberge.engine import parts
+
+from emberge_evaluate.seed_groups import Arm
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from emberge_evaluate.requirements import Demand, Requirement
+
+    Array = NDArray[np.float64]
+
+__all__ = ["Comparison", "Estimate", "Judge"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A score, its spread (standard deviation) over seeds where there are several, and its interval."""
+
+    mean: float
+    spread: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A difference between two models or arms, as shares, and how sure it is.
+
+    `apart` are the differences seed by seed, where both arms have the same seeds.
+    """
+
+    model: str
+    other: str
+    tasks: str
+    difference: float
+    low: float | None
+    high: float | None
+    confidence: float
+    apart: Mapping[str, float] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        told = {name: getattr(self, name) for name in _TOLD}
+        return told if self.apart is None else {**told, "by_seed": dict(self.apart)}
+
+
+_TOLD = ("model", "other", "tasks", "difference", "low", "high", "confidence")
+
+
+class Judge:
+    """Compares models, and arms of several seeds, on the same bootstrap draws of every task.
+
+    Units (queries, pairs, texts) are drawn within each task and averaged over tasks; tasks that have none
+    (clustering) are themselves drawn, where a mean is over several of them. Seeds enter by Student's t of
+    their spread, as a handful is too few to be drawn from: differences seed by seed where two arms have the
+    same seeds (a paired test), else those of two samples (Welch, 1947). An arm of one model stands for that
+    model alone. What is compared `on` is "all", "type", "in", "out" or the name of a task.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TaskInfo],
+        scores: Mapping[str, Mapping[str, TaskScore]],
+        *,
+        resamples: int,
+        seed: int,
+        arms: Sequence[Arm] = (),
+    ) -> None:
+        self.tasks = tasks
+        self.scores = scores
+        self.models = {name: row for row, name in enumerate(scores)}
+        self.arms = {name: Arm(name, {"": name}) for name in scores} | {a.name: a for a in arms}
+        self._resamples = resamples
+        self._seed = seed
+        self._samples: dict[str, Array | None] = {}
+        self._means_of: dict[str, Array | None] = {}
+
+    def estimate(self, arm: str, on: str, confidence: float = 0.95) -> Estimate:
+        """An arm's score (a model is an arm of one): the mean of its models', with its interval."""
+        points, samples = self._of(arm, on)
+        error, freedom = _error(points)
+        around = samples if samples is None else samples.mean(0)
+        interval = self._interval(points.mean(), around, error, freedom, confidence)
+        spread = float(points.std(ddof=1)) if len(points) > 1 else None
+        return Estimate(float(points.mean()), spread, *(interval or (None, None)))
+
+    def compare(self, arm: str, other: str, on: str, confidence: float = 0.95) -> Comparison:
+        """How much more `arm` scored than `other`, with its two-sided interval."""
+        difference, around, error, freedom, apart = self._difference(arm, other, on)
+        low, high = self._interval(difference, around, error, freedom, confidence) or (None, None)
+        return Comparison(arm, other, on, difference, low, high, confidence, apart)
+
+    def judge(
+        self, requirement: Requirement, demand: Demand, arm: str, other: str, on: str
+    ) -> dict[str, Any]:
+        """Whether one demand holds `on` the tasks it is about, in numbers and in words."""
+        from emberge_evaluate.bootstrap import lower_bound
+
+        difference, around, error, freedom, _ = self._difference(arm, other, on)
+        samples = self._noisy(difference, around, error, freedom)
+        bound = lower_bound(samples, requirement.confidence)
+        margin = requirement.margin / 100
+        met = bound >= -margin if demand == "not_worse_than" else bound > margin
+        by = f" by more than {requirement.margin:g} points" if requirement.margin else ""
+        text = (
+            f"{self._called(arm)} {demand.replace('_', ' ')} {self._called(other)}{by} on "
+            f"{requirement.tasks}: difference {100 * difference:+.2f} points, lower bound "
+            f"{100 * bound:+.2f} at {requirement.confidence:.0%}"
+        )
+        return {
+            "model": arm,
+            "other": other,
+            "demand": demand,
+            "tasks": requirement.tasks,
+            "margin": requirement.margin,
+            "confidence": requirement.confidence,
+            "difference": difference,
+            "lower_bound": bound,
+            "met": bool(met),
+            "text": text,
+        }
+
+    def _called(self, arm: str) -> str:
+        count = len(self.arms[arm].models)
+        return arm if count == 1 else f"{arm} ({count} seeds)"
+
+    def _of(self, arm: str, on: str) -> tuple[Array, Array | None]:
+        """(scores of the arm's models, the same on every draw); the latter None where nothing is drawn."""
+        import numpy as np
+
+        members = self.arms[arm].members
+        points = np.array([self._point(model, on) for model in members])
+        samples = self._drawn(on)
+        rows = [self.models[model] for model in members]
+        return points, None if samples is None else samples[rows]
+
+    def _point(self, model: str, on: str) -> float:
+        mine = self.scores[model]
+        means = [
+            sum(mine[t.name].score for t in part) / len(part) for part in parts(self.tasks, on)
+        ]
+        return sum(means) / len(means)
+
+    def _difference(
+        self, arm: str, other: str, on: str
+    ) -> tuple[float, Array | None, float, float, dict[str, float] | None]:
+        """(difference, the same on draws of examples, standard error over seeds, its freedom, by seed)."""
+        (mine, drawn), (theirs, others) = self._of(arm, on), self._of(other, on)
+        around = None
+        if drawn is not None and others is not None:
+            around = drawn.mean(0) - others.mean(0)
+        places, same = list(self.arms[arm].models), list(self.arms[other].models)
+        if len(places) > 1 and set(places) == set(same):
+            apart = mine - theirs[[same.index(place) for place in places]]
+            error, freedom = _error(apart)
+            by_seed = dict(zip(places, map(float, apart), strict=True))
+            return float(apart.mean()), around, error, freedom, by_seed
+        error, freedom = _welch(_error(mine), _error(theirs))
+        return float(mine.mean() - theirs.mean()), around, error, freedom, None
+
+    def _interval(
+        self, point: float, around: Array | None, error: float, freedom: float, confidence: float
+    ) -> tuple[float, float] | None:
+        from emberge_evaluate.bootstrap import interval
+
+        if around is None and not freedom:
+            return None
+        return interval(self._noisy(point, around, error, freedom), confidence)
+
+    def _noisy(self, point: float, around: Array | None, error: float, freedom: float) -> Array:
+        """Draws of test examples with what other seeds would have added."""
+        import numpy as np
+
+        samples = np.full(self._resamples, point) if around is None else around
+        if not freedom or not error:
+            return samples
+        rng = np.random.default_rng(stable_seed(self._seed, "seeds"))
+        noisy: Array = samples + error * rng.standard_t(freedom, self._resamples)
+        return noisy
+
+    def _drawn(self, on: str) -> Array | None:
+        """Means on every draw, [models, resamples]; None where there is nothing to draw from."""
+        if on not in self._means_of:
+            found = parts(self.tasks, on)
+            varies = any(len(part) > 1 or self._task(part[0]) is not None for part in found)
+            means = [self._means(part) for part in found] if varies else []
+            self._means_of[on] = sum(means[1:], start=means[0]) / len(means) if means else None
+        return self._means_of[on]
+
+    def _means(self, tasks: Sequence[TaskInfo]) -> Array:
+        """Means over tasks on every draw, [models, resamples]."""
+        import numpy as np
+
+        from emberge_evaluate.bootstrap import unitless_mean
+
+        total = np.zeros((len(self.models), self._resamples))
+        whole = {}
+        for task in tasks:
+            samples = self._task(task)
+            if samples is None:
+                whole[task.name] = [self.scores[model][task.name].score for model in self.models]
+            else:
+                total += samples
+        if whole:
+            drawn = unitless_mean(
+                np.array(list(whole.values())).T,
+                resamples=self._resamples,
+                seed=self._seed,
+                name=f"tasks {' '.join(whole)}",
+            )
+            total += len(whole) * drawn
+        return total / len(tasks)
+
+    def _task(self, task: TaskInfo) -> Array | None:
+        """Scores of one task on every draw, [models, resamples]; None without comparable units."""
+        from emberge_evaluate.bootstrap import resample
+
+        if task.name not in self._samples:
+            units = [self.scores[model][task.name].units for model in self.models]
+            comparable = [u for u in units if u is not None and _alike(u, units[0])]
+            self._samples[task.name] = (
+                resample(comparable, resamples=self._resamples, seed=self._seed, name=task.name)
+                if len(comparable) == len(units)
+                else None
+            )
+        return self._samples[task.name]
+
+
+def _error(points: Array) -> tuple[float, float]:
+    """(standard error of the mean over seeds, degrees of freedom); no freedom for one model."""
+    if len(points) < 2:
+        return 0.0, 0.0
+    return float(points.std(ddof=1)) / math.sqrt(len(points)), len(points) - 1.0
+
+
+def _welch(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Standard error and freedom of a difference of two means (Welch, 1947)."""
+    squares = [(error**2, freedom) for error, freedom in (one, other) if freedom]
+    total = sum(square for square, _ in squares)
+    if not squares or not total:
+        return 0.0, max((freedom for _, freedom in squares), default=0.0)
+    freedom = total**2 / sum(square**2 / freedom for square, freedom in squares)
+    return math.sqrt(total), freedom
+
+
+def _alike(units: Units, first: Units | None) -> bool:
+    """Whether the units of two models are the same ones."""
+    return (
+        first is not None
+        and len(units.values) == len(first.values)
+        and (units.gold or []) == (first.gold or [])
+    )

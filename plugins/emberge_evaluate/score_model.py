@@ -1,0 +1,85 @@
+"""A part of an evaluation: the scores of one model, or of a training's kept states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge import (
+    Artifact,
+    Evaluator,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    TaskInfo,
+    TaskScore,
+    Workspace,
+)
+from emberge.engine import file_name, plans_of, read_score, scores_of, write_score
+
+__all__ = ["ScoreModel", "part_names", "scores_in"]
+
+# The longest name of a part; what is longer keeps its end, where models' folders differ.
+_LONGEST = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreModel(Step):
+    """Score what one reference leads to, on all tasks of some evaluators."""
+
+    produces = "file"
+
+    model: ModelRef
+    evaluators: tuple[Evaluator, ...]
+    about: tuple[str, ...] = ()
+    """What requirements say of tasks: what is no task is told before the scoring, and not behind it."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import whole_problems
+
+        folder, adapter = context.model(self.model), context.adapter(self.model)
+        for problem in whole_problems(self.model.text, folder, adapter):
+            yield context.problem(str(problem), "models")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        plans = plans_of(self.evaluators, workspace, about=self.about)
+        models = workspace.models(self.model)
+        told: dict[str, dict[str, float]] = {}
+        for place, model in enumerate(models):
+            found = scores_of(model, plans, workspace, name=model.name, place=place, of=len(models))
+            for score in found.values():
+                write_score(_file(workspace.folder, model, score.task), model, score)
+            told[model.name] = {task: score.score for task, score in found.items()}
+        parents = tuple(model.fingerprint for model in models)
+        return Artifact(kind="file", parents=parents, details={"scores": told})
+
+
+def scores_in(folder: Path, model: Model, tasks: Sequence[TaskInfo]) -> dict[str, TaskScore] | None:
+    """What a part left of a model; None where a score is not there or cannot be read."""
+    found = {task.name: read_score(_file(folder, model, task), task) for task in tasks}
+    whole = {name: score for name, score in found.items() if score is not None}
+    return whole if len(whole) == len(found) else None
+
+
+def _file(folder: Path, model: Model, task: TaskInfo) -> Path:
+    return folder / file_name(model.fingerprint) / f"{file_name(task.name)}.json"
+
+
+def part_names(models: Sequence[ModelRef]) -> dict[str, str]:
+    """What the part of each reference is called, by the reference's text: `model=bls.seed=1`."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for text in dict.fromkeys(reference.text for reference in models):
+        # A step's id has no `+`, which would begin an adapter, and does not end in `.checkpoints`.
+        plain = text.removeprefix("$").replace(".checkpoints", "-checkpoints")
+        slug = re.sub(r"[^\w.,=-]+", "-", plain)[-_LONGEST:].strip("-.") or "0"
+        name, number = slug, 2
+        while name.casefold() in taken:
+            name, number = f"{slug}-{number}", number + 1
+        taken.add(name.casefold())
+        names[text] = f"model={name}"
+    return names

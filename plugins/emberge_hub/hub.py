@@ -1,0 +1,172 @@
+"""Find models that are no folders: on a hub (`owner/name@revision`) and in packages (`pkg:module`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from emberge import CheckpointError, hookimpl
+from emberge.engine import in_package
+
+_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+_METADATA = (
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+    "*.tiktoken",
+    "*.vocab",
+    "*.bpe",
+    "*.spm",
+    "*.codes",
+    "*.py",
+    "*.metadata",
+    "README.md",
+    "LICENSE*",
+    "NOTICE*",
+)
+_OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
+_PICKLE = ".bin"
+_PATIENCE = {"metadata": 3.0, "all": 20.0}  # seconds to wait for a hub's answer
+
+
+@hookimpl
+def locate_model(
+    reference: str, revision: str | None, files: Literal["all", "metadata"]
+) -> Path | None:
+    """Answer for `pkg:module` and for names of a hub; everything else is not ours."""
+    if reference.startswith("pkg:"):
+        return in_package(reference.removeprefix("pkg:"), revision)
+    if _HUB_ID.fullmatch(reference):
+        return on_hub(reference, revision, files)
+    return None
+
+
+def on_hub(reference: str, revision: str | None, files: Literal["all", "metadata"]) -> Path:
+    """A folder with the files of a model on the hub, downloaded once and kept in the hub's own cache.
+
+    Of several formats safetensors are taken; a pickle only where there is nothing else.
+
+    Raises:
+        CheckpointError: when the hub has no such model or revision, or does not let us have it.
+        ConnectionError: when there is no network and no copy in the cache.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+
+    try:
+        info = HfApi().model_info(reference, revision=revision, timeout=_PATIENCE[files])
+        names = [file.rfilename for file in info.siblings or ()]
+        return Path(
+            snapshot_download(
+                reference, revision=revision, allow_patterns=_exactly(_wanted(names, files))
+            )
+        )
+    except Exception as error:
+        fault = _refusal(reference, revision, error)
+        if fault is not None:
+            raise fault from error
+        kept = _in_cache(reference, revision, files)
+        if kept is not None:
+            return kept
+        raise ConnectionError(
+            f"the hub cannot be reached ({_reason(error)}) and its cache has no copy"
+        ) from error
+
+
+def _wanted(names: Sequence[str], files: str) -> list[str]:
+    paths = [PurePosixPath(n) for n in names]
+    paths = [p for p in paths if not any(p.match(pattern) for pattern in _OTHER_FORMATS)]
+    chosen = [p for p in paths if any(p.match(pattern) for pattern in _METADATA)]
+    if files == "all":
+        chosen += _weights(paths)
+    return [str(p) for p in chosen]
+
+
+def _weights(paths: Iterable[PurePosixPath]) -> list[PurePosixPath]:
+    """Each folder's safetensors, or its pickles if it has none."""
+    paths = list(paths)
+    safe = [p for p in paths if p.suffix == ".safetensors"]
+    folders = {p.parent for p in safe}
+    return safe + [p for p in paths if p.suffix == _PICKLE and p.parent not in folders]
+
+
+def _exactly(names: Iterable[str]) -> list[str]:
+    return [re.sub(r"([*?\[])", r"[\1]", name) for name in names]
+
+
+def _in_cache(reference: str, revision: str | None, files: str) -> Path | None:
+    """The copy in the hub's cache, if it is whole."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(
+            snapshot_download(
+                reference,
+                revision=revision,
+                local_files_only=True,
+                allow_patterns=list(_METADATA),
+                ignore_patterns=list(_OTHER_FORMATS),
+            )
+        )
+    except LocalEntryNotFoundError:
+        return None
+    if not _has_config(folder):
+        return None
+    return folder if files == "metadata" or _has_weights(folder) else None
+
+
+def _has_config(folder: Path) -> bool:
+    signs = ("modules.json", "config.json", "adapter_config.json")
+    return any((folder / sign).is_file() for sign in signs)
+
+
+def _has_weights(folder: Path) -> bool:
+    for index in folder.rglob("*.safetensors.index.json"):
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        if not all((index.parent / shard).is_file() for shard in shards):
+            return False
+    return any(True for suffix in (".safetensors", _PICKLE) for _ in folder.rglob(f"*{suffix}"))
+
+
+def _refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
+    """What the hub itself said against it; None when it could not be asked."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if isinstance(error, GatedRepoError):
+        return CheckpointError(
+            f"'{reference}' is gated: accept its terms on its page, then log in with `hf auth login`"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return CheckpointError(
+            f"'{reference}' has no revision '{revision}'; name one of its branches, tags or commits"
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return CheckpointError(
+            f"the hub has no model '{reference}', or keeps it private (then log in with "
+            f"`hf auth login`); if you meant the folder ./{reference} write it so"
+        )
+    if isinstance(error, HFValidationError):
+        return CheckpointError(
+            f"'{reference}' is no name of a model on a hub; if you meant the folder ./{reference} "
+            "write it so"
+        )
+    return None
+
+
+def _reason(error: Exception) -> str:
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set"
+    if isinstance(error, HfHubHTTPError) and error.response is not None:
+        return f"it answered {error.response.status_code}"
+    return type(error).__name__

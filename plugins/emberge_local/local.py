@@ -1,0 +1,89 @@
+"""The `local` launcher: steps side by side on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from emberge import Crew, Launch, Launched, Launcher, Machine, StepProcess
+from emberge.engine import memory_here, parse_size
+
+__all__ = ["Local"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(Launcher):
+    """Run steps side by side on this machine, each in a process of its own.
+
+    As many run at a time as there are GPUs, and each gets one; without GPUs as many as there are pairs of
+    cores. Cores and `--memory` are divided among them. A step whose process is killed goes on from its last
+    state; Ctrl-C ends all of them, and none outlives the run.
+    """
+
+    workers: int | None = None
+    """How many steps run at a time; with more than there are GPUs, some share one."""
+    memory: str | None = None
+    """What a step may need, such as 4GB: no more run at a time than fit into `--memory`, or else into this
+    machine's."""
+
+    least = {**Launcher.least, "workers": 1}  # noqa: RUF012 — the contract's, and never changed
+
+    def places(self, machine: Machine) -> list[Machine]:
+        """The part of the machine that each of the steps at a time gets.
+
+        Raises:
+            RecipeError: for a memory that is no size.
+        """
+        gpus = [device for device in machine.devices if device != "cpu"]
+        count = self.workers or len(gpus) or max(1, machine.workers // max(2, self.threads))
+        each = parse_size(self.memory) if self.memory else None
+        if each is not None:
+            count = max(1, min(count, (machine.memory or memory_here()) // each))
+        elif machine.memory is not None:
+            each = machine.memory // count
+        part = dataclasses.replace(machine, workers=max(1, machine.workers // count), memory=each)
+        return [
+            dataclasses.replace(part, devices=(gpus[i % len(gpus)] if gpus else "cpu",))
+            for i in range(count)
+        ]
+
+    @contextlib.contextmanager
+    def crew(self, machine: Machine) -> Iterator[Crew]:
+        crew = _Crew(self.places(machine), self.threads)
+        try:
+            yield crew
+        finally:
+            crew.end()
+
+
+class _Crew:
+    """Places for processes, each with the one that runs there."""
+
+    def __init__(self, places: list[Machine], threads: int) -> None:
+        self._places = places
+        self._threads = threads
+        self._at: dict[int, StepProcess] = {}
+
+    @property
+    def has_room(self) -> bool:
+        return self._free() is not None
+
+    def launch(self, launch: Launch) -> Launched:
+        free = self._free()
+        assert free is not None, "asked for room before"
+        self._at[free] = StepProcess(launch, self._places[free], self._threads)
+        return self._at[free]
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for process in self._at.values():
+            process.kill()
+
+    def _free(self) -> int | None:
+        ended = (i for i, _ in enumerate(self._places) if self._is_free(i))
+        return next(ended, None)
+
+    def _is_free(self, place: int) -> bool:
+        return place not in self._at or self._at[place].ended() is not None

@@ -1,0 +1,191 @@
+"""Merge transforms and strategies: one a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import ChainSpec, MergeStrategy, MergeTransform, chain
+
+from emberge_merge.methods.averages.emr import Emr
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.averages.nearswap import NearSwap
+from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge.methods.averages.ram import Ram, RamPlus
+from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
+from emberge_merge.methods.averages.unanimous import Unanimous
+from emberge_merge.methods.group import Group
+from emberge_merge.methods.measured.fisher import Fisher
+from emberge_merge.methods.measured.regmean import Regmean
+from emberge_merge.methods.sparse.drop import Drop
+from emberge_merge.methods.sparse.drop_by_rank import DropByRank
+from emberge_merge.methods.sparse.energy_weights import EnergyWeights
+from emberge_merge.methods.sparse.rescale import Rescale
+from emberge_merge.methods.sparse.select_important import SelectImportant
+from emberge_merge.methods.sparse.select_variance import SelectVariance
+from emberge_merge.methods.sparse.sign_consensus import SignConsensus
+from emberge_merge.methods.sparse.trim import Trim
+from emberge_merge.methods.sparse.trim_outliers import TrimOutliers
+from emberge_merge.methods.spectral import IsoC, TsvM, Wudi
+from emberge_merge.methods.spherical.karcher import Karcher
+from emberge_merge.methods.spherical.model_stock import ModelStock
+from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
+from emberge_merge.methods.spherical.nuslerp import Nuslerp
+from emberge_merge.methods.spherical.sequential_slerp import SequentialSlerp
+from emberge_merge.methods.spherical.slerp import Slerp
+
+TIES = chain(
+    Trim,
+    SignConsensus,
+    doc="""TIES: trim small changes, elect a sign for each number, average those that agree.
+
+    The chain `[trim, sign_consensus]` (Yadav et al., 2023, arXiv:2306.01708), with the options of both.
+    A density of 1 trims nothing, which is mergekit's default; the paper takes 0.2.
+    """,
+    density=1.0,
+)
+
+
+DARE_LINEAR = chain(
+    Drop,
+    Rescale,
+    TaskArithmetic,
+    doc="""DARE: drop changes at random, rescale what is left, add the weighted changes to the base.
+
+    The chain `[drop, rescale, task_arithmetic]` (Yu et al., 2023, arXiv:2311.03099).
+    """,
+)
+
+DARE_TIES = chain(
+    Drop,
+    Rescale,
+    SignConsensus,
+    doc="""DARE with TIES: drop changes at random, rescale, elect a sign for each number.
+
+    The chain `[drop, rescale, sign_consensus]` (Yu et al., 2023, arXiv:2311.03099).
+    """,
+    normalize=False,
+)
+
+DELLA = chain(
+    DropByRank,
+    Rescale,
+    SignConsensus,
+    doc="""DELLA: drop changes at random, small ones more often, rescale, elect a sign for each number.
+
+    The chain `[drop_by_rank, rescale, sign_consensus]` (Deep et al., 2024, arXiv:2406.11617).
+    """,
+)
+
+DELLA_LINEAR = chain(
+    DropByRank,
+    Rescale,
+    TaskArithmetic,
+    doc="""DELLA without the election: drop by rank, rescale, add the weighted changes to the base.
+
+    The chain `[drop_by_rank, rescale, task_arithmetic]` (Deep et al., 2024, arXiv:2406.11617).
+    """,
+)
+
+BREADCRUMBS = chain(
+    TrimOutliers,
+    Rescale,
+    TaskArithmetic,
+    doc="""Model breadcrumbs: undo the largest and the smallest changes, add the rest to the base.
+
+    The chain `[trim_outliers, rescale, task_arithmetic]` (Davari and Belilovsky, 2023, arXiv:2312.06795).
+    """,
+    rescale_mode="none",
+)
+
+BREADCRUMBS_TIES = chain(
+    TrimOutliers,
+    Rescale,
+    SignConsensus,
+    doc="""Breadcrumbs with the sign election of TIES.
+
+    The chain `[trim_outliers, rescale, sign_consensus]` (Davari and Belilovsky, 2023, arXiv:2312.06795).
+    """,
+    rescale_mode="none",
+    normalize=False,
+)
+
+SCE = chain(
+    SelectVariance,
+    EnergyWeights,
+    SignConsensus,
+    doc="""SCE as FuseChat has it: select where models differ, calculate weights, erase minority signs.
+
+    The chain `[select_variance, energy_weights, sign_consensus]` (Wan et al., 2024, arXiv:2408.07990).
+    """,
+    elect="unweighted",
+)
+
+SCE_UNANIMOUS = chain(
+    Unanimous,
+    TaskArithmetic,
+    doc="""SCE as BOOM's text prints it: a number moves only where all models move it the same way.
+
+    The chain `[unanimous, task_arithmetic]`, with shares for weights (arXiv:2602.05787, eqs. 7 and 8).
+    """,
+    normalize=True,
+)
+
+ARCEE_FUSION = chain(
+    SelectImportant,
+    TaskArithmetic,
+    doc="""Arcee Fusion: take over from one model the changes whose importance stands out.
+
+    The chain `[select_important, task_arithmetic]` (Arcee AI, 2024).
+    """,
+)
+
+
+def transforms() -> Mapping[str, type[MergeTransform]]:
+    """All transforms of this package."""
+    return {
+        "drop": Drop,
+        "drop_by_rank": DropByRank,
+        "energy_weights": EnergyWeights,
+        "group": Group,
+        "rescale": Rescale,
+        "select_important": SelectImportant,
+        "select_variance": SelectVariance,
+        "trim": Trim,
+        "trim_outliers": TrimOutliers,
+        "unanimous": Unanimous,
+    }
+
+
+def strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
+    """All strategies and named chains of this package."""
+    return {
+        "arcee_fusion": ARCEE_FUSION,
+        "breadcrumbs": BREADCRUMBS,
+        "breadcrumbs_ties": BREADCRUMBS_TIES,
+        "dare_linear": DARE_LINEAR,
+        "dare_ties": DARE_TIES,
+        "della": DELLA,
+        "della_linear": DELLA_LINEAR,
+        "emr": Emr,
+        "fisher": Fisher,
+        "iso_c": IsoC,
+        "karcher": Karcher,
+        "linear": Linear,
+        "model_stock": ModelStock,
+        "multi_slerp": MultiSlerp,
+        "nearswap": NearSwap,
+        "nuslerp": Nuslerp,
+        "passthrough": Passthrough,
+        "ram": Ram,
+        "ramplus_tl": RamPlus,
+        "regmean": Regmean,
+        "sce": SCE,
+        "sce_unanimous": SCE_UNANIMOUS,
+        "sequential_slerp": SequentialSlerp,
+        "sign_consensus": SignConsensus,
+        "slerp": Slerp,
+        "task_arithmetic": TaskArithmetic,
+        "ties": TIES,
+        "tsv_m": TsvM,
+        "wudi": Wudi,
+    }

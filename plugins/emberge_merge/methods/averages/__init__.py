@@ -1,0 +1,1 @@
+"""Strategies that take weighted sums of tensors."""

@@ -1,0 +1,78 @@
+"""Whole deltas where one model moved, their mean where several did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Block, Measures, MergeStrategy, PerTensor, Stats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_LEAST = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ram(MergeStrategy):
+    """Keep a delta whole where only its model moved, and average where several moved (RAM).
+
+    A model counts at a place where |delta| > epsilon (arXiv:2601.13572, reinforced agent merging).
+    """
+
+    epsilon: PerTensor = PerTensor(1e-5)
+    """Magnitude above which an element counts as moved; absolute."""
+
+    base_policy = "required"
+    weight_role = "unused"
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        kept, count = moved(block)
+        return block.add_delta(kept.sum(0).div_(count.clamp_(min=1)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RamPlus(Ram):
+    """RAM whose unshared parts are strengthened by 1 + r · clip(shared / unshared, 0, alpha), per model.
+
+    Shared and unshared count a model's moved places in the tensor (arXiv:2601.13572, RAM+).
+    """
+
+    r: float = 0.1
+    """How strongly a model's overlap with others raises what is its own."""
+    alpha: float = 0.2
+    """Largest overlap that counts."""
+
+    passes = 1
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        from emberge_merge.methods.shapes import by_model
+
+        kept, count = moved(block)
+        places = kept.sign().abs_()
+        every = by_model(places).sum(1)
+        unique = by_model(places.mul_((count == 1).to(places))).sum(1)
+        return {"all": every.double(), "unique": unique.double()}
+
+    def conclude(self, block: Block, stats: Stats) -> Measures:
+        unique = stats[-1]["unique"]
+        # No unshared place has a strength to be told; the least divisor is mergekit's.
+        overlap = (stats[-1]["all"] - unique) / unique.clamp(min=_LEAST)
+        return {"strength": 1 + self.r * overlap.clamp(0, self.alpha)}
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        from emberge_merge.methods.shapes import spread
+
+        kept, count = moved(block)
+        alone = (count == 1).to(kept)
+        merged = kept.sum(0).div_(count.clamp_(min=1)).mul_(1 - alone)
+        strengthened = kept.mul_(spread(stats[0]["strength"], kept)).sum(0)
+        return block.add_delta(merged.add_(strengthened.mul_(alone)))
+
+
+def moved(block: Block) -> tuple[Tensor, Tensor]:
+    """(changes, zero where they do not count [models, *rows]; how many do [*rows])."""
+    import torch
+
+    kept = torch.nn.functional.hardshrink(block.deltas, block.options.epsilon)
+    return kept, kept.sign().abs_().sum(0)

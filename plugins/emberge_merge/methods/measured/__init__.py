@@ -1,0 +1,1 @@
+"""Strategies that weigh by statistics measured on data."""

@@ -1,0 +1,132 @@
+"""The mean weighted by how much each model's loss depends on each number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge import Block, FileRef, Measures, MergeStrategy, Scope, Stats
+
+from emberge_merge.methods.shapes import spread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fisher(MergeStrategy):
+    """Average the models number by number, weighted by their diagonal Fisher information.
+
+    W = Σ αᵢ Fᵢ∘Wᵢ / Σ αᵢ Fᵢ, where Fᵢ is the mean squared gradient of model i's training loss on data of its
+    own (Matena and Raffel, 2022, arXiv:2111.09832): a number that a model's loss hangs on is taken from that
+    model. `measure_statistics: {measure: fisher}` measures it once; its files say whose they are.
+    """
+
+    statistics: tuple[FileRef, ...]
+    """Statistics files with the Fisher information of every model, in any order."""
+    normalise: Literal["none", "tensor", "model"] = "model"
+    """What each Fᵢ is divided by: nothing, its mean over the tensor, or its mean over the model.
+
+    A model whose loss is steeper, or was measured in larger batches, dominates under `none`.
+    """
+    floor: float = 1e-6
+    """Added to every (normalised) Fᵢ, so that numbers that no loss depends on are averaged evenly."""
+    fallback: Literal["error", "linear"] = "error"
+    """What becomes of a tensor of which some model has no entry: refused, or averaged by the weights."""
+
+    base_policy = "forbidden"
+    measured = "fisher"
+    statistics_of = "models"
+
+    def __post_init__(self) -> None:
+        if self.floor < 0:
+            raise ValueError(f"floor must be at least 0, not {self.floor:g}")
+
+    @property
+    def scope(self) -> Scope:
+        return "model" if self.normalise == "model" else "tensor"
+
+    @property
+    def passes(self) -> int:
+        return 0 if self.normalise == "none" else 1
+
+    def lacks(
+        self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
+    ) -> str:
+        missing = [model for model, entry in known.items() if entry is None]
+        if missing and self.fallback == "error":
+            return (
+                f"nothing was measured of it in '{missing[0]}'; set fallback: linear to average it, or "
+                "give it another strategy by a rule"
+            )
+        for model, entry in known.items():
+            if entry not in (None, (), shape):
+                return f"the Fisher information of '{model}' has shape {list(entry or ())}, not {list(shape)}"
+        return ""
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        totals: dict[str, Any] = {}
+        counts: dict[str, float] = {}
+        for model in block.models:
+            # An entry of no shape is the zero of a tensor that no embedding depends on: it has no scale.
+            if block.told(model):
+                information = self._of(block, model)
+                totals[model] = float(information.double().sum())
+                counts[model] = float(information.numel())
+        return {"total": totals, "count": counts}
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        import torch
+
+        weights = block.weights.to(block.tensors.device)
+        if not self._known(block):
+            return _mean(block.tensors, spread(weights, block.tensors))
+        if float(weights.min()) < 0:
+            raise ValueError("Fisher information is weighted by shares, which are not negative")
+        means = stats[0] if stats else {}
+        shares = torch.stack(
+            [
+                self._of(block, model).to(block.tensors.dtype).expand(block.tensors.shape[1:])
+                / _scale(means, model)
+                for model in block.models
+            ]
+        )
+        shares += self.floor
+        shares *= spread(weights, block.tensors)
+        if self.floor == 0:
+            nobody = shares.sum(0) == 0
+            shares += nobody * spread(weights, block.tensors)
+        return _mean(block.tensors, shares)
+
+    def _known(self, block: Block) -> bool:
+        missing = [model for model in block.models if block.told(model) is None]
+        if missing and self.fallback == "error":
+            raise ValueError(f"nothing was measured of '{missing[0]}'; set fallback: linear")
+        return not missing
+
+    def _of(self, block: Block, model: str) -> Tensor:
+        """One model's information for the block's rows."""
+        information: Tensor = block.statistics[model]
+        if information.numel() and not float(information.min()) >= 0:
+            raise ValueError(f"the Fisher information of '{model}' holds NaN or negative numbers")
+        return information
+
+
+def _scale(measured: Measures, model: str) -> float:
+    mean = measured.get("total", {}).get(model, 0.0) / measured.get("count", {}).get(model, 1.0)
+    return mean if mean > 0 else 1.0
+
+
+def _mean(tensors: Tensor, weights: Tensor) -> Tensor:
+    """The weighted mean of [models, *rows], as steps from the first: equal models stay what they are."""
+    total, first = weights.sum(0), tensors[0]
+    moved = sum(
+        (
+            weight * (tensor - first)
+            for weight, tensor in zip(weights[1:], tensors[1:], strict=True)
+        ),
+        first.new_zeros(()),
+    )
+    merged: Tensor = first + moved / total
+    return merged

@@ -1,0 +1,165 @@
+"""The k-th largest of a tensor's values, exactly, without sorting and in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from emberge import Block, Measures, MergeTransform, Stats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from emberge_merge.methods.ranking.counts import Tally
+    from emberge_merge.methods.ranking.cut import Cut
+
+_SAMPLE = 1 << 15
+# Of a layer or model every so manieth element is sampled, a prime: its size is not known before.
+_STRIDE = 4099
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking(MergeTransform):
+    """A transform that keeps the largest of something, having found how large the last one kept is.
+
+    A subclass says what is ranked and how many stay; `stats[-1]["cuts"]` then holds a `Cut` for each row of
+    `ranked`. A sample brackets each limit and counts inside the bracket settle it. Among equal values
+    those stay that come first.
+
+    With a wider `scope` than a tensor, all its tensors are ranked as one laid end to end; then
+    `stats[-1]["offset"]` is where this one begins.
+    """
+
+    passes = 9
+    readings = 2.0  # as a rule: the first counts inside a bracket, the second picks what is left
+    nanoseconds = 4.0
+
+    def ranked(self, block: Block) -> Tensor:
+        """The values to rank, of which only the magnitude counts, [rankings, *rows]."""
+        raise NotImplementedError
+
+    def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
+        """How many of each ranking's `total` values stay; `nonzero` of them are not zero.
+
+        Only a class that sets `counts_nonzero` is told; others get `total`.
+        """
+        raise NotImplementedError
+
+    @property
+    def counts_nonzero(self) -> bool:
+        """Whether `keeps` needs to know how many values are not zero."""
+        return False
+
+    def wants(self, start: int, size: int, stats: Stats) -> bool:
+        return not stats or not all(cut.settled for cut in stats[-1]["cuts"])
+
+    @property
+    def limits(self) -> int:
+        """How many limits each ranking has; `keeps` gives all of the first, then of the second, and on."""
+        return 1
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        import numpy as np
+
+        from emberge_merge.methods.ranking.counts import off_heap
+        from emberge_merge.methods.ranking.cut import bit_patterns
+        from emberge_merge.methods.shapes import by_model
+
+        if not stats:
+            size = block.like[0].numel()
+            stride = _stride(block.shape) if self.scope == "tensor" else _STRIDE
+            some = by_model(self.ranked(_every(stride, block)))
+            sample = np.stack([bit_patterns(values) for values in some])
+            return {"sample": [off_heap(sample)], "sizes": {block.name: size}}
+        found: dict[str, Tally] = {}
+        cuts, limits = stats[-1]["cuts"], self.limits
+        start = block.start + stats[-1]["offset"]
+        width = math.prod(block.shape[1:] if len(block.shape) > 1 else block.shape)
+        for number, values in enumerate(by_model(self.ranked(block))):
+            mine = range(number * limits, number * limits + limits)
+            left = [n for n in mine if not cuts[n].settled]
+            bits = bit_patterns(values) if left else None
+            found |= {str(n): cuts[n].count(bits, start, width) for n in left}
+        return found
+
+    def join(self, measures: Sequence[Measures]) -> Measures:
+        from emberge_merge.methods.ranking.counts import Tally
+
+        if any("sample" in one for one in measures):
+            return super().join(measures)
+        numbers = dict.fromkeys(number for one in measures for number in one)
+        return {n: Tally.union([one[n] for one in measures if n in one]) for n in numbers}
+
+    def conclude(self, block: Block, stats: Stats) -> Measures:
+        known = stats[-1]
+        if "cuts" not in known:
+            # All tensors of a scope are told the same measures: what follows from them is found once.
+            found = (
+                self._begin(block, known)
+                if len(stats) == 1
+                else self._narrowed(block, stats[-2]["cuts"], known)
+            )
+            known = cast("dict[str, Any]", known)
+            known["cuts"] = found
+        offset = _before(block.name, known["sizes"]) if len(stats) == 1 else stats[-2]["offset"]
+        return {"cuts": known["cuts"], "offset": offset}
+
+    def _begin(self, block: Block, known: Measures) -> list[Cut]:
+        import numpy as np
+
+        from emberge_merge.methods.ranking.cut import Cut
+
+        if len({len(part) for part in known["sample"]}) > 1:
+            raise ValueError(
+                "not every model has every tensor, and what is ranked together must be complete"
+            )
+        sample = np.concatenate(known["sample"], axis=1)
+        size, total = sample.shape[1], sum(known["sizes"].values())
+        counts = np.count_nonzero(sample, axis=1).tolist() if self.counts_nonzero else []
+        nonzero = [count * total // size for count in counts] or [total] * len(sample)
+        sure = size == total or not self.counts_nonzero
+        return [
+            Cut.begin(sample[number // self.limits], keep, total, sure=sure)
+            for number, keep in enumerate(self.keeps(block, total, nonzero))
+        ]
+
+    def _narrowed(
+        self, block: Block, cuts: Sequence[Cut], counted: Mapping[str, Tally]
+    ) -> list[Cut]:
+        if not all(cut.sure for cut in cuts):
+            nonzero = [tally.nonzero for tally in counted.values()]
+            keeps = self.keeps(block, cuts[0].total, nonzero)
+            cuts = [cut.surely(keep) for cut, keep in zip(cuts, keeps, strict=True)]
+        return [
+            cut if cut.settled else cut.narrowed(counted[str(number)])
+            for number, cut in enumerate(cuts)
+        ]
+
+
+def _every(stride: int, block: Block) -> Block:
+    """The block with every so manieth element of its tensor, as one row."""
+    from emberge_merge.methods.shapes import by_model
+
+    some = slice(-block.start % stride, None, stride)
+    base = None if block.base is None else block.base.reshape(-1)[some]
+    if block.changed is None:
+        return block.replace(tensors=by_model(block.tensors)[:, some], base=base)
+    return block.replace(base=base, changed=by_model(block.changed)[:, some])
+
+
+def _before(name: str, sizes: Mapping[str, int]) -> int:
+    """How many elements the tensors before this one hold."""
+    return sum(size for _, size in itertools.takewhile(lambda item: item[0] != name, sizes.items()))
+
+
+def _stride(shape: tuple[int, ...]) -> int:
+    """Every how many elements one is sampled: no divisor of a row, so that all columns are met."""
+    total = math.prod(shape)
+    stride = -(-total // max(_SAMPLE, min(total >> 9, 16 * _SAMPLE)))
+    width = shape[-1] if shape else 1
+    while stride > 1 and math.gcd(stride, width) > 1:
+        stride += 1
+    return stride

@@ -1,0 +1,1 @@
+"""Transforms that keep a part of every change, and the consensus that joins them."""

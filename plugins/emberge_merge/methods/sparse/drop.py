@@ -1,0 +1,32 @@
+"""Drop delta elements at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emberge import Block, MergeTransform, PerModel, Stats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop(MergeTransform):
+    """Keep each element of a delta with probability `density`, zero the others (DARE).
+
+    The draw is a hash of seed, tensor, model and the element's place, so it is the same for any block
+    size, worker and order. Follow it with `rescale` (Yu et al., 2023, arXiv:2311.03099).
+    """
+
+    density: PerModel = PerModel(1.0, within=(0, 1))
+    """Probability that an element is kept."""
+
+    revision = 2
+    base_policy = "required"
+    nanoseconds = 4.0
+    weight_role = "unused"
+
+    def apply(self, block: Block, stats: Stats) -> Block:
+        from emberge_merge.methods.shapes import spread
+
+        density = spread(block.options.density, block.like)
+        # A mask of ones and zeros multiplies several times faster than one of truths.
+        kept = block.uniform("drop").lt_(density).mul_(block.deltas)
+        return block.with_deltas(kept, kept=density)

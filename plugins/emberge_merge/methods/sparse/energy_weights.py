@@ -1,0 +1,49 @@
+"""Weights from how far each model moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from emberge import Block, Measures, MergeTransform, Stats
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyWeights(MergeTransform):
+    """Weight each model by its share of the deltas' squared norm, tensor by tensor (the C of SCE).
+
+    Where nothing moved the weights are equal (Wan et al., 2024, arXiv:2408.07990). The weights of the
+    recipe are not used.
+    """
+
+    least_energy: float = 0.0
+    """Sum of the models' mean squares up to which weights are equal.
+
+    mergekit has 1e-6, more than most fine-tuning changes: then every tensor's weights are equal.
+    """
+
+    base_policy = "required"
+    weight_role = "unused"
+    passes = 1
+
+    def doubts(self, weights: Mapping[str, float]) -> Iterator[str]:
+        if len(set(weights.values())) > 1:
+            yield "the weights that are given count for nothing, as it works them out from the changes"
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        import torch
+        from emberge import fresh
+
+        from emberge_merge.methods.shapes import by_model
+
+        deltas = by_model(block.deltas)
+        alone = fresh(deltas[0])
+        energy = [torch.square(delta, out=alone).sum() for delta in deltas]
+        return {"energy": torch.stack(energy).double(), "size": deltas.shape[1]}
+
+    def apply(self, block: Block, stats: Stats) -> Block:
+        energy = stats[0]["energy"] / max(stats[0]["size"], 1)
+        total = float(energy.sum())
+        if total <= self.least_energy:
+            return block.replace(weights=energy.new_full(energy.shape, 1 / len(energy)))
+        return block.replace(weights=energy / total)

@@ -1,0 +1,63 @@
+"""Keeping the largest changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from emberge import Block, PerModel, Scope, Stats
+
+from emberge_merge.methods.ranking.top_k import Ranking
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trim(Ranking):
+    """Keep the share `density` of each tensor's largest changes and undo the others (arXiv:2306.01708).
+
+    Exactly k = max(1, int(density · n)) of n changes stay; among equal ones those that come first in the
+    tensor. A density of 1 keeps all, 0 none (Yadav et al., 2023).
+    """
+
+    density: PerModel = PerModel(0.5, within=(0, 1))
+    """Share of each model's changes that stay."""
+    trim_scope: Literal["tensor", "layer", "model"] = "tensor"
+    """Among what changes are the largest: mergekit trims by tensor, the paper's code the whole model.
+
+    The wider two take one density for all tensors.
+    """
+
+    def __post_init__(self) -> None:
+        if self.trim_scope != "tensor" and not isinstance(self.density.plain(), float):
+            raise ValueError(
+                f"trim_scope '{self.trim_scope}' ranks tensors together and takes one density for all"
+            )
+
+    @property
+    def scope(self) -> Scope:
+        return self.trim_scope
+
+    base_policy = "required"
+    weight_role = "unused"
+
+    def ranked(self, block: Block) -> Tensor:
+        return block.deltas
+
+    def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
+        return [keep_count(share, total) for share in block.options.density.tolist()]
+
+    def apply(self, block: Block, stats: Stats) -> Block:
+        from emberge_merge.methods.shapes import by_model
+
+        deltas = block.own_deltas
+        for cut, values in zip(stats[-1]["cuts"], by_model(deltas), strict=True):
+            cut.keep(values, values, block.start + stats[-1]["offset"])
+        return block.with_deltas(deltas)
+
+
+def keep_count(share: float, total: int) -> int:
+    """How many of `total` values a density keeps: at least one unless it is zero."""
+    return max(1, int(share * total)) if share > 0 else 0

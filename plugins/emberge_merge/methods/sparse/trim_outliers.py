@@ -1,0 +1,67 @@
+"""Keeping middling changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Block, PerModel, Stats
+
+from emberge_merge.methods.ranking.top_k import Ranking
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrimOutliers(Ranking):
+    """Undo the largest changes of each tensor and so many small ones that `density` stays (breadcrumbs).
+
+    Of n changes the int(gamma · n) largest go, and int(density · n) of the rest stay, the largest ones;
+    fewer large ones go where too few would be left. A density of 1 keeps all (Davari and Belilovsky,
+    2023, arXiv:2312.06795).
+    """
+
+    density: PerModel = PerModel(1.0, within=(0, 1))
+    """Share of each model's changes that stay."""
+    gamma: PerModel = PerModel(0.01, within=(0, 1))
+    """Share of each model's changes that are too large to stay."""
+
+    base_policy = "required"
+    weight_role = "unused"
+
+    @property
+    def limits(self) -> int:
+        return 2
+
+    def ranked(self, block: Block) -> Tensor:
+        return block.deltas
+
+    def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
+        pairs = zip(block.options.density.tolist(), block.options.gamma.tolist(), strict=True)
+        return [bound for pair in pairs for bound in bounds_of(*pair, total)]
+
+    def apply(self, block: Block, stats: Stats) -> Block:
+        from emberge import fresh
+
+        from emberge_merge.methods.shapes import by_model
+
+        deltas, cuts = block.own_deltas, stats[-1]["cuts"]
+        flat = by_model(deltas)
+        outliers = fresh(flat[0])
+        for model, values in enumerate(flat):
+            cuts[2 * model + 1].keep(values, outliers, block.start)
+            cuts[2 * model].keep(values, values, block.start)
+            # What both keep is equal, so the difference is the values between the two limits, unrounded.
+            values.sub_(outliers)
+        return block.with_deltas(deltas)
+
+
+def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:
+    """(how many of the largest to take, how many of these to undo as outliers)."""
+    if density >= 1:
+        return total, 0
+    target = max(1, int(density * total)) if density > 0 else 0
+    upper = total - max(0, total - target - int(gamma * total))
+    return upper, upper - target

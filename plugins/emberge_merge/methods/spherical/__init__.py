@@ -1,0 +1,1 @@
+"""Strategies that treat tensors as directions: angles from one Gram matrix."""

@@ -1,0 +1,61 @@
+"""How far to go from the base, by how far the models agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Block, Measures
+
+from emberge_merge.methods.spherical.gram import GramStrategy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SINGULAR = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelStock(GramStrategy):
+    """Go from the base towards the models' mean by how far their changes agree (arXiv:2403.19522).
+
+    W = t · mean(Wᵢ) + (1 - t) · W₀ with t = N c / (1 + (N - 1) c) and c the mean cosine of all pairs of
+    changes (Jang et al., 2024). Weights are not used. A pair of which one did not change counts as
+    orthogonal, and where 1 + (N - 1) c vanishes t is 0.
+    """
+
+    clamp: bool = True
+    """Keep t within 0 and 1: where models disagree (c < 0) the formula walks away from them."""
+
+    arity = range(2, 1_000_000)
+    base_policy = "required"
+    weight_role = "unused"
+
+    def vectors(self, block: Block) -> Tensor:
+        return block.deltas
+
+    @property
+    def near(self) -> bool:
+        return False  # changes are far from parallel
+
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        gram, count = grams["products"], len(block.models)
+        return (self._ratio(gram) / count)[..., None].expand(*gram.shape[:-1]), ""
+
+    def finish(self, merged: Tensor, block: Block) -> Tensor:
+        return block.add_delta(merged)
+
+    def _ratio(self, gram: Tensor) -> Tensor:
+        """T of each Gram matrix [..., n, n]; a pair without a direction counts as orthogonal."""
+        count = gram.shape[-1]
+        norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+        pairs = norms[..., :, None] * norms[..., None, :]
+        cosines = gram / pairs.where(pairs > 0, pairs.new_tensor(1.0))
+        total = cosines.clamp(-1, 1).triu(1).sum((-2, -1))
+        cosine = total / (count * (count - 1) / 2)
+        below = 1 + (count - 1) * cosine
+        sound = below.abs() >= _SINGULAR
+        ratio = (count * cosine / below.where(sound, below.new_tensor(1.0))).where(
+            sound, below.new_tensor(0.0)
+        )
+        return ratio.clamp(0, 1) if self.clamp else ratio

@@ -1,0 +1,51 @@
+"""Spherical mean of any number of models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from emberge import BasePolicy, Block, Measures
+
+from emberge_merge.methods.spherical.gram import GramStrategy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_STEPS = {"projected": 0, "log": 1, "karcher": 100}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiSlerp(GramStrategy):
+    """Average the models' directions on the sphere, at their mean length (BOOM's Multi-SLERP).
+
+    With uᵢ = Wᵢ/‖Wᵢ‖ and M the normalised Σ αᵢ uᵢ, the result is (Σ αᵢ ‖Wᵢ‖) · exp_M(Σ αᵢ log_M(uᵢ))
+    (arXiv:2602.05787, eqs. 2 and 3).
+    """
+
+    mode: Literal["log", "projected", "karcher"] = "log"
+    """`log` is the formula; `karcher` repeats its step to convergence; `projected` takes none.
+
+    `projected`, (Σ αᵢ ‖Wᵢ‖) · M, is what mergekit's multislerp amounts to, as its projections onto the
+    tangent space sum to zero.
+    """
+    space: Literal["weights", "deltas"] = "weights"
+    """`deltas` works on the changes to the base, a different and stronger operator."""
+
+    @property
+    def base_policy(self) -> BasePolicy:
+        return "required" if self.space == "deltas" else "forbidden"
+
+    def vectors(self, block: Block) -> Tensor:
+        return block.deltas if self.space == "deltas" else block.tensors
+
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        from emberge_merge.methods.spherical.angles import Span, mean_direction
+
+        span = Span.of(grams["products"], grams["differences"])
+        weights = block.weights.cpu().numpy()
+        found, warning = mean_direction(span, weights, steps=_STEPS[self.mode], tolerance=1e-10)
+        return grams["products"].new_tensor(found), warning
+
+    def finish(self, merged: Tensor, block: Block) -> Tensor:
+        return merged if self.space == "weights" else block.add_delta(merged)

@@ -1,0 +1,43 @@
+"""Spherical interpolation of two models, or of their changes, by their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Block, Measures, WeightRole
+
+from emberge_merge.methods.spherical.gram import GramStrategy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nuslerp(GramStrategy):
+    """Walk the great circle between two models to the share of the second one's weight (NuSLERP).
+
+    t = α₂ / (α₁ + α₂), one half if they sum to zero. With a base it walks between the models' changes and
+    adds them to the base.
+    """
+
+    arity = range(2, 3)
+
+    @property
+    def weight_role(self) -> WeightRole:
+        return "unused"  # not divided by their sum: a sum of zero is the middle
+
+    def vectors(self, block: Block) -> Tensor:
+        return block.tensors if block.base is None else block.deltas
+
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
+
+        span = Span.of(grams["products"], grams["differences"])
+        first, second = block.weights.tolist()
+        t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
+        found, warning = slerp_coefficients(span, t)
+        return grams["products"].new_tensor(found), warning
+
+    def finish(self, merged: Tensor, block: Block) -> Tensor:
+        return merged if block.base is None else block.add_delta(merged)

@@ -1,0 +1,38 @@
+"""Spherical interpolation of any number of models, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Block, Measures
+
+from emberge_merge.methods.spherical.gram import GramStrategy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequentialSlerp(GramStrategy):
+    """Walk from the first model towards each next one in turn, in the order in which they are listed.
+
+    The way to model j goes the share wⱼ / (w₁ + … + wⱼ) of the great circle: 1/j of it with equal weights,
+    and with `weights: size` as much as its examples are of all until then (BOOM's SLERP of more than two,
+    arXiv:2602.05787). Another order gives another model; the paper takes tasks as sts, clustering,
+    classification, retrieval. `multi_slerp` and `karcher` heed no order.
+    """
+
+    linear_threshold: float | None = None
+    """Cosine above which the way is straight; mergekit has 0.9995, and none is set here."""
+
+    arity = range(2, 1_000_000)
+    base_policy = "forbidden"
+
+    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+        from emberge_merge.methods.spherical.angles import Span, slerp_in_turn
+
+        span = Span.of(grams["products"], grams["differences"])
+        weights = block.weights.cpu().numpy()
+        found, warning = slerp_in_turn(span, weights, self.linear_threshold)
+        return grams["products"].new_tensor(found), warning

@@ -1,0 +1,1 @@
+"""Steps that merge: whole models, adapters, and fine-tunes reduced to adapters."""

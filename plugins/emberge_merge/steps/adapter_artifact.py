@@ -1,0 +1,69 @@
+"""What steps that leave an adapter have in common: how much is kept, and what is said of what is not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import Workspace
+
+if TYPE_CHECKING:
+    from emberge.engine import AdapterReport
+
+__all__ = ["described", "emptied", "hold_truncation"]
+
+TABLE = "truncation.md"
+_SHOWN = 10
+
+
+def hold_truncation(rank: int | None, energy: float | None) -> None:
+    """Refuse numbers that keep nothing.
+
+    Raises:
+        ValueError: for a rank below 1, or an energy outside (0, 1].
+    """
+    if rank is not None and rank < 1:
+        raise ValueError(f"'rank' is {rank}; it must be at least 1")
+    if energy is not None and not 0 < energy <= 1:
+        raise ValueError(f"'energy' is {energy}; it is a share, above 0 and at most 1")
+
+
+def emptied(folder: Path) -> Path:
+    """The output folder without what a kill between the work and the end of the step left."""
+    if any(folder.iterdir()):
+        shutil.rmtree(folder)
+    return folder
+
+
+def described(report: AdapterReport, base: str, workspace: Workspace) -> dict[str, Any]:
+    """Details for the artifact, and a table of the tensors of which most is left out."""
+    for warning in report.warnings:
+        workspace.warn(warning)
+    name, worst = report.worst
+    workspace.metric("truncation_error_worst", worst)
+    details: dict[str, Any] = {
+        "base": base,
+        "adapter": {
+            "ranks": dict(report.ranks),
+            "errors": dict(report.errors),
+            "worst": {"tensor": name, "error": worst},
+            "whole": list(report.whole),
+        },
+    }
+    if worst > 0:
+        (workspace.folder / TABLE).write_text("\n".join(_table(report)) + "\n", encoding="utf-8")
+        details["table"] = TABLE
+    return details
+
+
+def _table(report: AdapterReport) -> Iterator[str]:
+    worst = sorted(report.errors.items(), key=lambda item: -item[1])[:_SHOWN]
+    of = f" of {len(report.errors)}" if len(report.errors) > len(worst) else ""
+    yield f"Left out of each change by its rank (relative error, the worst {len(worst)}{of}):"
+    yield ""
+    yield "| tensor | rank | error |"
+    yield "|---|---|---|"
+    for name, error in worst:
+        yield f"| {name} | {report.ranks[name.removesuffix('.weight')]} | {error:.3g} |"

@@ -1,0 +1,92 @@
+"""The `extract_lora` step: from a fine-tune and its base to an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, Step, Workspace
+from emberge.engine import MergeInput, MergeRequest, Truncation, adapter_problems, plan_merge
+
+from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge.steps.adapter_artifact import described, emptied, hold_truncation
+
+__all__ = ["ExtractLora"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractLora(Step):
+    """Make a LoRA adapter of what a fine-tune changed of its base.
+
+    Each matrix's change is cut to its largest singular values (Hu et al., 2021, arXiv:2106.09685): to `rank`
+    of them, to as few as hold `energy` of its squared norm, or to the fewer of both. Norms, biases and
+    whatever is no matrix are kept whole. The result is a folder that peft reads, and `$step` means the base
+    with it on; how much is left out of each tensor stands in its artifact.
+    """
+
+    produces = "model"
+
+    model: ModelRef
+    """The fine-tune."""
+    base: ModelRef
+    """What it was trained from."""
+    rank: int | None = None
+    """Singular values kept of each matrix."""
+    energy: float | None = None
+    """Share of each change's squared norm to keep, at most `rank` values."""
+
+    def __post_init__(self) -> None:
+        hold_truncation(self.rank, self.energy)
+        if self.rank is None and self.energy is None:
+            raise ValueError("it needs a 'rank', or the 'energy' to keep")
+
+    def adapts(self) -> ModelRef:
+        return self.base
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if context.adapter(self.base) is not None:
+            yield context.problem("the base must be a whole model", "base")
+            return
+        base = MergeInput(self.base.text, context.model(self.base))
+        model = MergeInput(
+            self.model.text, context.model(self.model), adapter=context.adapter(self.model)
+        )
+        plan = plan_merge(self._request(model))
+        for problem in plan.problems:
+            yield context.problem(str(problem), "model")
+        if not plan.problems:
+            for problem in adapter_problems(plan, base, Truncation(self.rank, self.energy)):
+                yield context.problem(str(problem), "model")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import merge_to_adapter
+
+        model, base = workspace.model(self.model), workspace.model(self.base)
+        if base.adapter is not None:
+            raise CheckpointError(
+                f"'{self.base.text}' is an adapter; the base must be a whole model"
+            )
+        one = MergeInput(
+            model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
+        )
+        report = merge_to_adapter(
+            self._request(one),
+            MergeInput(base.name, base.folder, fingerprint=base.fingerprint),
+            out=emptied(workspace.folder),
+            truncation=Truncation(self.rank, self.energy),
+            machine=workspace.machine,
+            seed=workspace.seed,
+            provenance={"emberge": workspace.provenance},
+            side=workspace.work / "adapter",
+            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+        )
+        return Artifact(
+            kind="model",
+            size=model.artifact.size if model.artifact is not None else None,
+            parents=(self.model.text,),
+            details=described(report, self.base.text, workspace),
+        )
+
+    @staticmethod
+    def _request(model: MergeInput) -> MergeRequest:
+        return MergeRequest(inputs=(model,), strategy=(Passthrough(),))

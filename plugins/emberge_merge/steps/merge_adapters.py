@@ -1,0 +1,211 @@
+"""The `merge_adapters` step: adapters of one base in, an adapter of it out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge import (
+    Artifact,
+    CheckpointError,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    Stage,
+    Step,
+    Workspace,
+    stage_name,
+)
+from emberge.engine import (
+    MergeInput,
+    MergeRequest,
+    Truncation,
+    adapter_problems,
+    plain_stage,
+    plan_merge,
+)
+
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
+from emberge_merge.steps.adapter_artifact import described, emptied, hold_truncation
+from emberge_merge.steps.merge import ModelEntry, called_apart, merge_input
+from emberge_merge.steps.sizes import Weights, size_problems, weight_of
+from emberge_merge.steps.training_cost import cost_details, tell_cost
+
+if TYPE_CHECKING:
+    from emberge.engine import Combination
+
+__all__ = ["MergeAdapters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeAdapters(Step):
+    """Merge models of one base into an adapter on it.
+
+    With `linear` or `task_arithmetic` and no `rank` the adapters' factors are set side by side: the result is
+    exact, and its rank the sum of theirs. With a `rank`, an `energy` or both, the changes of any strategy
+    are cut to their largest singular values, and how much is left out of each tensor stands in the artifact.
+    Modules that the adapters save whole are merged by the same strategy and saved whole. The result is a
+    folder that peft reads, and `$step` means the base with it on; `merge` makes a whole model instead.
+    """
+
+    produces = "model"
+
+    models: tuple[ModelEntry, ...]
+    """`base+adapter` each, or steps that made adapters; with a `rank` whole fine-tunes too."""
+    strategy: tuple[Stage, ...] = (Linear(),)
+    """A name, or a list of links of which the last merges, as `merge` takes it."""
+    base: ModelRef | None = None
+    """What the result lies on; by default the base of the first model."""
+    weights: Weights = "equal"
+    """`size` multiplies each weight by the number of examples that the model was trained on."""
+    rank: int | None = None
+    """Singular values kept of each matrix."""
+    energy: float | None = None
+    """Share of each change's squared norm to keep, at most `rank` values."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """What is computed in; the factors are stored in float32."""
+
+    def __post_init__(self) -> None:
+        hold_truncation(self.rank, self.energy)
+        if self.rank is None and self.energy is None and _combination(self.strategy) is None:
+            names = ", ".join(stage_name(link) for link in self.strategy)
+            raise ValueError(
+                f"'{names}' makes no sum of the adapters' factors; give a 'rank' to cut its changes to, or "
+                "take linear or task_arithmetic"
+            )
+
+    def adapts(self) -> ModelRef:
+        return self.base or self.models[0].model
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not self.models:
+            yield context.problem("there are no models to merge", "models")
+            return
+        if self.base is not None and context.adapter(self.base) is not None:
+            yield context.problem("the base must be a whole model", "base")
+            return
+        tell_cost([entry.model for entry in self.models], context)
+        first = self.base or self.models[0].model
+        base = MergeInput(first.main, context.model(first))
+        inputs = [
+            merge_input(e, e.name or e.model.text, context.model(e.model), context.adapter(e.model))
+            for e in self.models
+        ]
+        if self.weights == "size":
+            for entry in self.models:
+                folder = context.adapter(entry.model) or context.model(entry.model)
+                yield from size_problems(entry, folder, context)
+        plan = plan_merge(self._request(inputs, base))
+        for problem in plan.problems:
+            yield context.problem(str(problem), "models")
+        if plan.problems:
+            return
+        kept = Truncation(self.rank, self.energy)
+        for problem in adapter_problems(plan, base, kept, _combination(self.strategy)):
+            yield context.problem(str(problem), "models")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import merge_to_adapter
+
+        found = [(e, m) for e in self.models for m in workspace.models(e.model)]
+        base = self._base(workspace, found[0][1])
+        inputs = [
+            dataclasses.replace(
+                merge_input(e, e.name or m.name, m.folder, m.adapter),
+                weight=weight_of(e, m, self.weights),
+                fingerprint=m.fingerprint,
+            )
+            for e, m in found
+        ]
+        report = merge_to_adapter(
+            self._request(inputs, base, self._statistics(workspace)),
+            base,
+            out=emptied(workspace.folder),
+            truncation=Truncation(self.rank, self.energy),
+            combination=_combination(self.strategy),
+            dtype=self.dtype,
+            machine=workspace.machine,
+            seed=workspace.seed,
+            provenance={"emberge": workspace.provenance},
+            side=workspace.work / "adapter",
+            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+        )
+        named = [i.name for i in called_apart(inputs)]
+        weights = {
+            e.model.text: report.weights[name] for (e, _), name in zip(found, named, strict=True)
+        }
+        details = {"weights": weights, **described(report, self.adapts().main, workspace)}
+        return self._artifact(found, details)
+
+    def _base(self, workspace: Workspace, first: Model) -> MergeInput:
+        """What the result lies on."""
+        if self.base is None:
+            if first.adapter is None:
+                raise CheckpointError(
+                    f"'{first.name}' is a whole model; name the base that the result lies on under 'base'"
+                )
+            name = self.models[0].model.main
+            return MergeInput(name, first.folder)
+        found = workspace.model(self.base)
+        if found.adapter is not None:
+            raise CheckpointError(
+                f"'{self.base.text}' is an adapter; the base must be a whole model"
+            )
+        return MergeInput(found.name, found.folder, fingerprint=found.fingerprint)
+
+    def _request(
+        self,
+        inputs: Sequence[MergeInput],
+        base: MergeInput,
+        statistics: Mapping[str, Path] | None = None,
+    ) -> MergeRequest:
+        return MergeRequest(
+            inputs=called_apart(inputs),
+            strategy=self.strategy,
+            base=base if any(_uses_base(link) for link in self.strategy) else None,
+            statistics=statistics or {},
+        )
+
+    def _statistics(self, workspace: Workspace) -> dict[str, Path]:
+        return {ref.text: workspace.data(ref) for link in self.strategy for ref in link.files()}
+
+    def _artifact(
+        self, found: Sequence[tuple[ModelEntry, Model]], details: Mapping[str, Any]
+    ) -> Artifact:
+        sizes = [m.artifact.size if m.artifact is not None else None for _, m in found]
+        known = [size for size in sizes if size is not None]
+        return Artifact(
+            kind="model",
+            size=sum(known) if known and len(known) == len(sizes) else None,
+            parents=tuple(dict.fromkeys(e.model.text for e, _ in found)),
+            details={
+                "strategy": [plain_stage(link) for link in self.strategy],
+                **details,
+                **cost_details([(entry.model, model) for entry, model in found]),
+            },
+        )
+
+
+def _uses_base(link: Stage) -> bool:
+    return link.base_policy != "forbidden" or any(map(_uses_base, link.nested().values()))
+
+
+def _combination(strategy: Sequence[Stage]) -> Combination | None:
+    """What each model's change is multiplied by, where the strategy only adds them up."""
+    last = strategy[-1]
+    if len(strategy) != 1 or not isinstance(last, Linear | TaskArithmetic):
+        return None
+    if isinstance(last, Linear) and not last.normalize:
+        return None  # it changes the base's own share
+
+    def shares(name: str, weights: Mapping[str, float], depth: float) -> Mapping[str, float]:
+        scale = last.scale.at(name, depth) if isinstance(last, TaskArithmetic) else 1.0
+        total = sum(weights.values()) if last.normalize else 1.0
+        return {model: scale * weight / total for model, weight in weights.items()}
+
+    return shares

@@ -1,0 +1,211 @@
+"""What the members of a merge cost to train, against one training on all rows: before a run, and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import Artifact, DataError, Expected
+from emberge.engine import rows_seen
+
+if TYPE_CHECKING:
+    from emberge import Model, ModelRef, Preflight, Rows
+
+__all__ = ["Overlap", "TrainingCost", "cost_details", "overlap", "tell_cost", "training_cost"]
+
+# Rows up to which members' bags are laid over one another: one byte a row.
+LAID_OVER = 100_000_000
+
+Trained = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """TC = Σₘ |D⁽ᵐ⁾| / |D|, the rows of all members by those of all their data (arXiv:2602.05787).
+
+    `members` are the terms of the sum by training. `rows` and `of` are None where data could not be counted.
+    `examples` are the rows that were trained on, in all epochs, and `seconds` and `cpu_seconds` the time that
+    took; None before the run.
+    """
+
+    members: Mapping[str, float]
+    rows: int | None = None
+    of: int | None = None
+    examples: int | None = None
+    seconds: float | None = None
+    cpu_seconds: float | None = None
+
+    @property
+    def times(self) -> float:
+        """How many trainings on all rows it amounts to."""
+        return (
+            self.rows / self.of if self.rows is not None and self.of else sum(self.members.values())
+        )
+
+    @property
+    def line(self) -> str:
+        """The cost in a few words."""
+        rows = f" ({self.rows:,} of {self.of:,} rows)" if self.rows is not None else ""
+        return f"{self.times:.3g} × one run on all rows{rows}"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON, for an artifact."""
+        told = {
+            "times": round(self.times, 6),
+            "rows": self.rows,
+            "of": self.of,
+            "members": {name: round(share, 6) for name, share in self.members.items()},
+            "examples": self.examples,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Of `of` rows, how many some member saw, and how many several members did."""
+
+    seen: int
+    several: int
+    of: int
+
+    @property
+    def line(self) -> str:
+        """How members' bags lie over one another, in words."""
+        together = "every row" if self.seen == self.of else f"{self.seen:,} of {self.of:,} rows"
+        several = f"{self.several:,} in several" if self.several else "none in several"
+        return f"together the members see {together}, {several}"
+
+
+def training_cost(trained: Trained) -> TrainingCost | None:
+    """The cost of trainings, each given as what its artifact says; None without any, or of unknown size.
+
+    All data are the union of the trainings' datasets by name, each of the largest size that one names.
+    """
+    shares = {name: one.get("share") for name, one in trained.items()}
+    if not trained or any(
+        not one.get("datasets") and shares[n] is None for n, one in trained.items()
+    ):
+        return None
+    if any(share is not None for share in shares.values()):
+        known = {name: float(share) for name, share in shares.items() if share is not None}
+        return TrainingCost(known) if len(known) == len(trained) else None
+    rows = {n: sum(int(u["rows"]) for u in one["datasets"].values()) for n, one in trained.items()}
+    of = sum(_sizes(trained).values())
+    return TrainingCost(
+        {name: count / of for name, count in rows.items()},
+        sum(rows.values()),
+        of,
+        _total(trained, "examples"),
+        _total(trained, "seconds"),
+        _total(trained, "cpu_seconds"),
+    )
+
+
+def _total(trained: Trained, key: str) -> Any:
+    values = [one.get(key) for one in trained.values()]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    total = sum(known)
+    return round(total, 3) if isinstance(total, float) else total
+
+
+def _behind(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:
+    """The trainings behind models that steps leave; nothing, if those behind one are not known."""
+    found = [_trainings_of(step, artifact) for step, artifact in models.items()]
+    return {name: one for each in found for name, one in each.items()} if all(found) else {}
+
+
+def _trainings_of(name: str, artifact: Artifact | None) -> dict[str, Mapping[str, Any]]:
+    """The trainings behind a model that the step `name` leaves: itself, or those that a merge tells of.
+
+    Trainings that a member itself started from are not among them, nor models from outside the run.
+    """
+    details = artifact.details if artifact is not None else {}
+    if isinstance(details.get("trained"), Mapping):
+        return dict(details["trained"])
+    if "datasets" not in details:
+        return {}
+    keys = ("examples", "seconds", "cpu_seconds", "share")
+    datasets = {
+        data: {"rows": used["rows"], "of": used["of"]} for data, used in details["datasets"].items()
+    }
+    return {name: {"datasets": datasets, **{k: details[k] for k in keys if k in details}}}
+
+
+def overlap(members: Sequence[Mapping[str, Rows]], sizes: Mapping[str, int]) -> Overlap | None:
+    """How the rows of members lie over one another; None of one member, or of too many rows to lay out."""
+    import numpy as np
+
+    if len(members) < 2 or sum(sizes.values()) > LAID_OVER:
+        return None
+    seen = several = 0
+    for name, size in sizes.items():
+        count = np.zeros(size, dtype=np.uint8)
+        for rows in (
+            np.unique(np.asarray(member.get(name, ()), dtype=np.int64)) for member in members
+        ):
+            count[rows] += count[rows] < 2
+        seen += int((count > 0).sum())
+        several += int((count > 1).sum())
+    return Overlap(seen, several, sum(sizes.values()))
+
+
+def _sizes(trained: Trained) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for one in trained.values():
+        for name, used in one["datasets"].items():
+            sizes[name] = max(sizes.get(name, 0), int(used["of"]))
+    return sizes
+
+
+# ── before a run ────────────────────────────────────────────────────────────────────────────────
+
+
+def tell_cost(models: Sequence[ModelRef], context: Preflight) -> None:
+    """Note what the members of a merge will cost, and tell the steps after it."""
+    found = {r.step: context.expected(r) for r in models if r.step is not None}
+    members = {step: one for step, one in found.items() if one is not None}
+    trained = _behind({step: one.artifact for step, one in members.items()})
+    if len(members) < len(found) or not trained:
+        return
+    context.expect(Expected(Artifact(kind="model", details={"trained": trained})))
+    cost = training_cost(trained)
+    if cost is None:
+        return
+    lines = [cost.line]
+    if len(cost.members) > 1:
+        lines.append(", ".join(f"{name} {share:.3g}" for name, share in cost.members.items()))
+    if cost.rows is not None and members.keys() == trained.keys():
+        laid = overlap([one.rows for one in members.values()], _sizes(trained))
+        lines += [laid.line] if laid is not None else []
+    context.note("training cost", lines)
+
+
+# ── after it ────────────────────────────────────────────────────────────────────────────────────
+
+
+def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
+    """What a merge's artifact says of the trainings behind the models that it was made of."""
+    made = {reference.step: model for reference, model in found if reference.step is not None}
+    trained = _behind({step: model.artifact for step, model in made.items()})
+    cost = training_cost(trained)
+    if cost is None:
+        return {}
+    told = cost.plain()
+    if made.keys() == trained.keys():
+        laid = _overlap_of([m.adapter or m.folder for m in made.values()], _sizes(trained))
+        if laid is not None:
+            told |= {"rows_seen": laid.seen, "rows_in_several": laid.several}
+    return {"training_cost": told, "trained": trained}
+
+
+def _overlap_of(folders: Sequence[Path], sizes: Mapping[str, int]) -> Overlap | None:
+    try:
+        return overlap([rows_seen(folder) for folder in folders], sizes)
+    except DataError:
+        return None  # a rehearsal keeps no bags

@@ -1,0 +1,1 @@
+"""mergekit's YAML, read with the line of every key."""

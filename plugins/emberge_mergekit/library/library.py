@@ -1,0 +1,124 @@
+"""The one door to mergekit: everything of it that is used is imported here, inside functions."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import types
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, get_args
+
+from emberge_mergekit.library.methods import Method, Parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["merge_one", "registered_method", "registered_names", "without_chatter"]
+
+# mergekit draws from torch's one generator, so seeding and drawing must not be parted.
+_DRAWING = threading.Lock()
+
+
+@contextmanager
+def without_chatter() -> Iterator[None]:
+    """Import and run mergekit without its dependencies' deprecation warnings and its own log lines."""
+    logger = logging.getLogger("mergekit")
+    before = logger.level
+    with warnings.catch_warnings():
+        # They concern mergekit's own code and that of its dependencies, never what the user wrote.
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logger.setLevel(before)
+
+
+def _registry() -> Any:
+    with without_chatter():
+        from mergekit.merge_methods import registry
+
+    return registry
+
+
+def registered_names() -> list[str]:
+    """The names of all methods that mergekit has."""
+    return [method.spec.name for method in _registry().registered_methods()]
+
+
+def registered_method(name: str) -> Method:
+    """A method's declaration, as mergekit has it.
+
+    Raises:
+        KeyError: when mergekit has no method of this name.
+    """
+    if name not in registered_names():
+        raise KeyError(name)
+    spec = _registry().get(name).spec
+    contract = spec.contract
+    return Method(
+        name,
+        {p.name: _parameter(p) for p in spec.parameters},
+        base=contract.base.value,
+        least=contract.min_inputs,
+        most=contract.max_inputs,
+        models=(contract.min_non_base or 0, contract.max_non_base),
+    )
+
+
+def _parameter(declared: Any) -> Parameter:
+    default = None if declared.required else declared.default
+    return Parameter(_kind(declared.value_type), declared.scope.value, default, declared.required)
+
+
+def _kind(annotation: Any) -> Any:
+    """The plain type in an annotation such as `Optional[float]`."""
+    known = {bool: "bool", int: "int", float: "float", str: "str"}
+    if annotation in known:
+        return known[annotation]
+    inner = [a for a in get_args(annotation) if a is not types.NoneType]
+    return _kind(inner[0]) if inner else "str"
+
+
+def merge_one(
+    method: str,
+    tensors: Sequence[Tensor],
+    base: Tensor | None,
+    parameters: Mapping[str, Any],
+    *,
+    name: str,
+    seed: int,
+) -> Tensor:
+    """Merge one whole tensor of several models by mergekit's method; lists hold a value for each model.
+
+    The base, if there is one, is the first input, and has a value only where the method asks it for one.
+
+    Raises:
+        ValueError: for whatever mergekit has against it.
+    """
+    import torch
+
+    with without_chatter():
+        from mergekit.merge_methods.api import merge_tensors
+
+        inputs = [*([] if base is None else [base]), *tensors]
+        # A generator of its own state: the same draws whatever was drawn before, and nothing left behind.
+        with _DRAWING, torch.no_grad(), torch.random.fork_rng(devices=_accelerators(inputs)):
+            torch.manual_seed(seed)
+            try:
+                merged: Tensor = merge_tensors(
+                    inputs,
+                    method,
+                    parameters=dict(parameters),
+                    base_index=None if base is None else 0,
+                    name=name,
+                )
+            except (RuntimeError, TypeError, ValueError, KeyError, AssertionError) as error:
+                raise ValueError(f"mergekit's {method} says: {error}") from error
+    return merged
+
+
+def _accelerators(tensors: Sequence[Tensor]) -> list[int]:
+    return sorted({t.device.index or 0 for t in tensors if t.device.type == "cuda"})

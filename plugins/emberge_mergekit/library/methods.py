@@ -1,0 +1,167 @@
+"""What each of mergekit's methods takes: its parameters, a base or none, how many models.
+
+The table is kept here so that reading a config needs no import of mergekit, which takes seconds; a test holds
+it against mergekit's own registry. A method that is not in the table is asked for there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["METHODS", "Method", "MethodName", "Parameter", "method_named"]
+
+MethodName = Literal[
+    "linear",
+    "slerp",
+    "nuslerp",
+    "multislerp",
+    "karcher",
+    "task_arithmetic",
+    "ties",
+    "dare_linear",
+    "dare_ties",
+    "della",
+    "della_linear",
+    "breadcrumbs",
+    "breadcrumbs_ties",
+    "sce",
+    "model_stock",
+    "arcee_fusion",
+    "nearswap",
+    "passthrough",
+    "ram",
+    "ramplus_tl",
+]
+Kind = Literal["float", "int", "bool", "str"]
+Scope = Literal["shared", "input", "non_base"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: a value for the merge (`shared`), or one for each model (`non_base`: but the base)."""
+
+    kind: Kind = "float"
+    scope: Scope = "shared"
+    default: float | bool | str | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of mergekit.
+
+    `least` and `most` count all inputs, the base too; `models` bounds those beside the base.
+    """
+
+    name: str
+    parameters: Mapping[str, Parameter]
+    base: Literal["ignored", "optional", "required", "forbidden"] = "ignored"
+    least: int = 1
+    most: int | None = None
+    models: tuple[int, int | None] = (0, None)
+
+
+_WEIGHT = Parameter(scope="input", required=True)
+_WEIGHT_BESIDE_BASE = Parameter(scope="non_base", required=True)
+
+
+def _deltas(
+    name: str, *, normalize: bool = False, rescale: bool = False, **more: Parameter
+) -> Method:
+    parameters = {
+        "int8_mask": Parameter("bool", default=False),
+        "normalize": Parameter("bool", default=normalize),
+        "rescale": Parameter("bool", default=rescale),
+        "lambda": Parameter(default=1.0),
+        "weight": _WEIGHT_BESIDE_BASE,
+        "density": Parameter(scope="non_base", default=1.0),
+        **more,
+    }
+    return Method(name, parameters, base="required")
+
+
+_GAMMA = Parameter(scope="non_base", default=0.01)
+_EPSILON = Parameter(scope="non_base", default=0.15)
+_MOVED = Parameter(default=1e-5)
+_T = Parameter(required=True)
+
+METHODS: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        Method("linear", {"weight": _WEIGHT, "normalize": Parameter("bool", default=True)}),
+        Method("slerp", {"t": _T}, base="required", least=2, most=2),
+        Method(
+            "nuslerp",
+            {
+                "weight": _WEIGHT_BESIDE_BASE,
+                "nuslerp_row_wise": Parameter("bool", default=False),
+                "nuslerp_flatten": Parameter("bool", default=True),
+            },
+            base="optional",
+            models=(2, 2),
+        ),
+        Method(
+            "multislerp",
+            {
+                "weight": _WEIGHT_BESIDE_BASE,
+                "normalize_weights": Parameter("bool", default=True),
+                "eps": Parameter(default=1e-8),
+            },
+            base="optional",
+            models=(1, None),
+        ),
+        Method(
+            "karcher",
+            {"max_iter": Parameter("int", default=10), "tol": Parameter(default=1e-5)},
+        ),
+        _deltas("task_arithmetic"),
+        _deltas("ties", normalize=True),
+        _deltas("dare_linear", rescale=True),
+        _deltas("dare_ties", rescale=True),
+        _deltas("della", normalize=True, rescale=True, epsilon=_EPSILON),
+        _deltas("della_linear", rescale=True, epsilon=_EPSILON),
+        _deltas("breadcrumbs", gamma=_GAMMA),
+        _deltas("breadcrumbs_ties", gamma=_GAMMA),
+        Method(
+            "sce",
+            {
+                "int8_mask": Parameter("bool", default=False),
+                "select_topk": Parameter(default=1.0),
+            },
+            base="required",
+        ),
+        Method(
+            "model_stock",
+            {"filter_wise": Parameter("bool", default=False)},
+            base="required",
+            least=3,
+        ),
+        Method("arcee_fusion", {}, base="required", least=2, most=2),
+        Method("nearswap", {"t": _T}, base="required", least=2, most=2),
+        Method("passthrough", {"scale": Parameter(scope="input")}, most=1),
+        Method("ram", {"epsilon": _MOVED}, base="required"),
+        Method(
+            "ramplus_tl",
+            {"r": Parameter(default=0.1), "alpha": Parameter(default=0.2), "epsilon": _MOVED},
+            base="required",
+        ),
+    )
+}
+
+
+def method_named(name: str) -> Method | None:
+    """The method of this name, from the table or, failing that, from mergekit's registry."""
+    return METHODS.get(name) or _registered(name)
+
+
+@functools.cache
+def _registered(name: str) -> Method | None:
+    from emberge_mergekit.library.library import registered_method
+
+    try:
+        return registered_method(name)
+    except KeyError:
+        return None

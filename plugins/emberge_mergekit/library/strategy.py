@@ -1,0 +1,146 @@
+"""mergekit's own methods as a strategy: whole tensors, one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from emberge import (
+    BasePolicy,
+    Block,
+    MergeStrategy,
+    PerModel,
+    PerTensor,
+    Stats,
+    WeightRole,
+    stable_seed,
+    suggest,
+)
+
+from emberge_mergekit.library.methods import METHODS, Method, MethodName, Parameter, method_named
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Mergekit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mergekit(MergeStrategy):
+    """Merge by one of mergekit's own methods, as mergekit computes it (`mergekit.merge_methods`).
+
+    `{mergekit: {method: nuslerp, parameters: {nuslerp_flatten: false}}}`. Each tensor is merged whole, one
+    at a time. The models' weights are its `weight`; a model may set other parameters of its own under
+    `options: {mergekit: {density: 0.7}}`. Methods that draw at random are seeded by the recipe's seed, the
+    tensor's name and the models' content.
+    """
+
+    method: MethodName | str
+    """What mergekit's configs call `merge_method`, one of these or of a later release."""
+    parameters: dict[str, PerModel | bool | str] = field(default_factory=dict)
+    """The method's own parameters, numbers as anywhere in a recipe; mergekit's defaults stand for others."""
+
+    whole = True
+
+    def __post_init__(self) -> None:
+        known = self._method.parameters
+        for name, value in self.parameters.items():
+            if name == "weight" and "weight" in known:
+                raise ValueError("parameters: 'weight' stands beside each model, `{model, weight}`")
+            if name not in known:
+                hint = suggest(name, known) or f"; it has {', '.join(known) or 'none'}"
+                raise ValueError(f"parameters: '{self.method}' has no parameter '{name}'{hint}")
+            _hold_to_kind(name, known[name], value)
+        needed = {n for n, p in known.items() if p.required} - {"weight", *self.parameters}
+        if needed:
+            raise ValueError(f"parameters: '{self.method}' needs '{min(needed)}'")
+
+    @property
+    def _method(self) -> Method:
+        found = method_named(self.method)
+        if found is None:
+            hint = suggest(self.method, METHODS) or f"; it has {', '.join(METHODS)}"
+            raise ValueError(f"mergekit has no method '{self.method}'{hint}")
+        return found
+
+    @property
+    def arity(self) -> range:
+        method = self._method
+        based = 1 if method.base == "required" else 0
+        least = max(1, method.models[0], method.least - based)
+        most = [m for m in (method.models[1], method.most and method.most - based) if m is not None]
+        return range(least, min(most, default=999_999) + 1)
+
+    @property
+    def base_policy(self) -> BasePolicy:
+        return "forbidden" if self._method.base == "ignored" else self._method.base
+
+    @property
+    def weight_role(self) -> WeightRole:
+        return "scale" if "weight" in self._method.parameters else "unused"
+
+    def schedules(self) -> dict[str, PerTensor | PerModel]:
+        known = self._method.parameters
+        return {
+            name: PerTensor(list(value.entries)) if known[name].scope == "shared" else value
+            for name, value in self._numbers().items()
+        }
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        from emberge_mergekit.library.library import merge_one
+
+        based = self._method.base != "ignored"
+        given = {n: v for n, v in self.parameters.items() if not isinstance(v, PerModel)}
+        parameters = {**given, **{name: self._number(name, block) for name in self._numbers()}}
+        if "weight" in self._method.parameters:
+            parameters["weight"] = self._listed("weight", block.weights.tolist(), block)
+        merged = merge_one(
+            self.method,
+            list(block.tensors),
+            block.base if based else None,
+            parameters,
+            name=block.name,
+            seed=stable_seed(block.seed, block.name, *(block.fingerprints or block.models)),
+        )
+        return merged.to(block.tensors.dtype)
+
+    def _numbers(self) -> dict[str, PerModel]:
+        """Numbers by name, those that models may set themselves with their defaults."""
+        given = {n: v for n, v in self.parameters.items() if isinstance(v, PerModel)}
+        left = {
+            name: PerModel(float(p.default))
+            for name, p in self._method.parameters.items()
+            if p.scope != "shared" and isinstance(p.default, int | float) and name != "weight"
+        }
+        return {**left, **given}
+
+    def _number(self, name: str, block: Block) -> Any:
+        found, declared = getattr(block.options, name), self._method.parameters[name]
+        if declared.scope != "shared":
+            return self._listed(name, found.tolist(), block)
+        return int(found) if declared.kind == "int" else found
+
+    def _listed(self, name: str, values: list[float], block: Block) -> list[float]:
+        """One value for each input; a base that is asked for one too gets the first model's."""
+        asked = self._method.parameters[name].scope == "input"
+        return [values[0], *values] if asked and self._with_base(block) else values
+
+    def _with_base(self, block: Block) -> bool:
+        return block.base is not None and self._method.base != "ignored"
+
+
+def _hold_to_kind(name: str, declared: Parameter, value: PerModel | bool | str) -> None:
+    fits = {
+        "float": isinstance(value, PerModel),
+        "int": isinstance(value, PerModel),
+        "bool": isinstance(value, PerModel | bool),
+        "str": isinstance(value, str),
+    }
+    if not fits[declared.kind]:
+        words = {
+            "float": "a number",
+            "int": "a whole number",
+            "bool": "true or false",
+            "str": "text",
+        }
+        raise ValueError(f"parameters: '{name}' takes {words[declared.kind]}, not {value!r}")

@@ -1,0 +1,1 @@
+"""mergekit's configs translated to recipes."""

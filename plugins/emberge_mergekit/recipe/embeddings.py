@@ -1,0 +1,186 @@
+"""Tokenizers built and embeddings put in their order by mergekit's own code (`mergekit.tokenizer`)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import CheckpointError, Model, ModelRef
+from emberge.engine import Checkpoint, TensorReader, TensorSpec, canonical_names
+
+from emberge_mergekit.config.chat import chosen_template
+from emberge_mergekit.library.library import without_chatter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from emberge_mergekit.recipe.vocabulary import MergekitVocabulary, TokenRule
+
+__all__ = ["Vocabulary", "save_template", "vocabulary_tensors"]
+
+
+def vocabulary_tensors(
+    models: Mapping[str, Model], dtype: str | None
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Each tensor whose rows are tokens, by its canonical name: of every model that has it, whole.
+
+    A model that ties its head has the embedding for one where another model has a head of its own.
+    """
+    from emberge.engine import is_vocabulary
+
+    found = {text: canonical_names(Checkpoint(model.folder)) for text, model in models.items()}
+    names = dict.fromkeys(n for own in found.values() for n in own.specs if is_vocabulary(n))
+    with TensorReader() as reader:
+        for name in names:
+            specs = {t: own.specs.get(name) or own.stands_for(name) for t, own in found.items()}
+            yield name, {t: _read(reader, s, dtype) for t, s in specs.items() if s is not None}
+
+
+def _read(reader: TensorReader, spec: TensorSpec, dtype: str | None) -> Tensor:
+    import torch
+
+    tensor = torch.empty(spec.shape, dtype=getattr(torch, dtype or spec.dtype))
+    reader.read(spec, 0, tensor.view(-1))
+    return tensor
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokenizer of the result, and how each model's rows become its rows. `names` are mergekit's own."""
+
+    step: MergekitVocabulary
+    names: Mapping[str, Any]
+    task: Any
+    info: Any
+
+    @classmethod
+    def build(cls, step: MergekitVocabulary, folders: Mapping[str, Path]) -> Vocabulary:
+        """Build the tokenizer.
+
+        Raises:
+            CheckpointError: for tokenizers that mergekit cannot read or unite.
+        """
+        with without_chatter():
+            from mergekit.common import ModelPath, ModelReference
+            from mergekit.tokenizer.build import BuildTokenizer
+
+            names = {
+                text: ModelReference(model=ModelPath(path=str(Checkpoint(folder).trunk)))
+                for text, folder in folders.items()
+            }
+            source = names[step.source.text] if isinstance(step.source, ModelRef) else step.source
+            task = BuildTokenizer(
+                base_model=names[step.base.text] if step.base is not None else None,
+                referenced_models=tuple(names.values()),
+                tokenizer_source=source,
+                add_tokens=tuple(step.tokens),
+            )
+            with _explained(), contextlib.redirect_stderr(io.StringIO()):  # its progress bars
+                info = task.execute()
+        return cls(step, names, task, info)
+
+    @property
+    def size(self) -> int:
+        """Number of embeddings, the padding included."""
+        count = len(self.info.tokenizer.get_vocab())
+        multiple = self.step.pad_to_multiple_of or 1
+        return -(-count // multiple) * multiple
+
+    def aligned(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """One tensor of the models with the rows of the new vocabulary.
+
+        Raises:
+            CheckpointError: for tokens that have no embedding to take.
+        """
+        with without_chatter():
+            from mergekit.architecture import WeightInfo
+            from mergekit.common import ImmutableMap
+            from mergekit.io.tasks import GatherTensors
+            from mergekit.tokenizer import PermutedVocabulary
+
+            by_name = {self.names[text]: tensor for text, tensor in tensors.items()}
+            weight = WeightInfo(name=name, vocabulary_axis=0)
+            base = self.step.base
+            task = PermutedVocabulary(
+                gather_tensors=GatherTensors(
+                    weight_info=ImmutableMap(data=dict.fromkeys(by_name, weight))
+                ),
+                tokenizer_task=self.task,
+                tokens=ImmutableMap(data=self._rules()),
+                pad_to_multiple_of=self.step.pad_to_multiple_of,
+                base_model=self.names[base.text] if base is not None else None,
+                vocabulary_axis=0,
+            )
+            with _explained():
+                found = task.execute(tokenizer_info=self.info, tensors=by_name)
+        return {text: found[self.names[text]] for text in tensors}
+
+    def save_tokenizer(self, folder: Path) -> None:
+        """Write the tokenizer, with the chat template that was asked for."""
+        places = [Path(name.model.path) for name in self.names.values()]
+        _save(self.info.tokenizer, self.step.chat_template, places, folder)
+
+    def _rules(self) -> dict[str, Any]:
+        return {token: self._rule(rule) for token, rule in self.step.tokens.items()}
+
+    def _rule(self, rule: TokenRule) -> Any:
+        from mergekit.tokenizer.config import (
+            ModelTokenEmbedding,
+            TokenEmbeddingConfig,
+            ZeroEmbedding,
+        )
+
+        source: Any = ZeroEmbedding(kind="zero")
+        if rule.model is not None:
+            source = self.names[rule.model.text]
+            if rule.token is not None or rule.token_id is not None:
+                source = ModelTokenEmbedding(
+                    kind="model_token", model=source, token=rule.token, token_id=rule.token_id
+                )
+        return TokenEmbeddingConfig(source=source, force=rule.force)
+
+
+def save_template(step: MergekitVocabulary, folders: Mapping[str, Path], out: Path) -> None:
+    """Write the tokenizer of the base, or else of the first model, with another chat template."""
+    with without_chatter():
+        from transformers import AutoTokenizer
+
+        places = {text: Checkpoint(folder).trunk for text, folder in folders.items()}
+        own = places[step.base.text if step.base is not None else next(iter(places))]
+        with _explained():
+            tokenizer = AutoTokenizer.from_pretrained(own)
+            _save(tokenizer, step.chat_template, places.values(), out)
+
+
+def _save(tokenizer: Any, template: str | None, models: Iterable[Path], out: Path) -> None:
+    found = chosen_template(template, map(_template, models)) if template is not None else None
+    if found is not None:
+        tokenizer.chat_template = found
+    tokenizer.save_pretrained(out)
+
+
+def _template(model: Path) -> str | None:
+    from transformers import AutoTokenizer
+
+    found: Any = AutoTokenizer.from_pretrained(model).chat_template
+    chosen: str | None = found.get("default") if isinstance(found, dict) else found
+    return chosen
+
+
+class _explained(contextlib.AbstractContextManager[None]):  # noqa: N801 - reads as a phrase
+    """What mergekit says of tokenizers that it cannot unite, in our words."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyError):
+            raise CheckpointError(
+                f"the vocabularies cannot be united: token id {error} has no row in a model's embeddings; "
+                "its tokenizer holds more tokens than the model"
+            ) from error
+        if isinstance(error, AssertionError | RuntimeError | ValueError | NotImplementedError):
+            raise CheckpointError(f"the vocabularies cannot be united: {error}") from error
+        if isinstance(error, OSError):
+            raise CheckpointError(f"a tokenizer cannot be read: {error}") from error

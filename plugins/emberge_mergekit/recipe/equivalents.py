@@ -1,0 +1,231 @@
+"""Which of emberge's strategies computes what a method of mergekit computes, and with which options.
+
+Options that stand in a table here are those whose defaults differ between the two; the agreement is tested
+method by method. What a strategy cannot say exactly goes to mergekit itself, by the strategy `mergekit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from emberge_mergekit.recipe.parameters import Setting
+
+__all__ = ["Equivalent", "Link", "Option", "equivalent"]
+
+RANDOM = "elements are drawn at random: as many stay as with mergekit, but not the same ones"
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a link: a plain value or a setting, and the line that it comes from (0: none)."""
+
+    value: Any
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link of a strategy, or a chain by its name."""
+
+    name: str
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    def having(self, **options: Any) -> Link:
+        """The same link with more options, which no line of the config says."""
+        return replace(self, options={**self.options, **{k: Option(v) for k, v in options.items()}})
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """Our links for a method, where each model's own options go, and what a reader should know."""
+
+    links: tuple[Link, ...]
+    owned: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """A parameter that differs by model: the link and the option that it becomes."""
+    notes: tuple[str, ...] = ()
+
+
+class Given:
+    """The settings of the whole merge, asked for by the kind that a strategy can take."""
+
+    def __init__(self, settings: Mapping[str, Setting], *, based: bool, sliced: bool) -> None:
+        self.settings = settings
+        self.based = based
+        self.sliced = sliced
+        self.exact = True
+        """Whether everything asked for could be said."""
+
+    def plain(self, name: str, default: Any) -> Any:
+        """One value for all tensors."""
+        setting = self.settings.get(name, ())
+        if not setting:
+            return default
+        if len(setting) > 1 or not setting[0].all or isinstance(setting[0].value, tuple):
+            self.exact = False
+            return default
+        return setting[0].value
+
+    def options(self, within: tuple[float, float] | None = None, **ours: str) -> dict[str, Option]:
+        """Settings as options by their new names (`scale="lambda"`), those that are given."""
+        found: dict[str, Option] = {}
+        for option, name in ours.items():
+            setting = self.settings.get(name, ())
+            if setting:
+                found[option] = Option(setting, setting[0].line)
+                self.exact = self.exact and _inside(setting, within)
+        return found
+
+    def number(self, option: str, name: str) -> dict[str, Option]:
+        """A plain number as an option, if it is given."""
+        value = self.plain(name, None)
+        return {} if value is None else {option: Option(value, self.settings[name][0].line)}
+
+
+def _inside(setting: Setting, within: tuple[float, float] | None) -> bool:
+    values = [v for e in setting for v in (e.value if isinstance(e.value, tuple) else (e.value,))]
+    return within is None or all(within[0] <= float(v) <= within[1] for v in values)
+
+
+def equivalent(
+    method: str, settings: Mapping[str, Setting], *, based: bool, sliced: bool
+) -> Equivalent | None:
+    """Our links for a method with these settings of the whole merge; None where ours cannot say them."""
+    make = _MAKERS.get(method)
+    if make is None:
+        return None
+    given = Given(settings, based=based, sliced=sliced)
+    found = make(given)
+    return found if given.exact else None
+
+
+def _linear(given: Given) -> Equivalent:
+    return Equivalent((Link("linear", given.number("normalize", "normalize")),))
+
+
+def _slerp(given: Given) -> Equivalent:
+    link = Link("slerp", given.options(within=(0, 1), t="t")).having(linear_threshold=0.9995)
+    return Equivalent((link,), notes=("mergekit walks straight above a cosine of 0.9995",))
+
+
+def _nuslerp(given: Given) -> Equivalent:
+    flat = given.plain("nuslerp_flatten", True)
+    by_row = "column" if given.plain("nuslerp_row_wise", False) else "row"
+    link = Link("nuslerp")
+    return Equivalent((link if flat else link.having(granularity=by_row),))
+
+
+def _multislerp(given: Given) -> Equivalent:
+    standard = given.plain("normalize_weights", True) is True and given.plain("eps", 1e-8) == 1e-8
+    given.exact = given.exact and standard
+    link = Link("multi_slerp").having(mode="projected")
+    return Equivalent((link.having(space="deltas") if given.based else link,))
+
+
+def _karcher(given: Given) -> Equivalent:
+    steps, tolerance = given.plain("max_iter", 10), given.plain("tol", 1e-5)
+    return Equivalent((Link("karcher").having(max_iter=steps, tol=tolerance),))
+
+
+def _task_arithmetic(given: Given) -> Equivalent:
+    options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}
+    return Equivalent((Link("task_arithmetic", options),))  # it drops nothing: rescale is nothing
+
+
+def _ties(given: Given) -> Equivalent:
+    options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}
+    owned = {"density": ("trim", "density")}
+    if not given.plain("rescale", False):
+        return Equivalent((Link("ties", options),), owned)
+    links = (
+        Link("trim").having(density=1.0),
+        Link("rescale").having(rescale_mode="l1"),
+        Link("sign_consensus", options),
+    )
+    return Equivalent(links, owned)
+
+
+def _chain(
+    name: str, trimming: str, more: str | None = None, *, rescale: bool, random: bool
+) -> Callable[[Given], Equivalent]:
+    """A maker of a named chain: what drops, `rescale`, what adds up."""
+
+    def make(given: Given) -> Equivalent:
+        options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}
+        link = Link(name, options)
+        wanted = given.plain("rescale", rescale)
+        if wanted != rescale:
+            link = link.having(rescale_mode="l1" if wanted else "none")
+        owned = {p: (trimming, p) for p in ("density", more) if p}
+        return Equivalent((link,), owned, (RANDOM,) if random else ())
+
+    return make
+
+
+def _sce(given: Given) -> Equivalent:
+    options = given.options(within=(0, 1), select_topk="select_topk")
+    return Equivalent((Link("sce", options).having(least_energy=1e-6),))
+
+
+def _model_stock(given: Given) -> Equivalent:
+    link = Link("model_stock").having(clamp=False)
+    by_row = given.plain("filter_wise", False)
+    return Equivalent((link.having(granularity="row") if by_row else link,))
+
+
+def _arcee_fusion(_: Given) -> Equivalent:
+    notes = ("mergekit samples the quartiles of tensors beyond a million elements; here all count",)
+    return Equivalent((Link("arcee_fusion").having(precise=False),), notes=notes)
+
+
+def _nearswap(given: Given) -> Equivalent:
+    return Equivalent((Link("nearswap", given.options(t="t")),))
+
+
+def _passthrough(given: Given) -> Equivalent:
+    # A filter by layer number would mean the model's own layer there, and the result's here.
+    numbered = any(
+        any(c.isdigit() for c in e.filter or "") for e in given.settings.get("scale", ())
+    )
+    given.exact = not (given.sliced and numbered)
+    return Equivalent((Link("passthrough", given.options(scale="scale")),))
+
+
+def _ram(given: Given) -> Equivalent:
+    return Equivalent((Link("ram", given.options(epsilon="epsilon")),))
+
+
+def _ramplus(given: Given) -> Equivalent:
+    options = {
+        **given.options(epsilon="epsilon"),
+        **given.number("r", "r"),
+        **given.number("alpha", "alpha"),
+    }
+    return Equivalent((Link("ramplus_tl", options),))
+
+
+_MAKERS: Mapping[str, Callable[[Given], Equivalent]] = {
+    "linear": _linear,
+    "slerp": _slerp,
+    "nuslerp": _nuslerp,
+    "multislerp": _multislerp,
+    "karcher": _karcher,
+    "task_arithmetic": _task_arithmetic,
+    "ties": _ties,
+    "dare_linear": _chain("dare_linear", "drop", rescale=True, random=True),
+    "dare_ties": _chain("dare_ties", "drop", rescale=True, random=True),
+    "della": _chain("della", "drop_by_rank", "epsilon", rescale=True, random=True),
+    "della_linear": _chain("della_linear", "drop_by_rank", "epsilon", rescale=True, random=True),
+    "breadcrumbs": _chain("breadcrumbs", "trim_outliers", "gamma", rescale=False, random=False),
+    "breadcrumbs_ties": _chain(
+        "breadcrumbs_ties", "trim_outliers", "gamma", rescale=False, random=False
+    ),
+    "sce": _sce,
+    "model_stock": _model_stock,
+    "arcee_fusion": _arcee_fusion,
+    "nearswap": _nearswap,
+    "passthrough": _passthrough,
+    "ram": _ram,
+    "ramplus_tl": _ramplus,
+}

@@ -1,0 +1,194 @@
+"""Parameters of a config: values by filter and over depth, and which of several settings holds.
+
+mergekit asks a source's own parameters first, then those of its slice, its module and the config, and in each
+takes the first filter that fits; so one list of all of them, in this order, says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from emberge import suggest
+
+from emberge_mergekit.config.former import FORMER_PARAMETERS, HARMLESS
+from emberge_mergekit.config.reading import Faults, Found, no_longer
+from emberge_mergekit.library.methods import Method, Parameter
+
+__all__ = ["NONE", "Entry", "Parameters", "Setting", "flatten", "hold_to_method", "read_parameters"]
+
+NONE = Found(None, 1, "nothing")
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value, or several over depth, for the tensors whose name contains `filter`."""
+
+    value: Scalar | tuple[Scalar, ...]
+    filter: str | None
+    line: int
+
+    @property
+    def all(self) -> bool:
+        """Whether it speaks of every tensor."""
+        return self.filter in (None, "*")
+
+
+Setting = tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What one place of a config sets, by name, and where each name stands."""
+
+    settings: Mapping[str, Setting]
+    lines: Mapping[str, int]
+
+
+def read_parameters(found: Found, faults: Faults) -> Parameters:
+    """The parameters of one place."""
+    if found.value is None:
+        return Parameters({}, {})
+    if not isinstance(found.value, dict):
+        faults.add(found.line, f"'parameters' is a mapping of names to values, not {found.words}")
+        return Parameters({}, {})
+    settings = {name: _setting(one, faults) for name, one in found.entries.items()}
+    lines = {name: one.line for name, one in found.entries.items()}
+    return Parameters(settings, lines)
+
+
+def _setting(found: Found, faults: Faults) -> Setting:
+    if isinstance(found.value, list) and any(isinstance(i.value, dict) for i in found.value):
+        entries = [_entry(item, faults) for item in found.value]
+    elif isinstance(found.value, dict):
+        entries = [_entry(found, faults)]
+    else:
+        entries = [_value(found, None, found.line, faults)]
+    return _reachable(tuple(e for e in entries if e is not None), faults)
+
+
+def _reachable(setting: Setting, faults: Faults) -> Setting:
+    for entry in setting[:-1]:
+        if entry.all:
+            message = "the first filter that fits wins, so a value for all tensors stands last"
+            faults.add(entry.line, message)
+            return setting[: setting.index(entry) + 1]
+    return setting
+
+
+def _entry(found: Found, faults: Faults) -> Entry | None:
+    if not isinstance(found.value, dict):
+        faults.add(found.line, f"{found.label}: either all entries have a filter, or none")
+        return None
+    found.refuse_unknown(("filter", "value"), faults)
+    filter_ = found.entries.get("filter", NONE)
+    if filter_.value is not None and (not isinstance(filter_.value, str) or not filter_.value):
+        faults.add(filter_.line, f"a filter is a part of a tensor's name, not {filter_.words}")
+        return None
+    if "value" not in found.entries:
+        faults.add(found.line, f"{found.label} needs a 'value'")
+        return None
+    return _value(found.entries["value"], filter_.value, found.line, faults)
+
+
+def _value(found: Found, filter_: str | None, line: int, faults: Faults) -> Entry | None:
+    if isinstance(found.value, bool | int | float | str):
+        return Entry(found.value, filter_, line)
+    items = found.value if isinstance(found.value, list) else []
+    if not items or not all(isinstance(item.value, bool | int | float | str) for item in items):
+        shown = "an empty list" if found.value == [] else found.words
+        faults.add(found.line, f"{found.label} takes a value or a list over depth, not {shown}")
+        return None
+    return Entry(tuple(item.value for item in items), filter_, line)
+
+
+def flatten(name: str, scopes: Iterable[Parameters], default: Scalar | None) -> Setting:
+    """All that several places say of a parameter, the nearest first, until one speaks of every tensor."""
+    found: list[Entry] = []
+    for scope in scopes:
+        found += scope.settings.get(name, ())
+        if found and found[-1].all:
+            return tuple(found)
+    if default is not None:
+        found.append(Entry(default, None, found[-1].line if found else 1))
+    return tuple(found)
+
+
+def hold_to_method(
+    method: Method, parameters: Parameters, faults: Faults, *, beside: bool
+) -> Parameters:
+    """The parameters as the method's kinds, with every one that it does not know noted.
+
+    `beside` says that they stand beside one model, where a parameter of the whole merge is never read.
+    """
+    settings: dict[str, Setting] = {}
+    for name, setting in parameters.settings.items():
+        line, declared = parameters.lines[name], method.parameters.get(name)
+        if name == HARMLESS:
+            settings[name] = setting
+        elif declared is None and name in FORMER_PARAMETERS:
+            faults.add(line, no_longer(name, FORMER_PARAMETERS[name]))
+        elif declared is None:
+            hint = suggest(name, method.parameters)
+            hint = hint or f"; it has {', '.join(method.parameters) or 'none'}"
+            faults.add(line, f"merge method '{method.name}' has no parameter '{name}'{hint}")
+        elif beside and declared.scope == "shared":
+            faults.add(
+                line,
+                f"'{name}' is one for the whole merge and is not read beside a model; move it to "
+                "'parameters' of the config or of the slice",
+            )
+        else:
+            settings[name] = tuple(_typed(name, declared, entry, faults) for entry in setting)
+    return Parameters(settings, parameters.lines)
+
+
+def _typed(name: str, declared: Parameter, entry: Entry, faults: Faults) -> Entry:
+    several = isinstance(entry.value, tuple)
+    values = entry.value if isinstance(entry.value, tuple) else (entry.value,)
+    if several and declared.kind in ("bool", "str"):
+        message = f"'{name}' over depth is not supported; give it by filter: [{{filter, value}}]"
+        faults.add(entry.line, message)
+    typed = [_as_kind(declared.kind, value) for value in values]
+    for value, found in zip(values, typed, strict=True):
+        if found is None:
+            words = {"bool": "true or false", "int": "a whole number", "float": "a number"}
+            message = f"'{name}' takes {words.get(declared.kind, 'a text')}, not {value!r}"
+            faults.add(entry.line, message)
+    kept = tuple(v for v in typed if v is not None)
+    return Entry(kept if several else (kept or (0.0,))[0], entry.filter, entry.line)
+
+
+_TRUE = ("true", "yes", "on", "y", "t", "1")
+_FALSE = ("false", "no", "off", "n", "f", "0")
+
+
+def _as_kind(kind: str, value: Scalar) -> Scalar | None:
+    """The value as the kind, as mergekit takes it: YAML 1.1 reads 1e-5 as a text."""
+    if kind == "str":
+        return value if isinstance(value, str) else None
+    if kind == "bool":
+        return _as_bool(value)
+    number = _as_number(value)
+    if number is None or kind == "float":
+        return number
+    return int(number) if number == int(number) else None
+
+
+def _as_bool(value: Scalar) -> bool | None:
+    if isinstance(value, str):
+        word = value.lower()
+        return word in _TRUE if word in _TRUE or word in _FALSE else None
+    return bool(value) if value in (0, 1) else None
+
+
+def _as_number(value: Scalar) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    finite = number - number == 0.0
+    return (value if isinstance(value, int) else number) if finite else None

@@ -1,0 +1,130 @@
+"""What a config says of the tokenizer, as the step that makes a vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from emberge_mergekit.config.chat import fault_of
+from emberge_mergekit.config.names import ModelName, read_model, read_text
+from emberge_mergekit.config.reading import Faults, Found
+from emberge_mergekit.config.schema import Config
+from emberge_mergekit.recipe.parameters import NONE
+from emberge_mergekit.recipe.writing import Sheet, flow
+
+__all__ = ["needs_vocabulary", "write_vocabulary"]
+
+Refer = Callable[[ModelName], str]
+
+
+def needs_vocabulary(config: Config) -> bool:
+    """Whether the merge has a vocabulary or a chat template of its own."""
+    return config.tokenizer is not None or config.chat_template is not None
+
+
+def write_vocabulary(sheet: Sheet, name: str, config: Config, refer: Refer, faults: Faults) -> None:
+    """The step, by the name given; `refer` says how the recipe calls a model."""
+    models = config.models
+    known = {model.key for model in models}
+    line = config.tokenizer.line if config.tokenizer is not None else config.line
+    sheet.add(1, f"{name}:", line)
+    sheet.add(2, "mergekit_vocabulary:")
+    sheet.add(3, f"models: [{', '.join(refer(model) for model in models)}]")
+    if config.base is not None:
+        sheet.add(3, f"base: {refer(config.base)}", config.base.line)
+    for key, value, at in _options(config, refer, known, faults):
+        sheet.add(3, f"{key}: {value}", at)
+    tokens = config.tokenizer.tokens if config.tokenizer is not None else {}
+    if tokens:
+        sheet.add(3, "tokens:")
+        for token, found in tokens.items():
+            rule = _rule(found, refer, known, faults)
+            sheet.add(4, f"{flow(token)}: {rule}", found.line)
+
+
+def _options(
+    config: Config, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+) -> Iterator[tuple[str, str, int]]:
+    tokenizer = config.tokenizer
+    if tokenizer is None:
+        yield "source", "null", config.line
+    elif isinstance(tokenizer.source, ModelName):
+        if tokenizer.source.key not in known:
+            message = f"the tokenizer's source '{tokenizer.source}' is none of the models merged"
+            faults.add(tokenizer.source.line, f"{message}; give it one of them, base or union")
+        yield "source", refer(tokenizer.source), tokenizer.line
+    else:
+        yield "source", tokenizer.source, tokenizer.line
+    if tokenizer is not None and tokenizer.multiple is not None:
+        yield "pad_to_multiple_of", str(tokenizer.multiple), tokenizer.line
+    if config.chat_template is not None:
+        line = config.lines["chat_template"]
+        fault = fault_of(config.chat_template)
+        if fault:
+            faults.add(line, fault)
+        yield "chat_template", flow(config.chat_template), line
+    if config.dtype is not None and tokenizer is not None:
+        yield "dtype", config.dtype, config.lines["dtype"]
+
+
+def _rule(found: Found, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults) -> str:
+    """One token's rule, `{model: …, token: …, force: true}`."""
+    if not isinstance(found.value, dict):
+        faults.add(found.line, f"{found.label} is `{{source, force}}`, not {found.words}")
+        return "{}"
+    found.refuse_unknown(("source", "force"), faults)
+    source = found.entries.get("source", NONE)
+    if source.value is None:
+        faults.add(found.line, f"{found.label} needs a 'source': a model, or {{kind: zero}}")
+        return "{}"
+    entries = _source(source, refer, known, faults)
+    force = found.entries.get("force", NONE).value
+    if force not in (None, True, False):
+        faults.add(found.line, f"'force' of {found.label} is true or false")
+    if force:
+        entries["force"] = "true"
+    return "{" + ", ".join(f"{key}: {value}" for key, value in entries.items()) + "}"
+
+
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "zero": ("kind",),
+    "model_token": ("kind", "model", "token", "token_id"),
+}
+
+
+def _source(
+    found: Found, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+) -> dict[str, str]:
+    if not isinstance(found.value, dict) or "kind" not in found.value:
+        return _of_model(found, refer, known, faults)
+    kind = found.entries["kind"]
+    if kind.value not in _KINDS:
+        faults.add(kind.line, f"'kind' is zero or model_token, not {kind.words}")
+        return {}
+    found.refuse_unknown(_KINDS[kind.value], faults)
+    if kind.value == "zero":
+        return {"zero": "true"}
+    given = {key: one for key, one in found.entries.items() if one.value is not None}
+    picked: list[Any] = [key for key in ("token", "token_id") if key in given]
+    if len(picked) != 1 or "model" not in given:
+        faults.add(found.line, "a model_token has a 'model', and either 'token' or 'token_id'")
+        return {}
+    entries = _of_model(given["model"], refer, known, faults)
+    (key,) = picked
+    value = given[key]
+    if key == "token_id" and type(value.value) is not int:
+        faults.add(value.line, f"'token_id' is a whole number, not {value.words}")
+    elif key == "token":
+        read_text(value, faults)
+    return {**entries, key: flow(value.value)}
+
+
+def _of_model(
+    found: Found, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+) -> dict[str, str]:
+    model = read_model(found, faults)
+    if model is None:
+        return {}
+    if model.key not in known:
+        faults.add(found.line, f"'{model}' is none of the models merged")
+    return {"model": refer(model)}

@@ -1,0 +1,264 @@
+"""A mergekit YAML, of one document or several, as a recipe of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge import TranslatedRecipe, suggest
+
+from emberge_mergekit.config.names import ModelName
+from emberge_mergekit.config.reading import Faults, Found, documents
+from emberge_mergekit.config.schema import Config, Input, read_config
+from emberge_mergekit.library.methods import METHODS, Method, method_named
+from emberge_mergekit.recipe.equivalents import Link
+from emberge_mergekit.recipe.planning import Planned, PlannedModel, plan_part
+from emberge_mergekit.recipe.tokens import needs_vocabulary, write_vocabulary
+from emberge_mergekit.recipe.whereabouts import Whereabouts
+from emberge_mergekit.recipe.writing import Sheet, flow, reference
+
+__all__ = ["translate"]
+
+_SHAPES = ("models", "slices", "modules")
+LAST = "merged"
+_VOCABULARY = "-vocabulary"
+
+
+def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
+    """The recipe, or None for a text that is no config of mergekit.
+
+    Raises:
+        RecipeError: with every fault of the config, each with `path:line`.
+    """
+    if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *_SHAPES)):
+        return None
+    faults = Faults(path)
+    found = documents(text, faults)
+    if not found and not re.search(r"^merge_method\s*:", text, re.MULTILINE):
+        return None
+    if found and not any(_is_mergekit(document) for document in found):
+        return None
+    if not found:
+        faults.raise_all()
+    return _Translation(found, faults).recipe()
+
+
+def _is_mergekit(document: Found) -> bool:
+    """Whether these are the keys of a merge: a recipe of ours has `steps`, and nothing of this at its top."""
+    if not isinstance(document.value, dict) or "steps" in document.value:
+        return False
+    return "merge_method" in document.value or any(key in document.value for key in _SHAPES)
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """One document, and the id of the step that it becomes."""
+
+    id: str
+    config: Config
+    method: Method
+    parts: tuple[Planned, ...]
+
+
+class _Translation:
+    def __init__(self, found: Sequence[Found], faults: Faults) -> None:
+        self.faults = faults
+        configs, self.sound = [], []
+        for document in found:
+            known = len(faults.problems)
+            configs.append(read_config(_mapping(document, faults), faults))
+            self.sound.append(len(faults.problems) == known)
+        self.ids = _ids(configs, faults)
+        steps = {c.name: self.ids[i] for i, c in enumerate(configs) if c.name is not None}
+        self.places = Whereabouts(faults, steps)
+        self.configs = configs
+        self.made: dict[tuple[str | None, ...], str] = {}
+        """Models that a step makes first, by the step."""
+
+    def recipe(self) -> TranslatedRecipe:
+        merges = [self._merge(i, config) for i, config in enumerate(self.configs)]
+        _refuse_rings(self.configs, self.faults)
+        sheet = Sheet()
+        name = self.faults.path.name if self.faults.path is not None else "a config"
+        sheet.comment(0, f"From {name}, a config of mergekit.")
+        sheet.add(0, "steps:")
+        for merge in merges:
+            if merge is not None:
+                self._write(sheet, merge)
+        self.faults.raise_all()
+        return sheet.recipe()
+
+    def _merge(self, index: int, config: Config) -> _Merge | None:
+        method = self._method(config) if config.parts else None
+        if method is None:
+            return None
+        parts = [
+            plan_part(part, method, self.faults, sliced=config.sliced, sound=self.sound[index])
+            for part in config.parts
+        ]
+        planned = tuple(part for part in parts if part is not None)
+        if len(planned) < len(parts) or not planned:
+            return None
+        return _Merge(self.ids[index], config, method, planned)
+
+    def _method(self, config: Config) -> Method | None:
+        line = config.lines.get("merge_method", config.line)
+        if not config.method:
+            self.faults.add(line, "a config needs 'merge_method'")
+            return None
+        method = method_named(config.method)
+        if method is None:
+            hint = suggest(config.method, METHODS) or f"; there are {', '.join(METHODS)}"
+            self.faults.add(line, f"there is no merge method '{config.method}'{hint}")
+        return method
+
+    # ── a merge as lines ────────────────────────────────────────────────────────────────────────
+
+    def _write(self, sheet: Sheet, merge: _Merge) -> None:
+        config = merge.config
+        self.made = self._prepared(sheet, merge)
+        if config.name is not None and config.name != merge.id:
+            sheet.comment(1, f"mergekit's config calls it {config.name!r}")
+        sheet.add(1, f"{merge.id}:", config.line)
+        sheet.add(2, "merge:", config.line)
+        common = merge.parts[0].links
+        if config.sliced:
+            sheet.add(3, "slices:", config.lines.get("slices", config.line))
+            for part in merge.parts:
+                self._slice(sheet, part, common)
+        else:
+            (part,) = merge.parts
+            self._models(sheet, 3, part)
+            if part.base is not None:
+                line = config.lines.get("base_model", part.base.line)
+                sheet.add(3, f"base: {self._reference(part.base.model)}", line)
+        if needs_vocabulary(config):
+            sheet.add(3, f"vocabulary: ${merge.id}{_VOCABULARY}", config.line)
+        _notes(sheet, 3, [note for part in merge.parts for note in part.notes])
+        sheet.strategy(3, common, config.lines["merge_method"])
+        self._dtypes(sheet, config)
+
+    def _prepared(self, sheet: Sheet, merge: _Merge) -> dict[tuple[str | None, ...], str]:
+        """Steps before the merge itself: a vocabulary, and models whose adapters it has to see merged."""
+        config = merge.config
+        made: dict[tuple[str | None, ...], str] = {}
+        if not needs_vocabulary(config):
+            return made
+        for number, model in enumerate(m for m in config.models if m.adapter is not None):
+            made[model.key] = f"${merge.id}-model-{number}"
+            sheet.add(1, f"{merge.id}-model-{number}:", model.line)
+            sheet.add(2, "merge:")
+            sheet.add(3, f"models: [{reference(self.places.of(model))}]")
+            sheet.add(3, "strategy: passthrough")
+        self.made = made
+        name = f"{merge.id}{_VOCABULARY}"
+        write_vocabulary(sheet, name, config, self._reference, self.faults)
+        return made
+
+    def _slice(self, sheet: Sheet, part: Planned, common: Sequence[Link]) -> None:
+        for number, model in enumerate(part.models):
+            if number == 0:
+                sheet.add(4, "- models:", part.line)
+            sheet.add(6, f"- {self._model(model)}", model.input.line)
+        if part.base is not None:
+            base = f"{{model: {self._reference(part.base.model)}, {_layers(part.base)}}}"
+            sheet.add(5, f"base: {base}", part.base.line)
+        if not _alike(part.links, common):
+            sheet.strategy(5, part.links, part.line)
+
+    def _models(self, sheet: Sheet, depth: int, part: Planned) -> None:
+        sheet.add(depth, "models:", part.line)
+        for model in part.models:
+            sheet.add(depth + 1, f"- {self._model(model)}", model.input.line)
+
+    def _model(self, model: PlannedModel) -> str:
+        named = self._reference(model.input.model)
+        if model.weight is None and not model.options and model.input.layers is None:
+            return named
+        entries = [f"model: {named}"]
+        if model.input.layers is not None:
+            entries.append(_layers(model.input))
+        if model.weight is not None:
+            entries.append(f"weight: {flow(model.weight)}")
+        if model.options:
+            entries.append(f"options: {flow(model.options)}")
+        return "{" + ", ".join(entries) + "}"
+
+    def _reference(self, model: ModelName) -> str:
+        return self.made.get(model.key) or reference(self.places.of(model))
+
+    def _dtypes(self, sheet: Sheet, config: Config) -> None:
+        stored = config.out_dtype or config.dtype
+        if config.dtype in ("bfloat16", "float16"):
+            sheet.comment(
+                3, f"mergekit computes in {config.dtype}; here it is rounded to only once"
+            )
+        if config.dtype == "float64":
+            sheet.add(3, "dtype: float64", config.lines["dtype"])
+        if stored is not None:
+            key = "out_dtype" if config.out_dtype else "dtype"
+            sheet.add(3, f"out_dtype: {stored}", config.lines[key])
+
+
+def _layers(one: Input) -> str:
+    assert one.layers is not None
+    return f"layers: [{one.layers[0]}, {one.layers[1]}]"
+
+
+def _alike(first: Sequence[Link], second: Sequence[Link]) -> bool:
+    """Whether two strategies would be written alike."""
+    return [(link.name, flow(link.options)) for link in first] == [
+        (link.name, flow(link.options)) for link in second
+    ]
+
+
+def _notes(sheet: Sheet, depth: int, notes: Sequence[str]) -> None:
+    for note in dict.fromkeys(notes):
+        sheet.comment(depth, note)
+
+
+def _mapping(document: Found, faults: Faults) -> Found:
+    if not isinstance(document.value, dict):
+        faults.add(document.line, f"a config is a mapping, not {document.words}")
+        return Found({}, document.line, document.label)
+    return document
+
+
+def _ids(configs: Sequence[Config], faults: Faults) -> list[str]:
+    """A step's id for each document: its name as far as ids can say it, `merged` for the one without."""
+    ids: list[str] = []
+    names: dict[str | None, int] = {}
+    for config in configs:
+        if config.name in names:
+            what = "without a name" if config.name is None else f"called '{config.name}'"
+            first = names[config.name]
+            faults.add(config.line, f"two configs are {what}, the first at line {first}")
+        names[config.name] = config.line
+        wanted = re.sub(r"[^A-Za-z0-9_-]+", "-", config.name or LAST).strip("-") or LAST
+        taken, number = {i.casefold() for i in ids}, 2
+        unique = wanted
+        while unique.casefold() in taken:
+            unique, number = f"{wanted}-{number}", number + 1
+        ids.append(unique)
+    return ids
+
+
+def _refuse_rings(configs: Sequence[Config], faults: Faults) -> None:
+    """Note configs that name themselves, or one another in a ring."""
+    named = {config.name: config for config in configs if config.name is not None}
+    needs = {name: [m for m in config.models if m.path in named] for name, config in named.items()}
+
+    def reaches(start: str, goal: str, seen: set[str]) -> bool:
+        if start == goal:
+            return True
+        seen.add(start)
+        return any(reaches(m.path, goal, seen) for m in needs[start] if m.path not in seen)
+
+    for name, models in needs.items():
+        for model in models:
+            if model.path == name:
+                faults.add(model.line, f"config '{name}' names itself as a model")
+            elif reaches(model.path, name, set()):
+                faults.add(model.line, f"configs '{name}' and '{model.path}' need one another")

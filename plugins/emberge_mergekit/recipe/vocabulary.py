@@ -1,0 +1,185 @@
+"""A step that makes one vocabulary for several models with mergekit's own tokenizer code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from emberge import (
+    Artifact,
+    CheckpointError,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+    suggest,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["MergekitVocabulary", "TokenRule"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRule:
+    """Where a token's embedding comes from: a model's own, that of another token of a model, or zeros.
+
+    With `force` it takes the place of the embedding even of models that have the token.
+    """
+
+    model: ModelRef | None = None
+    """The model that the embedding is of; without `token` and `token_id` it is that of the token itself."""
+    token: str | None = None
+    token_id: int | None = None
+    zero: bool = False
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.zero == (self.model is not None):
+            raise ValueError("a rule has either a 'model' or 'zero: true'")
+        if self.token is not None and self.token_id is not None:
+            raise ValueError("a rule has 'token' or 'token_id', not both")
+        if self.model is None and (self.token is not None or self.token_id is not None):
+            raise ValueError("a 'token' or 'token_id' needs the 'model' that it is of")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergekitVocabulary(Step):
+    """Make one vocabulary for several models, and embeddings for it, by mergekit's own tokenizer code.
+
+    A merge of the same models names it as its `vocabulary`. Tokens that only one model has, or that the base
+    has, take its embedding where a model lacks them; others the mean of those that have them; `tokens` says
+    otherwise token by token. `dtype` is that of the embeddings, by default the widest of the models'.
+    """
+
+    produces = "file"
+
+    models: tuple[ModelRef, ...]
+    """Every model of the merge, its base too."""
+    base: ModelRef | None = None
+    """The model whose embeddings come first where others lack a token."""
+    source: Literal["union", "base"] | ModelRef | None = "union"
+    """The tokens: those of all models, of the base, of one model; null keeps all embeddings as they are."""
+    tokens: dict[str, TokenRule] = field(default_factory=dict)
+    """Rules for single tokens; those that no tokenizer has are added."""
+    pad_to_multiple_of: int | None = None
+    """The number of embeddings is raised to a multiple of this; those beyond the tokens are their mean."""
+    chat_template: str | None = None
+    """A template of mergekit's by name, a template as text, or `auto`: that of most of the models."""
+    dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise ValueError("'models' is empty")
+        if self.pad_to_multiple_of is not None and self.pad_to_multiple_of < 1:
+            raise ValueError("'pad_to_multiple_of' must be at least 1")
+
+    def identity(self) -> str:
+        return f"mergekit {version('mergekit')}, tokenizers {version('tokenizers')}"
+
+    def check(self, context: Preflight) -> Iterable[Problem]:
+        from emberge_mergekit.config.chat import fault_of
+
+        listed = {reference.text for reference in self.models}
+        for option, reference in self._named():
+            if reference.text not in listed:
+                yield context.problem(f"'{reference.text}' is not among the models", option)
+        fault = fault_of(self.chat_template)
+        if fault:
+            yield context.problem(fault, "chat_template")
+        for number, reference in enumerate(self.models):
+            folder = context.model(reference)
+            if context.adapter(reference) is not None:
+                yield context.problem(_adapter(reference.text), f"models.{number}")
+            elif folder is not None and not _has_tokenizer(folder):
+                yield context.problem(f"'{reference.text}' has no tokenizer", f"models.{number}")
+        yield from self._check_rules(context)
+
+    def _check_rules(self, context: Preflight) -> Iterable[Problem]:
+        """Rules for tokens that the model they name does not have."""
+        from emberge_mergekit.recipe.known_tokens import known_tokens, rows_of
+
+        for token, rule in self.tokens.items():
+            folder = context.model(rule.model) if rule.model is not None else None
+            if folder is None or rule.model is None:
+                continue
+            if rule.token_id is not None:
+                rows = rows_of(folder)
+                if rows is not None and not 0 <= rule.token_id < rows:
+                    said = (
+                        f"'{rule.model.text}' has embeddings 0 to {rows - 1}, not {rule.token_id}"
+                    )
+                    yield context.problem(said, f"tokens.{token}")
+                continue
+            known, wanted = known_tokens(folder), rule.token or token
+            if known is not None and wanted not in known:
+                hint = suggest(wanted, sorted(known))
+                said = f"'{rule.model.text}' has no token '{wanted}'{hint}"
+                yield context.problem(said, f"tokens.{token}")
+
+    def _named(self) -> Iterable[tuple[str, ModelRef]]:
+        if self.base is not None:
+            yield "base", self.base
+        if isinstance(self.source, ModelRef):
+            yield "source", self.source
+        for token, rule in self.tokens.items():
+            if rule.model is not None:
+                yield f"tokens.{token}", rule.model
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from safetensors.torch import save_file
+
+        from emberge_mergekit.recipe.embeddings import Vocabulary, save_template, vocabulary_tensors
+
+        found = {reference.text: workspace.model(reference) for reference in self.models}
+        for text, model in found.items():
+            if model.adapter is not None:
+                raise CheckpointError(_adapter(text))
+        if self.source is None:
+            save_template(self, {text: m.folder for text, m in found.items()}, workspace.folder)
+            return _finished(workspace.folder, None, None, found)
+        vocabulary = Vocabulary.build(self, {text: m.folder for text, m in found.items()})
+        made: dict[str, dict[str, Tensor]] = {text: {} for text in found}
+        for name, tensors in vocabulary_tensors(found, self.dtype):
+            for text, tensor in vocabulary.aligned(name, tensors).items():
+                made[text][name] = tensor.contiguous()
+            workspace.progress(len(made), len(found), "models", name)
+        files = {m.fingerprint: f"{i}.safetensors" for i, m in enumerate(found.values())}
+        for file, tensors in zip(files.values(), made.values(), strict=True):
+            save_file(tensors, workspace.folder / file)
+        vocabulary.save_tokenizer(workspace.folder)
+        return _finished(workspace.folder, vocabulary.size, files, found)
+
+
+def _finished(
+    folder: Path, size: int | None, files: Mapping[str, str] | None, found: Mapping[str, Model]
+) -> Artifact:
+    """The folder with the file that says what is in it."""
+    from emberge.engine import NewVocabulary
+
+    said = json.dumps({"size": size, "models": files}, indent=2)
+    (folder / NewVocabulary.FILE).write_text(f"{said}\n", encoding="utf-8")
+    models = {text: model.fingerprint for text, model in found.items()}
+    return Artifact(kind="file", parents=tuple(found), details={"tokens": size, "models": models})
+
+
+def _adapter(text: str) -> str:
+    return (
+        f"'{text}' is an adapter on its base, whose embeddings stand in no file; make one model of them "
+        "by a merge step of its own, with the strategy 'passthrough'"
+    )
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    from emberge.engine import Checkpoint
+
+    places = {folder, Checkpoint(folder).trunk}
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
+    return any((place / name).is_file() for place in places for name in names)

@@ -1,0 +1,89 @@
+"""A recipe as text, line by line, each line knowing the one of the user's file that it comes from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emberge import TranslatedRecipe
+
+from emberge_mergekit.recipe.equivalents import Link, Option
+from emberge_mergekit.recipe.parameters import Entry
+
+__all__ = ["Sheet", "flow"]
+
+# Words that need no quotes: they are neither numbers nor truth values and open nothing.
+_PLAIN = re.compile(r"[A-Za-z_./][\w./@:+$-]*")
+_TAKEN = {"true", "false", "null", "yes", "no", "on", "off"}
+
+
+class Sheet:
+    """Lines of a recipe under way."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[str, int]] = []
+
+    def add(self, depth: int, text: str, line: int = 0) -> None:
+        """One line, indented by two spaces a level; line 0 is that of the line before."""
+        before = self._lines[-1][1] if self._lines else 1
+        self._lines.append(("  " * depth + text, line or before))
+
+    def comment(self, depth: int, text: str) -> None:
+        """A remark for the reader, on a line of its own."""
+        self.add(depth, f"# {' '.join(text.split())}")
+
+    def strategy(self, depth: int, links: Sequence[Link], line: int) -> None:
+        """`strategy:` and its links, an option a line."""
+        if len(links) == 1 and not links[0].options:
+            self.add(depth, f"strategy: {links[0].name}", line)
+            return
+        self.add(depth, "strategy:", line)
+        for link in links:
+            dash = "- " if len(links) > 1 else ""
+            self.add(depth + 1, f"{dash}{link.name}:" if link.options else f"{dash}{link.name}")
+            inner = depth + (3 if dash else 2)
+            for name, option in link.options.items():
+                self.add(inner, f"{name}: {flow(option.value)}", option.line)
+
+    def recipe(self) -> TranslatedRecipe:
+        """The text and the lines it comes from."""
+        text = "".join(f"{text}\n" for text, _ in self._lines)
+        return TranslatedRecipe(text, tuple(line for _, line in self._lines))
+
+
+def flow(value: Any) -> str:
+    """A value in one line of YAML, with the dollars of texts doubled, as recipes want them.
+
+    Settings are numbers, lists over depth, or lists of `{filter, value}`.
+    """
+    if isinstance(value, Option):
+        return flow(value.value)
+    if isinstance(value, tuple) and value and all(isinstance(one, Entry) for one in value):
+        return _setting(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_word(str(k))}: {flow(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(flow(one) for one in value) + "]"
+    if isinstance(value, str):
+        return _word(value.replace("$", "$$"))
+    return json.dumps(value)
+
+
+def reference(text: str) -> str:
+    """A model in one word of YAML; `$step` keeps its dollar."""
+    return _word(text)
+
+
+def _setting(entries: Sequence[Entry]) -> str:
+    if len(entries) == 1 and entries[0].all:
+        return flow(entries[0].value)
+    return flow(
+        [{"value": e.value} if e.all else {"filter": e.filter, "value": e.value} for e in entries]
+    )
+
+
+def _word(text: str) -> str:
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _TAKEN and ": " not in text
+    return text if plain and not text.endswith(":") else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""Model cards in the hub's format."""

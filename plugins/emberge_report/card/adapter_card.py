@@ -1,0 +1,101 @@
+"""The card of an adapter: what it lies on, how to open it, and what its rank leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from emberge_report.card.card import (
+    Facts,
+    cost_lines,
+    licence_lines,
+    parent_lines,
+    provenance_lines,
+)
+from emberge_report.card.card_text import code, grid, prose, yaml_block
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCard
+
+__all__ = ["adapter_card", "is_adapter"]
+
+_SHOWN = 10
+
+
+def is_adapter(facts: Facts) -> bool:
+    """Whether what was made is an adapter on a base."""
+    return isinstance(facts.artifact.details.get("adapter"), Mapping)
+
+
+def adapter_card(facts: Facts) -> ModelCard:
+    """The card, front matter and text."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
+    data = ModelCardData(
+        base_model=bases or None,
+        library_name="peft",
+        pipeline_tag="feature-extraction",
+        tags=["lora", "peft", "feature-extraction", "emberge", *(["merge"] * facts.merged)],
+    )
+    if bases:
+        data["base_model_relation"] = "adapter"
+    body = "\n".join(line for section in _sections(facts) for line in (*section, ""))
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n")
+
+
+def _sections(facts: Facts) -> Iterator[Iterable[str]]:
+    base = str(facts.artifact.details.get("base", "its base"))
+    how = "by merging adapters" if facts.merged else "from a fine-tune and its base"
+    if "loss_curve" in facts.artifact.details:
+        how = "by training"
+    yield [f"# {prose(facts.name)}"]
+    yield [f"A LoRA adapter of {prose(base)}, made with emberge {how}. It is no model by itself."]
+    yield _usage(facts.name, base)
+    yield _content(facts.artifact.details["adapter"])
+    yield parent_lines(facts)
+    if facts.merged:
+        strategy = facts.artifact.details["strategy"]
+        single = strategy[0] if isinstance(strategy, list) and len(strategy) == 1 else strategy
+        yield [
+            "## How it was merged",
+            "",
+            *yaml_block({"strategy": single}),
+            "",
+            *cost_lines(facts),
+        ]
+    yield licence_lines(facts)
+    yield provenance_lines(facts)
+
+
+def _usage(name: str, base: str) -> list[str]:
+    return [
+        "## Use",
+        "",
+        "```python",
+        "from peft import PeftModel",
+        "from transformers import AutoModel",
+        "",
+        f"base = AutoModel.from_pretrained({base!r})",
+        f"model = PeftModel.from_pretrained(base, {name!r})  # the path of this folder, or its hub id",
+        "```",
+    ]
+
+
+def _content(adapter: Mapping[str, Any]) -> list[str]:
+    ranks, errors = dict(adapter.get("ranks", {})), dict(adapter.get("errors", {}))
+    whole = list(adapter.get("whole", ()))
+    lines = ["## What it holds", ""]
+    if ranks:
+        span = sorted({min(ranks.values()), max(ranks.values())})
+        lines.append(f"{len(ranks)} matrices of rank {' to '.join(map(str, span))}.")
+    if whole:
+        lines.append(f"{len(whole)} tensors whole, such as {code(str(whole[0]))}.")
+    if not errors:
+        return lines  # trained as it is: there was nothing to leave out
+    cut = sorted(((e, n) for n, e in errors.items() if e > 0), reverse=True)[:_SHOWN]
+    if not cut:
+        return [*lines, "", "Nothing is left out: it is exact."]
+    rows = [[code(name), f"{error:.3g}"] for error, name in cut]
+    head = ["Most is left out of (relative error)", "Error"]
+    return [*lines, "", *grid(head, rows)]

@@ -1,0 +1,308 @@
+"""A model card in the format of the Hugging Face hub, from what the run left and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberge.engine import Scores
+
+from emberge_report.card.card_scores import results_of, score_lines
+from emberge_report.card.card_text import code, grid, prose, usage, yaml_block
+from emberge_report.lineage import Parent, Trained
+from emberge_report.model_facts import Anatomy
+from emberge_report.page.cost import told_cost
+
+if TYPE_CHECKING:
+    from emberge import Artifact
+    from huggingface_hub import ModelCard
+
+__all__ = [
+    "Facts",
+    "Origin",
+    "cost_lines",
+    "licence_lines",
+    "model_card",
+    "parent_lines",
+    "provenance_lines",
+]
+
+UNKNOWN = "unknown"
+# Of what a step says of itself, what stands elsewhere in the card or helps no reader.
+_ELSEWHERE = {
+    *(
+        "base",
+        "base_reference",
+        "base_fingerprint",
+        "weights",
+        "models",
+        "datasets",
+        "seconds",
+        "strategy",
+        "seed",
+    ),
+    *("loss_curve", "losses", "checkpoints", "tensors", "trained", "training_cost"),
+    "cpu_seconds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How the step that made a model came about."""
+
+    component: str = ""
+    fingerprint: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
+    seed: Any = None
+    recipe_hash: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a card is made of.
+
+    `roots` are the models outside the run that it goes back to, `data` all that it and its parents learned
+    from, `scores` evaluations of exactly these weights.
+    """
+
+    name: str
+    artifact: Artifact
+    anatomy: Anatomy
+    parents: tuple[Parent, ...] = ()
+    roots: tuple[Parent, ...] = ()
+    data: tuple[Trained, ...] = ()
+    scores: tuple[Scores, ...] = ()
+    origin: Origin = Origin()
+
+    @property
+    def merged(self) -> bool:
+        """Whether a merge made it."""
+        return "strategy" in self.artifact.details
+
+    @property
+    def sources(self) -> tuple[Parent | Trained, ...]:
+        """Everything whose licence counts."""
+        found: list[Parent | Trained] = [*self.roots, *self.data]
+        return tuple(found)
+
+    @property
+    def licence(self) -> str | None:
+        """The one licence that all ancestors and all data state; None if any is silent or differs."""
+        stated = {one.licence for one in self.sources}
+        return stated.pop() if len(stated) == 1 else None
+
+
+def model_card(facts: Facts) -> ModelCard:
+    """The card, front matter and text."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
+    languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
+    results = [result for scores in facts.scores for result in results_of(facts.name, scores)]
+    data = ModelCardData(
+        model_name=facts.name,
+        base_model=bases or None,
+        language=languages or None,
+        license=facts.licence.lower() if facts.licence and _known(facts.licence) else None,
+        library_name="sentence-transformers",
+        pipeline_tag=facts.anatomy.purpose.pipeline,
+        tags=_tags(facts),
+        eval_results=results or None,
+    )
+    if bases:
+        data["base_model_relation"] = "merge" if facts.merged else "finetune"
+    if not results:
+        data.pop("model_name")
+    body = "\n".join(line for section in _sections(facts) for line in (*section, ""))
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n")
+
+
+def _known(licence: str) -> bool:
+    """Whether a licence has the form of an identifier, so that it may stand in the front matter."""
+    return bool(licence) and " " not in licence and licence.lower() not in (UNKNOWN, "other")
+
+
+def _tags(facts: Facts) -> list[str]:
+    own = ["merge"] if facts.merged else []
+    return ["sentence-transformers", *facts.anatomy.purpose.tags, "emberge", *own]
+
+
+def _sections(facts: Facts) -> Iterator[Iterable[str]]:
+    yield [f"# {prose(facts.name)}"]
+    yield [_opening(facts)]
+    yield usage(facts.name, facts.anatomy)
+    yield from (score_lines(facts.name, scores) for scores in facts.scores)
+    yield parent_lines(facts)
+    yield _method(facts)
+    if facts.data or facts.artifact.size is not None:
+        yield _data(facts)
+    yield licence_lines(facts)
+    yield _limits(facts)
+    yield provenance_lines(facts)
+
+
+def _opening(facts: Facts) -> str:
+    how = "merging" if facts.merged else "training"
+    count = len([p for p in facts.parents if p.weight is not None or not facts.merged])
+    what = f"{count} models" if facts.merged and count else prose(_first(facts.parents))
+    dimension = facts.anatomy.dimension
+    size = f"{dimension} numbers" if dimension else "numbers"
+    purpose = facts.anatomy.purpose
+    does = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
+    return f"A {purpose.noun}, made with emberge by {how} {what}. {does}"
+
+
+def _first(parents: Sequence[Parent]) -> str:
+    return parents[0].name.removeprefix("$") if parents else "another model"
+
+
+def parent_lines(facts: Facts) -> list[str]:
+    """What it was made of, with weights, revisions and licences."""
+    if not facts.parents:
+        return []
+    title = "## Merged from" if facts.merged else "## Trained from"
+    weighted = any(parent.weight is not None for parent in facts.parents)
+    head = ["Model", *(["Weight"] if weighted else []), "Revision", "Licence"]
+    rows = [
+        [
+            _linked(parent),
+            *([_weight(parent.weight)] if weighted else []),
+            prose(parent.revision or "–"),
+            "see below" if parent.step else prose(parent.licence or UNKNOWN),
+        ]
+        for parent in facts.parents
+    ]
+    lines = [title, "", *grid(head, rows)]
+    if any(parent.step for parent in facts.parents) and facts.roots:
+        back = ", ".join(f"{_linked(r)} ({prose(r.licence or UNKNOWN)})" for r in facts.roots)
+        lines += ["", f"Those marked as steps go back to {back}."]
+    return lines
+
+
+def _linked(parent: Parent) -> str:
+    name = prose(parent.name.removeprefix("$"))
+    if parent.link:
+        return f"[{name}]({parent.link})"
+    return f"{name} (a step of the same run)" if parent.step else name
+
+
+def _weight(weight: Any) -> str:
+    if isinstance(weight, int | float) and not isinstance(weight, bool):
+        return f"{weight:.4f}".rstrip("0").rstrip(".") or "0"
+    return "base" if weight is None else "varies by tensor or layer"
+
+
+def _method(facts: Facts) -> list[str]:
+    details = facts.artifact.details
+    rest = {key: value for key, value in details.items() if key not in _ELSEWHERE}
+    if facts.merged:
+        lines = [
+            "## How it was merged",
+            "",
+            *yaml_block({"strategy": _single(details["strategy"]), **rest}),
+            *_tensors(details.get("tensors")),
+        ]
+    else:
+        lines = ["## How it was trained", "", *yaml_block(rest)] if rest else []
+    return [*lines, *_warnings(facts.artifact.warnings)]
+
+
+def _tensors(counts: Any) -> list[str]:
+    """How many tensors went which way; a training has none to tell of."""
+    if not isinstance(counts, Mapping):
+        return []
+    ways = [f"{count} {way}" for way, count in counts.items() if count]
+    return ["", f"Tensors: {', '.join(ways)}."] if ways else []
+
+
+def _single(value: Any) -> Any:
+    """A chain of one link as that link, as a recipe may write it."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _warnings(warnings: Sequence[str]) -> list[str]:
+    return (
+        ["", "What the run warned about:", "", *(f"- {prose(w)}" for w in warnings)]
+        if warnings
+        else []
+    )
+
+
+def _data(facts: Facts) -> list[str]:
+    lines = ["## Training data", ""]
+    if facts.data:
+        rows = [
+            [prose(one.name), prose(one.task or "–"), _rows(one), prose(one.licence or UNKNOWN)]
+            for one in facts.data
+        ]
+        lines += [*grid(["Data set", "Task", "Examples", "Licence"], rows), ""]
+    if facts.merged and facts.artifact.size is not None:
+        lines.append(
+            f"Its parents were trained on {facts.artifact.size:,} examples, each parent's counted by itself; "
+            "the table shows the largest share that one of them saw."
+        )
+    lines += cost_lines(facts)
+    return [*lines, "What the models it goes back to were trained on, their own cards tell."]
+
+
+def cost_lines(facts: Facts) -> list[str]:
+    """What the trainings behind a merge cost."""
+    said = told_cost(facts.artifact.details)
+    return [prose(said)] if said else []
+
+
+def _rows(data: Trained) -> str:
+    if data.rows is None:
+        return UNKNOWN
+    whole = f" of {data.whole:,}" if data.whole not in (None, data.rows) else ""
+    return f"{data.rows:,}{whole}"
+
+
+def licence_lines(facts: Facts) -> list[str]:
+    """What ancestors and data say of their licences."""
+    stated = [f"{prose(one.name)}: {prose(one.licence)}" for one in facts.sources if one.licence]
+    silent = [prose(one.name) for one in facts.sources if not one.licence]
+    lines = ["## Licence", ""]
+    lines.append(f"{'; '.join(stated)}." if stated else "No ancestor and no data set states one.")
+    if silent:
+        lines.append(f"Unknown for {', '.join(silent)}.")
+    lines.append(
+        "This was gathered from cards and catalogues and is no legal advice: before you share the model, "
+        "check the licences of all parents and of all data yourself."
+    )
+    return lines
+
+
+def _limits(facts: Facts) -> list[str]:
+    longest = facts.anatomy.max_length
+    lines = ["## Limits", ""]
+    if longest:
+        lines.append(f"- Texts are cut after {longest} tokens.")
+    lines.append("- It keeps the biases and gaps of its parents and of their data.")
+    if facts.scores:
+        lines.append(
+            "- Scores are of single runs on the tasks above; other data, languages and domains may differ."
+        )
+    else:
+        lines.append("- It has not been evaluated in this run.")
+    return lines
+
+
+def provenance_lines(facts: Facts) -> list[str]:
+    """Versions, seed and hashes: what makes it again."""
+    origin = facts.origin
+    rows = [[name, code(version)] for name, version in origin.versions]
+    rows += [["step", code(f"{facts.name} ({origin.component})")]] if origin.component else []
+    rows += [["seed", code(str(origin.seed))]] if origin.seed is not None else []
+    rows += [["fingerprint", code(origin.fingerprint)]] if origin.fingerprint else []
+    rows += [["recipe (SHA-256)", code(origin.recipe_hash)]] if origin.recipe_hash else []
+    if not rows:
+        return []
+    return [
+        "## How to make it again",
+        "",
+        "The same recipe with the same inputs.",
+        "",
+        *grid(["", ""], rows),
+    ]

@@ -1,0 +1,87 @@
+"""A model's scores in its card: a table to read, and results in the form that the hub knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from emberge.engine import MEANS, Comparison, Scores, Task
+
+from emberge_report.card.card_text import grid, prose
+from emberge_report.page.tables import points, signed
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
+
+__all__ = ["results_of", "score_lines"]
+
+
+def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
+    """One result a task, ×100 as the field's leaderboards do."""
+    from huggingface_hub import EvalResult
+
+    for task in scores.tasks:
+        value = scores.value(model, task.name)
+        if value is None:
+            continue
+        yield EvalResult(
+            task_type=_slug(task.kind) or "feature-extraction",
+            dataset_type=_slug(task.name),
+            dataset_name=task.name,
+            metric_type=task.metric or "score",
+            metric_value=round(100 * value, 3),
+        )
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def score_lines(model: str, scores: Scores) -> list[str]:
+    """A table of the model's scores beside those of the model compared with."""
+    reference = scores.reference
+    other = reference if reference != model else None
+    head = ["Task", "Metric", prose(model), f"{100 * scores.confidence:g} % interval"]
+    head += [prose(other), "Difference"] if other else []
+    rows = [_row(model, scores, on, other) for on in scores.columns()]
+    lines = ["## Scores", "", "Scores ×100.", "", *grid(head, rows)]
+    if other:
+        lines += ["", _EXPLAINED.format(share=f"{100 * scores.confidence:g} %")]
+    notes = [f"- {prose(task.name)}: {prose(task.note)}" for task in scores.tasks if task.note]
+    return [*lines, "", *notes] if notes else lines
+
+
+_EXPLAINED = (
+    "Intervals are bootstraps over test examples at {share}, those of differences paired; they say nothing "
+    "of how another training run would come out."
+)
+
+
+def _row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
+    task = next((task for task in scores.tasks if task.name == on), None)
+    interval = scores.interval(model, on)
+    cells = [
+        _title(task) if task else f"*{MEANS.get(on, on)}*",
+        prose(task.metric) if task else "",
+        f"**{points(scores.value(model, on))}**",
+        f"{points(interval[0])} – {points(interval[1])}" if interval else "",
+    ]
+    if other:
+        found = scores.difference(model, on)
+        cells += [points(scores.value(other, on)), _difference(found)]
+    return cells
+
+
+def _title(task: Task) -> str:
+    domain = {"in": " (in domain)", "out": " (out of domain)"}.get(task.domain or "", "")
+    return prose(task.name) + domain
+
+
+def _difference(found: Comparison | None) -> str:
+    if found is None:
+        return "–"
+    if found.interval is None:
+        return signed(found.difference)
+    low, high = found.interval
+    return f"{signed(found.difference)} [{signed(low)}, {signed(high)}], {found.verdict}"

@@ -1,0 +1,86 @@
+"""Pieces of Markdown: escaped prose, tables, code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from emberge_report.model_facts import Anatomy
+
+__all__ = ["code", "grid", "prose", "usage", "yaml_block"]
+
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+def prose(text: str) -> str:
+    """Plain text as Markdown that shows just that, in one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def code(text: str) -> str:
+    """Text as inline code, in one line, which may stand in a table."""
+    flat = " ".join(text.split()).replace("|", "\\|")
+    longest = max((len(run) for run in re.findall("`+", flat)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {flat} {fence}" if longest else f"`{flat}`"
+
+
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table of ready cells."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def yaml_block(value: Mapping[str, Any]) -> list[str]:
+    """Values as they would stand in a recipe, in a block of code."""
+    import yaml
+
+    text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100).rstrip()
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}yaml", text, fence]
+
+
+def usage(name: str, shape: Anatomy) -> list[str]:
+    """How to open it and what to ask of it, with the prompts that it has."""
+    cls = shape.purpose.cls
+    lines = ["## Use", "", "```python", f"from sentence_transformers import {cls}", ""]
+    lines.append(f"model = {cls}({_quoted(name)})  # the path of this folder, or its hub id")
+    if shape.purpose.lines:
+        lines += shape.purpose.lines
+    elif shape.asymmetric:
+        lines += [
+            'queries = model.encode_query(["how to sort a list"])',
+            'documents = model.encode_document(["sorted(items)", "open(path)"])',
+            "print(model.similarity(queries, documents))",
+        ]
+    else:
+        prompt = next((p for p in shape.prompts if shape.prompts[p]), None)
+        option = f", prompt_name={_quoted(prompt)}" if prompt else ""
+        lines += [
+            f'embeddings = model.encode(["how to sort a list", "sorted(items)"]{option})',
+            "print(model.similarity(embeddings, embeddings))",
+        ]
+    lines += ["```", ""]
+    return [*lines, *grid(["", ""], _shape_rows(shape))]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _shape_rows(shape: Anatomy) -> list[list[str]]:
+    architecture = ["Architecture", code(shape.architecture) if shape.architecture else "unknown"]
+    if shape.purpose.lines:
+        return [architecture]  # the rest is said of one vector a text
+    rows = [
+        architecture,
+        ["Dimension", str(shape.dimension) if shape.dimension else "unknown"],
+        ["Longest text", f"{shape.max_length} tokens" if shape.max_length else "unknown"],
+        ["Pooling", ", ".join(shape.pooling) or "none"],
+        ["Normalised", "yes" if shape.normalised else "no"],
+        ["Similarity", shape.similarity],
+    ]
+    prompts = [[f"Prompt {code(name)}", code(text)] for name, text in shape.prompts.items() if text]
+    return rows + (prompts or [["Prompts", "none"]])

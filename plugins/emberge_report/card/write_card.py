@@ -1,0 +1,153 @@
+"""Write a model card into every model of a run, and its scores once they are known.
+
+A card is a function of what lies in OUT, so writing it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import Artifact, hookimpl
+from emberge.engine import OutFolder, read_artifact
+
+if TYPE_CHECKING:
+    from emberge.engine import Scores
+
+    from emberge_report.card.card import Facts, Origin
+
+__all__ = ["card_of_finished", "card_of_skipped", "card_origin", "write_card"]
+
+CARD, RECIPE = "README.md", "recipe.yaml"
+# Where the recipe of a run lies, by its OUT: what its relative references are relative to.
+_ORIGINS: dict[Path, Path] = {}
+
+
+@hookimpl(specname="run_started")
+def card_origin(out: Path, recipe: Path | None) -> None:
+    """Remember where the run's recipe lies."""
+    _ORIGINS[out.resolve()] = recipe.parent.resolve() if recipe is not None else Path.cwd()
+
+
+@hookimpl(specname="step_finished")
+def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
+    """Write the card of a new model, or the scores into the cards of the models scored."""
+    _update(out, step, folder, artifact)
+
+
+@hookimpl(specname="step_skipped")
+def card_of_skipped(out: Path, step: str, folder: Path) -> None:
+    """Do the same for a step that was finished before: its card may be missing or lack its scores."""
+    artifact = read_artifact(folder)
+    if artifact is not None:
+        _update(out, step, folder, artifact)
+
+
+def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
+    if artifact.kind == "model":
+        write_card(out, step, folder, artifact)
+    if artifact.kind != "scores":
+        return
+    for name in _scores(folder).models:
+        model = OutFolder(out).link(name)
+        made = read_artifact(model) if model.is_dir() else None
+        if made is not None and made.kind == "model":
+            write_card(out, name, model, made)
+
+
+def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
+    """Write the card of the model that step `name` of the run in `out` left in `folder`, atomically."""
+    from emberge_report.card.adapter_card import adapter_card, is_adapter
+    from emberge_report.card.card import model_card
+
+    facts = _facts(out, name, folder, artifact)
+    text = str(adapter_card(facts) if is_adapter(facts) else model_card(facts))
+    card = folder.resolve() / CARD
+    if card.is_file() and card.read_text(encoding="utf-8", errors="replace") == text:
+        return
+    beside = card.with_name(f".{CARD}.new")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, card)
+
+
+def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
+    from emberge_report.card.card import Facts
+    from emberge_report.lineage import ancestry, parents_of
+    from emberge_report.model_facts import anatomy
+
+    origin = _ORIGINS.get(out.resolve())
+    roots, data = ancestry(artifact, out, origin)
+    return Facts(
+        name=name,
+        artifact=artifact,
+        anatomy=anatomy(folder),
+        parents=parents_of(artifact, out, origin),
+        roots=roots,
+        data=data,
+        scores=tuple(_scores_of(name, folder, out)),
+        origin=_origin(out, folder, artifact),
+    )
+
+
+def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
+    """The evaluations in OUT that scored exactly these weights under this name."""
+    from emberge.engine import HashCache, model_fingerprint
+
+    from emberge_report.lineage import results
+
+    content = None
+    for place in results(out):
+        artifact = read_artifact(place)
+        if artifact is None or artifact.kind != "scores":
+            continue
+        scores = _scores(place)
+        if name not in scores.fingerprints:
+            continue
+        if content is None:
+            known = HashCache(OutFolder(out).store / "hashes.json", root=out)
+            content = model_fingerprint(folder.resolve(), known)
+        if scores.fingerprints[name] == content:
+            yield scores
+
+
+def _scores(folder: Path) -> Scores:
+    from emberge.engine import read_scores
+
+    return read_scores(folder)
+
+
+def _origin(out: Path, folder: Path, artifact: Artifact) -> Origin:
+    from emberge_report.card.card import Origin
+
+    record = _json(folder / "artifact.json")
+    versions = record.get("versions")
+    recipe = out / RECIPE
+    return Origin(
+        component=str(record.get("component", "")),
+        fingerprint=str(record.get("fingerprint", "")),
+        versions=tuple(versions.items()) if isinstance(versions, Mapping) else (),
+        seed=artifact.details.get("seed", _recipe_seed(recipe)),
+        recipe_hash=hashlib.sha256(recipe.read_bytes()).hexdigest() if recipe.is_file() else "",
+    )
+
+
+def _recipe_seed(recipe: Path) -> Any:
+    import yaml
+
+    try:
+        found = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    return found.get("seed", 0) if isinstance(found, dict) else None
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

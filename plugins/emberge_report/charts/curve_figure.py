@@ -1,0 +1,150 @@
+"""Scores over a number that models were made with: of bags the share of the data in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from emberge.engine import MEANS, Place, ScoreCurve, Scores
+
+from emberge_report.charts.line_chart import Chart, Line, line_chart
+from emberge_report.charts.marks import NEUTRAL, Look, looks
+from emberge_report.charts.scale import number
+from emberge_report.page.markup import Markup, tag
+from emberge_report.page.tables import left, points, table
+
+__all__ = ["curve_figures"]
+
+# More levels than this to compare with would hide the curves.
+_LEVELS = 4
+
+
+def curve_figures(
+    scores: Scores, merged: Collection[str], known: Mapping[str, Look]
+) -> Markup | None:
+    """A chart for each variable and headline mean, with the numbers below; None without a curve.
+
+    Of the models in `merged` those that lie on no curve are drawn as levels, in their `known` looks.
+    """
+    variables = dict.fromkeys(curve.variable for curve in scores.curves)
+    if not variables:
+        return None
+    return tag("div", [_of_variable(scores, variable, merged, known) for variable in variables])
+
+
+def _of_variable(
+    scores: Scores, variable: str, merged: Collection[str], known: Mapping[str, Look]
+) -> Markup:
+    curves = [curve for curve in scores.curves if curve.variable == variable]
+    title = "Scores by bag ratio" if variable == "ratio" else f"Scores by {variable}"
+    charts = [_chart(scores, curves, on, merged, known) for on in _shown(scores, curves)]
+    return tag(
+        "figure",
+        tag("h3", title),
+        charts,
+        tag("figcaption", _caption(scores)),
+        _numbers(scores, curves),
+    )
+
+
+def _shown(scores: Scores, curves: Sequence[ScoreCurve]) -> list[str]:
+    return [
+        on for on in scores.headlines() if all(on in p.values for c in curves for p in c.places)
+    ]
+
+
+def _chart(
+    scores: Scores,
+    curves: Sequence[ScoreCurve],
+    on: str,
+    merged: Collection[str],
+    known: Mapping[str, Look],
+) -> Markup:
+    levels = {name: (known.get(name, NEUTRAL), v) for name, v in _levels(scores, on, merged)}
+    styles = _apart(len(curves), {look.style for look, _ in levels.values()})
+    lines = [_line(curve, on, look) for curve, look in zip(curves, styles, strict=True)]
+    ends = [at for line in lines for at, _ in line.points]
+    low, high = min(ends), max(ends)
+    for name, (look, value) in levels.items():
+        lines.append(Line(name, look, [(low, value), (high, value)], dashed=True))
+    variable = curves[0].variable
+    return line_chart(
+        lines,
+        Chart(
+            label=f"{MEANS[on]} by {_axis(variable)}: {'; '.join(_spoken(c, on) for c in curves)}",
+            x=_axis(variable),
+            y=f"{MEANS[on]} ×100",
+        ),
+    )
+
+
+def _apart(count: int, taken: Collection[str]) -> list[Look]:
+    """So many looks, in colours that are not taken as long as there are others."""
+    every = list(looks(map(str, range(count + len(taken)))).values())
+    free = [look for look in every if look.style not in taken]
+    return [*free, *every][:count]
+
+
+def _line(curve: ScoreCurve, on: str, look: Look) -> Line:
+    bars = [
+        (_at(curve, place), 100 * place.intervals[on][0], 100 * place.intervals[on][1])
+        for place in curve.places
+        if on in place.intervals
+    ]
+    dots = [(_at(curve, place), 100 * place.values[on]) for place in curve.places]
+    return Line(curve.name, look, dots, dots=True, bars=bars)
+
+
+def _levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[str, float]]:
+    """Merges that lie on no curve, such as that of bags of all ratios; arms of several seeds as one."""
+    pooled = scores.pooled or scores
+    drawn = {name for curve in scores.curves for place in curve.places for name in place.models}
+    found = [
+        (name, 100 * value)
+        for name in pooled.models
+        if not drawn.intersection(members := pooled.members.get(name, (name,)))
+        and set(members) <= set(merged)
+        and (value := pooled.value(name, on)) is not None
+    ]
+    yield from found[:_LEVELS]
+
+
+def _at(curve: ScoreCurve, place: Place) -> float:
+    return 100 * place.at if curve.variable == "ratio" else place.at
+
+
+def _axis(variable: str) -> str:
+    return "bag ratio, % of every dataset" if variable == "ratio" else variable
+
+
+def _spoken(curve: ScoreCurve, on: str) -> str:
+    said = [f"{_at(curve, p):g} {points(p.values[on])}" for p in curve.places]
+    return f"{curve.name} {', '.join(said)}"
+
+
+def _caption(scores: Scores) -> str:
+    return (
+        f"Bars are {100 * scores.confidence:g} % intervals over test examples, and over draws and seeds "
+        "where a place has several models. Dashed: merges of models from several places."
+    )
+
+
+def _numbers(scores: Scores, curves: Sequence[ScoreCurve]) -> Markup:
+    shown = _shown(scores, curves)
+    rows = [
+        [
+            tag("th", curve.name, scope="row"),
+            tag("td", number(_at(curve, place))),
+            tag("td", f"{len(place.models)}"),
+            *(_cell(place, on) for on in shown),
+        ]
+        for curve in curves
+        for place in curve.places
+    ]
+    head = [left("Step"), _axis(curves[0].variable), "Models", *(MEANS[on] for on in shown)]
+    return table(head, rows)
+
+
+def _cell(place: Place, on: str) -> Markup:
+    around = place.intervals.get(on)
+    spread = f"{points(around[0])} – {points(around[1])}" if around else None
+    return tag("td", points(place.values[on]), tag("small", spread) if spread else None)

@@ -1,0 +1,94 @@
+"""Dots with intervals, one row a model: scores on a task, or differences from a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emberge_report.charts.marks import Look, marker, short, text
+from emberge_report.charts.scale import Scale, number
+from emberge_report.page.markup import Markup, tag
+
+__all__ = ["Dot", "dot_chart", "range_of"]
+
+WIDTH = 344
+_ROW = 22
+_TOP = 6
+_AXIS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One row: a value, its interval if known, and how to write it. None is a value that is missing."""
+
+    name: str
+    look: Look
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    label: str = ""
+    strong: bool = False
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """What must be inside the chart."""
+        found = (self.value, self.low, self.high)
+        return tuple(n for n in found if n is not None and math.isfinite(n))
+
+
+def range_of(rows: Sequence[Dot], *more: float) -> tuple[float, float]:
+    """The lowest and highest number of the rows, (0, 1) for none."""
+    numbers = [n for row in rows for n in row.numbers] + list(more)
+    return (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
+
+
+def dot_chart(
+    rows: Sequence[Dot], *, label: str, span: float, reference: float | None = None
+) -> Markup:
+    """One panel; `span` is how much its axis covers, so that panels side by side share a measure.
+
+    `reference` draws a dashed line: the score of the model compared with, or 0 for differences.
+    """
+    names = min(19, max([len(row.name) for row in rows], default=0))
+    values = max([len(row.label) for row in rows], default=0)
+    left, right = 14 + 6.6 * names, WIDTH - 10 - 6.8 * values
+    more = () if reference is None else (reference,)
+    low, high = range_of(rows, *more)
+    middle, half = (low + high) / 2, max(span, high - low, 1e-9) * 0.54
+    scale = Scale(middle - half, middle + half, left, right)
+    bottom = _TOP + _ROW * len(rows)
+    parts = [_axis(scale, bottom)]
+    if reference is not None:
+        x = scale(reference)
+        parts.append(tag("line", class_="reference", x1=x, x2=x, y1=_TOP, y2=bottom))
+    parts += [_row(row, scale, _TOP + _ROW * (i + 0.5), names) for i, row in enumerate(rows)]
+    box = f"0 0 {WIDTH} {bottom + _AXIS}"
+    return tag("svg", *parts, viewBox=box, class_="dots", role="img", aria_label=label)
+
+
+def _axis(scale: Scale, bottom: float) -> Markup:
+    marks = scale.ticks(4)
+    lines = [
+        (
+            tag("line", class_="grid", x1=scale(t), x2=scale(t), y1=_TOP, y2=bottom),
+            text(scale(t), bottom + 15, number(t, marks), "tick", "middle"),
+        )
+        for t in marks
+    ]
+    return tag("g", lines, aria_hidden="true")
+
+
+def _row(row: Dot, scale: Scale, y: float, room: int) -> Markup:
+    style = "strong" if row.strong else ""
+    parts: list[Markup] = [
+        tag("title", f"{row.name}: {row.label or 'not scored'}"),
+        text(0, y + 4, short(row.name, room), style),
+        text(WIDTH, y + 4, row.label or "–", f"value {style}".strip(), "end"),
+    ]
+    if row.low is not None and row.high is not None:
+        style = f"whisker {row.look.style}"
+        parts.append(tag("line", class_=style, x1=scale(row.low), x2=scale(row.high), y1=y, y2=y))
+    if row.value is not None and math.isfinite(row.value):
+        parts.append(marker(scale(row.value), y, row.look))
+    return tag("g", parts)

@@ -1,0 +1,180 @@
+"""Lines over steps or layers, named at their ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from emberge_report.charts.marks import Look, marker, short, text
+from emberge_report.charts.scale import Scale, number, ticks
+from emberge_report.curves import Curve, thin
+from emberge_report.page.markup import Markup, tag
+
+__all__ = ["Chart", "Line", "line_chart"]
+
+WIDTH, HEIGHT = 1040, 300
+_LEFT, _TOP, _BOTTOM = 56, 22, 40
+_NAME_ROOM = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A named line through points (x, y); `faint` are the raw numbers behind a smoothed one.
+
+    `breaks` are places in `points` where the line is interrupted before the point; `end` is the one that
+    its name stands beside (default: the last). `bars` are intervals (x, low, high) around points. A
+    `dashed` line is no curve but a level to compare with.
+    """
+
+    name: str
+    look: Look
+    points: Curve
+    faint: Curve = ()
+    breaks: frozenset[int] = frozenset()
+    dots: bool = False
+    end: int = -1
+    bars: Sequence[tuple[float, float, float]] = ()
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What the axes say. `labels` names the places 0, 1, 2… of the x axis instead of numbers."""
+
+    label: str
+    x: str
+    y: str
+    labels: Sequence[str] = ()
+    from_zero: bool = False
+    unit: str = ""
+    extra: Sequence[float] = field(default=())
+
+
+def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
+    """The chart, `WIDTH` × `HEIGHT` units wide."""
+    room = min(_NAME_ROOM, max([len(line.name) for line in lines], default=0))
+    right = WIDTH - 24 - 6.8 * room
+    x = Scale(*_x_range(lines, chart), _LEFT, right)
+    y = Scale(*_y_range(lines, chart), HEIGHT - _BOTTOM, _TOP)
+    parts = [_y_axis(y, right, chart), _x_axis(x, chart)]
+    for line in lines:
+        parts += [_path(thin(line.faint), x, y, f"raw {line.look.style}")] if line.faint else []
+    for line in lines:
+        points = line.points if line.dots else thin(line.points)
+        parts += [_bar(bar, x, y, line.look) for bar in line.bars]
+        style = f"{'level' if line.dashed else 'line'} {line.look.style}"
+        parts.append(_path(points, x, y, style, line.breaks))
+        if line.dots:
+            parts.append(tag("g", [marker(x(a), y(b), line.look, 3.6) for a, b in points]))
+    parts.append(_names(lines, x, y, room))
+    box = f"0 0 {WIDTH} {HEIGHT}"
+    return tag("svg", *parts, viewBox=box, class_="lines", role="img", aria_label=chart.label)
+
+
+def _x_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
+    if chart.labels:
+        return -0.3, len(chart.labels) - 0.7
+    xs = [a for line in lines for a, _ in (*line.points, *line.faint)]
+    return (min(xs), max(xs)) if xs else (0.0, 1.0)
+
+
+def _y_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
+    ys = [b for line in lines for _, b in (*line.points, *line.faint) if math.isfinite(b)]
+    ys += [end for line in lines for _, *ends in line.bars for end in ends]
+    low, high = (min(ys), max(ys)) if ys else (0.0, 1.0)
+    if chart.from_zero:
+        low = min(low, 0.0)
+    margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    return (low if chart.from_zero and low == 0 else low - margin), high + margin
+
+
+def _y_axis(y: Scale, right: float, chart: Chart) -> Markup:
+    marks = y.ticks(5)
+    rows = [
+        (
+            tag("line", class_="grid", x1=_LEFT, x2=right, y1=y(t), y2=y(t)),
+            text(_LEFT - 8, y(t) + 4, number(t, marks) + chart.unit, "tick", "end"),
+        )
+        for t in marks
+    ]
+    return tag("g", rows, text(0, 11, chart.y, "axis"), aria_hidden="true")
+
+
+def _x_axis(x: Scale, chart: Chart) -> Markup:
+    base = HEIGHT - _BOTTOM
+    if chart.labels:
+        every = max(1, math.ceil(len(chart.labels) * 46 / (x.end - x.start)))
+        shown = [(i, name) for i, name in enumerate(chart.labels) if _keeps(i, every, chart)]
+        marks = [text(x(i), base + 16, short(name, 11), "tick", "middle") for i, name in shown]
+    else:
+        places = ticks(x.low, x.high, 8)
+        marks = [text(x(t), base + 16, number(t, places), "tick", "middle") for t in places]
+    line = tag("line", class_="axis-line", x1=x.start, x2=x.end, y1=base, y2=base)
+    name = text((x.start + x.end) / 2, HEIGHT - 6, chart.x, "axis", "middle")
+    return tag("g", line, marks, name, aria_hidden="true")
+
+
+def _keeps(place: int, every: int, chart: Chart) -> bool:
+    """Show words always (embeddings, final) and every so many of the numbers."""
+    label = chart.labels[place]
+    return not label.isdecimal() or int(label) % every == 0
+
+
+def _path(
+    points: Curve, x: Scale, y: Scale, style: str, breaks: frozenset[int] = frozenset()
+) -> Markup:
+    steps: list[str] = []
+    pen_up = True
+    for i, (a, b) in enumerate(points):
+        if not math.isfinite(b):
+            pen_up = True
+            continue
+        steps.append(f"{'M' if pen_up or i in breaks else 'L'}{x(a):.1f} {y(b):.1f}")
+        pen_up = False
+    return tag("path", class_=style, d="".join(steps) or "M0 0")
+
+
+def _bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: Look) -> Markup:
+    at, low, high = bar
+    style = f"whisker {look.style}"
+    return tag("line", class_=style, x1=x(at), x2=x(at), y1=y(low), y2=y(high))
+
+
+def _names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
+    """Each line's name right of the chart at the height of its end, pushed apart where they meet."""
+    ends = [(line, last) for line in lines if (last := _last(line)) is not None]
+    ends.sort(key=lambda end: y(end[1][1]))
+    heights = _apart([y(b) for _, (_, b) in ends], 15, _TOP, HEIGHT - _BOTTOM)
+    parts = []
+    for (line, (a, b)), height in zip(ends, heights, strict=True):
+        points = f"M{x(a) + 5:.1f} {y(b):.1f}L{x.end + 6:.1f} {height:.1f}"
+        parts += [
+            tag("path", class_=f"leader {line.look.style}", d=points),
+            marker(x.end + 12, height, line.look, 4),
+            tag(
+                "g",
+                tag("title", line.name),
+                text(x.end + 22, height + 4, short(line.name, room)),
+            ),
+        ]
+    return tag("g", parts)
+
+
+def _last(line: Line) -> tuple[float, float] | None:
+    """The point that the name stands beside: `end`, or the last one that can be drawn."""
+    if line.points and math.isfinite(line.points[line.end][1]):
+        return line.points[line.end]
+    return next(((a, b) for a, b in reversed(line.points) if math.isfinite(b)), None)
+
+
+def _apart(heights: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
+    """Sorted heights moved as little as a sweep down and one up need for `gap` between neighbours."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + gap) if placed else max(height, top))
+    limit = max(bottom, top + gap * (len(placed) - 1))
+    for i in range(len(placed) - 1, -1, -1):
+        placed[i] = min(placed[i], limit)
+        limit = placed[i] - gap
+    return placed

@@ -1,0 +1,71 @@
+"""What an evaluation's numbers say, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from emberge.engine import MEANS, Comparison, Scores
+
+from emberge_report.page.markup import Child, tag
+from emberge_report.page.tables import points, signed
+
+__all__ = ["findings"]
+
+
+def findings(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]:
+    """What the numbers say, in sentences that claim no more than the intervals allow.
+
+    `merged` names the parents of each merge. Models that differ in seed alone are spoken of as one.
+    """
+    said: list[Child] = []
+    if scores.pooled is not None:
+        arm_of = {model: arm for arm, names in scores.pooled.members.items() for model in names}
+        merged = {
+            arm_of[name]: list(dict.fromkeys(arm_of.get(parent, parent) for parent in parents))
+            for name, parents in merged.items()
+            if name in arm_of
+        }
+        scores = scores.pooled
+    for on in scores.headlines():
+        scored = [m for m in scores.models if scores.value(m, on) is not None]
+        if not scored:
+            continue
+        best = max(scored, key=lambda model: scores.value(model, on) or 0.0)
+        parts: list[Child] = [_finding(scores, best, on, " scores highest,", merged)]
+        parts += [
+            _finding(scores, m, on, " scores", merged) for m in merged if m in scored and m != best
+        ]
+        sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
+        said.append((_place(on), ": ", sentences, "."))
+    return said
+
+
+def _finding(
+    scores: Scores, model: str, on: str, verb: str, merged: Mapping[str, Sequence[str]]
+) -> Child:
+    """One model's score, how it compares with the reference, and what a merge's parents score."""
+    number = f"{verb} {points(scores.value(model, on))}"
+    compared = _compared(scores.difference(model, on))
+    values = [v for p in merged.get(model, ()) if (v := scores.value(p, on)) is not None]
+    parents = f"; its parents {points(min(values))} to {points(max(values))}" if values else ""
+    around = (" (", compared, parents, ")") if compared else parents
+    return (tag("b", model), number, around)
+
+
+def _compared(difference: Comparison | None) -> Child:
+    if difference is None:
+        return None
+    amount = f"{signed(difference.difference)} against {difference.reference}"
+    if difference.interval is None:
+        return f"{amount}, no interval known"
+    low, high = difference.interval
+    words = difference.verdict
+    return (
+        amount,
+        f" [{signed(low)}, {signed(high)}], ",
+        tag("span", words, class_=words if words in ("better", "worse") else None),
+    )
+
+
+def _place(on: str) -> str:
+    return {"in": "In domain", "out": "Out of domain"}.get(on, MEANS.get(on, on).capitalize())

@@ -1,0 +1,221 @@
+"""Where a model comes from: its parents, their licences and languages, as far as they themselves say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import CheckpointError
+from emberge.engine import OutFolder, read_artifact
+
+if TYPE_CHECKING:
+    from emberge import Artifact
+
+__all__ = ["Parent", "Trained", "ancestry", "data_of", "parents_of", "results"]
+
+README = "README.md"
+_HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A model that another was made from; what nobody says is empty or None.
+
+    `bases` are hub ids that it goes back to: itself for a model of the hub.
+    """
+
+    name: str
+    weight: Any = None
+    revision: str | None = None
+    link: str | None = None
+    licence: str | None = None
+    languages: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
+    step: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A data set that a model was trained on: `rows` of its `whole` number of examples."""
+
+    name: str
+    task: str = ""
+    rows: int | None = None
+    whole: int | None = None
+    licence: str | None = None
+
+
+def parents_of(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
+    """The parents of a model that a step in `out` made; `origin` is the folder of its recipe.
+
+    A training's parent is its base; a merge's are its models, and its base if it has one. Where a parent is
+    called by a folder's name alone, the recipe's words for it tell where it lies.
+    """
+    weights = _weights(artifact)
+    base = artifact.details.get("base")
+    names = dict.fromkeys(weights)
+    if isinstance(base, str) and base:
+        names.setdefault(base)
+    reference = artifact.details.get("base_reference")
+    words = {base: reference} if isinstance(base, str) and isinstance(reference, str) else {}
+    return tuple(
+        replace(_parent(words[name], weights.get(name), out, origin), name=name)
+        if name in words
+        else _parent(name, weights.get(name), out, origin)
+        for name in names
+    )
+
+
+def _weights(artifact: Artifact) -> dict[str, Any]:
+    """Weights by parent; None where nobody says."""
+    found = artifact.details.get("weights")
+    if isinstance(found, Mapping):
+        return {str(name): weight for name, weight in found.items()}
+    parents: Sequence[str] = artifact.parents
+    if isinstance(found, list) and len(found) == len(parents):
+        return dict(zip(parents, found, strict=True))
+    return dict.fromkeys(parents)
+
+
+def _parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
+    bare, _, adapter = text.partition("+")
+    name, _, revision = bare.removeprefix("$").rpartition("@")
+    name = name or bare.removeprefix("$")
+    revision = revision if name != revision else ""
+    if _link(text, out).is_dir():
+        return Parent(text, weight, step=True)
+    folder = _folder(name, revision or None, origin)
+    said = _front_matter(folder) if folder else {}
+    if _HUB_ID.fullmatch(name) and not adapter:
+        link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
+        return Parent(name, weight, revision or None, link, bases=(name,), **_told(said))
+    return Parent(text, weight, bases=_texts(said.get("base_model")), **_told(said))
+
+
+def _told(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Licence and languages of a card's front matter."""
+    licence = said.get("license")
+    if licence == "other":
+        licence = said.get("license_name") or licence
+    shown = ", ".join(_texts(licence))
+    return {"licence": shown or None, "languages": _texts(said.get("language"))}
+
+
+def _folder(name: str, revision: str | None, origin: Path | None) -> Path | None:
+    """Where a model outside the run lies, found without a network."""
+    from emberge.engine import in_package
+
+    if name.startswith("pkg:"):
+        try:
+            return in_package(name.removeprefix("pkg:"))
+        except CheckpointError:
+            return None
+    if name.startswith((".", "/", "~")):
+        return (origin or Path()) / Path(name).expanduser()
+    if not _HUB_ID.fullmatch(name):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(name, README, revision=revision)
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _front_matter(folder: Path) -> Mapping[str, Any]:
+    from huggingface_hub import metadata_load
+
+    try:
+        found = metadata_load(folder / README)
+    except Exception:  # a card of somebody else, in whatever state
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
+
+
+def ancestry(
+    artifact: Artifact, out: Path, origin: Path | None
+) -> tuple[tuple[Parent, ...], tuple[Trained, ...]]:
+    """The models outside the run that a model goes back to, and all data it and its parents learned from."""
+    roots: dict[str, Parent] = {}
+    data: dict[str, Trained] = {}
+    waiting, met = [artifact], set[str]()
+    while waiting:
+        one = waiting.pop(0)
+        for found in data_of(one, out):
+            known = data.get(found.name)
+            if known is None or (found.rows or 0) > (known.rows or 0):
+                data[found.name] = found
+        for parent in parents_of(one, out, origin):
+            made = read_artifact(_link(parent.name, out)) if parent.step else None
+            if made is None:
+                roots.setdefault(parent.name, parent)
+            elif parent.name not in met:
+                met.add(parent.name)
+                waiting.append(made)
+    return tuple(roots.values()), tuple(data.values())
+
+
+def _link(text: str, out: Path) -> Path:
+    """Where a step's result stands, if a step made this: `$id`, `id`, or a kept state `id/step-100`."""
+    name = text.partition("+")[0].removeprefix("$").removesuffix(".checkpoints")
+    whole = OutFolder(out).link(name)
+    return whole if whole.is_dir() else OutFolder(out).link(name.partition("/")[0])
+
+
+def data_of(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
+    """The data sets that a training used any rows of, with the licences that catalogues state."""
+    found = artifact.details.get("datasets")
+    if not isinstance(found, Mapping):
+        return ()
+    licences = dict(_licences(out))
+    listed = (_trained(str(name), used, licences.get(str(name))) for name, used in found.items())
+    return tuple(one for one in listed if one.rows != 0)
+
+
+def _trained(name: str, used: Any, licence: str | None) -> Trained:
+    said = used if isinstance(used, Mapping) else {}
+    rows, whole = said.get("rows"), said.get("of")
+    return Trained(
+        name,
+        task=str(said.get("task") or ""),
+        rows=rows if isinstance(rows, int) else None,
+        whole=whole if isinstance(whole, int) else None,
+        licence=licence,
+    )
+
+
+def _licences(out: Path) -> Iterator[tuple[str, str]]:
+    """(data set, licence) of every catalogue that a step of the run made."""
+    import yaml
+
+    for folder in results(out):
+        artifact = read_artifact(folder)
+        if artifact is None or artifact.kind != "data":
+            continue
+        try:
+            catalogue = yaml.safe_load((folder / "datasets.yaml").read_text(encoding="utf-8"))
+            entries: Iterable[Any] = catalogue.get("train") or ()
+        except (OSError, yaml.YAMLError, AttributeError):
+            continue
+        for entry in entries:
+            stated = _stated(entry) or _stated(entry.get("source"))
+            if stated:
+                yield str(entry.get("name")), stated
+
+
+def _stated(said: Any) -> str | None:
+    """The licence that an entry of a catalogue, or the source it names, states."""
+    found = (said.get("licence") or said.get("license")) if isinstance(said, Mapping) else None
+    return str(found) if found and str(found) != "unknown" else None
+
+
+def results(out: Path) -> list[Path]:
+    """The links in OUT that lead to steps' current results."""
+    return sorted(path for path in out.iterdir() if path.is_symlink() and path.is_dir())

@@ -1,0 +1,85 @@
+"""What a SentenceTransformers folder says about how text becomes an embedding, for those who will use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError
+from emberge.engine import read_layout
+
+from emberge_report.model_kind import EMBEDDER, Purpose, purpose_of
+
+__all__ = ["Anatomy", "anatomy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """Dimension, longest text in tokens, pooling, prompts, similarity; None is what no file says."""
+
+    architecture: str | None = None
+    dimension: int | None = None
+    max_length: int | None = None
+    pooling: tuple[str, ...] = ()
+    normalised: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    similarity: str = "cosine"
+    sentence_transformer: bool = False
+    purpose: Purpose = EMBEDDER
+
+    @property
+    def asymmetric(self) -> bool:
+        """Whether queries and documents have prompts of their own."""
+        return bool(self.prompts.get("query") or self.prompts.get("document"))
+
+
+def anatomy(folder: Path) -> Anatomy:
+    """Read the configs of a model folder; one that cannot be read tells nothing."""
+    try:
+        layout = read_layout(folder)
+    except CheckpointError:
+        config = _json(folder / "config.json")
+        return Anatomy(architecture=_architecture(config), purpose=purpose_of(folder))
+    config = _json(layout.trunk_folder / "config.json")
+    overall = _json(folder / "config_sentence_transformers.json")
+    kinds = [module.kind for module in layout.modules]
+    return Anatomy(
+        architecture=_architecture(config),
+        dimension=_dimension(folder, [module.path for module in layout.modules], config),
+        max_length=layout.max_length,
+        pooling=layout.pooling,
+        normalised="Normalize" in kinds,
+        prompts=dict(layout.prompts),
+        similarity=str(overall.get("similarity_fn_name") or "cosine"),
+        sentence_transformer=not layout.bare,
+        purpose=purpose_of(folder),
+    )
+
+
+def _architecture(config: Mapping[str, Any]) -> str | None:
+    named = config.get("architectures")
+    if isinstance(named, list) and named:
+        return str(named[0])
+    return str(config["model_type"]) if "model_type" in config else None
+
+
+def _dimension(folder: Path, modules: list[str], config: Mapping[str, Any]) -> int | None:
+    """That of the last module that states one, else the transformer's."""
+    for path in reversed(modules):
+        found = _json(folder / path / "config.json")
+        for key in ("out_features", "word_embedding_dimension", "embedding_dimension"):
+            if isinstance(found.get(key), int):
+                return int(found[key])
+    size = config.get("hidden_size")
+    return size if isinstance(size, int) else None
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

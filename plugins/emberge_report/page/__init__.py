@@ -1,0 +1,1 @@
+"""The report's page: sections and tables as HTML."""

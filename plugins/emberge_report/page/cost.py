@@ -1,0 +1,97 @@
+"""What models cost to train, against one training on all rows: for pages and cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from emberge_report.charts.marks import Look
+from emberge_report.page.markup import Markup, tag
+from emberge_report.page.tables import duration, left, plain, swatch, table
+from emberge_report.report_data import Made, Story
+
+__all__ = ["cost_section", "told_cost"]
+
+Cost = Mapping[str, Any]
+
+
+def told_cost(details: Mapping[str, Any]) -> str:
+    """What the trainings behind a merge cost, in a sentence; nothing where nobody counted."""
+    cost = details.get("training_cost")
+    if not isinstance(cost, Mapping):
+        return ""
+    said = f"Training its members cost {cost['times']:.3g} × one run on all rows"
+    if "rows" in cost:
+        said += f" ({cost['rows']:,} of {cost['of']:,})"
+    spent = ", ".join(_spent(cost))
+    return f"{said}: {spent}." if spent else f"{said}."
+
+
+def _spent(cost: Cost) -> Iterator[str]:
+    if "examples" in cost:
+        yield f"{cost['examples']:,} rows trained on"
+    if "seconds" in cost:
+        yield f"{duration(cost['seconds'])} of training"
+    if "cpu_seconds" in cost:
+        yield f"{duration(cost['cpu_seconds'])} of CPU time"
+    if "rows_seen" in cost:
+        together = "every row" if cost["rows_seen"] == cost["of"] else f"{cost['rows_seen']:,} rows"
+        yield f"together they saw {together}, {cost['rows_in_several']:,} of them in several trainings"
+
+
+def cost_section(story: Story, looks: Mapping[str, Look]) -> Markup | None:
+    """A table of what every merge cost, and every training that is in none of them."""
+    merges = [(made, made.details.get("training_cost")) for made in story.merges]
+    counted = [(made, cost) for made, cost in merges if isinstance(cost, Mapping)]
+    if not counted:
+        return None
+    within = {name for _, cost in counted for name in cost.get("members", {})}
+    alone = [(made, _own(made)) for made in story.trained if made.name not in within]
+    shown = [*((made, cost) for made, cost in alone if cost), *counted]
+    of = max((cost["of"] for _, cost in shown if "of" in cost), default=0)
+    rows = [_row(made, _against(cost, of), looks) for made, cost in shown]
+    head = ["Model", "Cost", "Rows", "Trained on", "Time", "CPU time", left("Made up of")]
+    return tag(
+        "div",
+        tag("h3", "Training cost"),
+        tag("p", _WORDS, class_="soft"),
+        table(head, rows),
+    )
+
+
+_WORDS = (
+    "Cost is the rows of all trainings behind a model by the most rows that any model here had: 1 is one "
+    "training on those. Rows trained on count every epoch; what fills no last batch is not trained on."
+)
+
+
+def _own(made: Made) -> Cost | None:
+    """The cost of a training by itself."""
+    datasets = made.details.get("datasets")
+    if not isinstance(datasets, Mapping) or not datasets:
+        return None
+    rows, of = (sum(int(used[key]) for used in datasets.values()) for key in ("rows", "of"))
+    if not of:
+        return None
+    kept = {key: made.details.get(key) for key in ("examples", "seconds", "cpu_seconds")}
+    return {"times": rows / of, "rows": rows, "of": of, **kept}
+
+
+def _against(cost: Cost, of: int) -> Cost:
+    """The cost against one training on `of` rows; as it is where its rows were not counted."""
+    return {**cost, "times": cost["rows"] / of, "of": of} if of and "rows" in cost else cost
+
+
+def _row(made: Made, cost: Cost, looks: Mapping[str, Look]) -> Sequence[Markup]:
+    members = cost.get("members", {})
+    parts = ", ".join(f"{name} {share:.3g}" for name, share in members.items())
+    rows = f"{cost['rows']:,} of {cost['of']:,}" if "rows" in cost else "–"
+    return [
+        tag("th", swatch(looks[made.name]), made.name, scope="row"),
+        tag("td", f"{cost['times']:.3g}"),
+        tag("td", rows),
+        tag("td", plain(cost.get("examples"))),
+        tag("td", duration(cost.get("seconds"))),
+        tag("td", duration(cost.get("cpu_seconds"))),
+        tag("td", parts or "itself", class_="words"),
+    ]

@@ -1,0 +1,193 @@
+"""The whole page of a report: one file, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from emberge.engine import MEANS, Scores
+
+from emberge_report.charts.figures import figure_section
+from emberge_report.charts.marks import NEUTRAL, Look, looks
+from emberge_report.conclusions import findings
+from emberge_report.page.markup import Child, Markup, join, tag
+from emberge_report.page.model_section import (
+    distance_section,
+    merge_section,
+    training_section,
+)
+from emberge_report.page.score_section import score_section
+from emberge_report.page.tables import duration, fact, left, plain, points, table, warning
+from emberge_report.report_data import Story
+
+__all__ = ["page"]
+
+Section = tuple[str, str, Markup]
+
+
+def page(story: Story) -> str:
+    """The HTML of a story, which is well-formed XML too."""
+    chosen = _looks(story)
+    sections = list(_sections(story, chosen))
+    body = tag(
+        "main",
+        tag(
+            "header",
+            tag("h1", story.title),
+            tag("p", _subtitle(story)),
+            tag(
+                "nav",
+                [
+                    tag("a", title.partition(" from ")[0], href=f"#{key}")
+                    for key, title, _ in sections
+                ],
+            ),
+        ),
+        _facts(story),
+        _summary(story),
+        [tag("section", tag("h2", title), content, id=key) for key, title, content in sections],
+        tag("footer", _made_by(story)),
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", story.title),
+        tag("style", _style()),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+
+
+def _style() -> Markup:
+    text = files("emberge_standard.reporting").joinpath("style.css").read_text(encoding="utf-8")
+    return Markup(text)
+
+
+def _looks(story: Story) -> dict[str, Look]:
+    """Merges come first, so that what a reader looks for has the strongest colour."""
+    made = looks([*(m.name for m in story.merges), *(m.name for m in story.trained)])
+    scored = {name: NEUTRAL for _, scores in story.scores for name in scores.models}
+    arms = [
+        arm
+        for _, scores in story.scores
+        for arm, members in (scores.pooled.members if scores.pooled else {}).items()
+        if set(members) & made.keys()
+    ]
+    return scored | dict(looks(arms)) | dict(made)
+
+
+def _sections(story: Story, chosen: dict[str, Look]) -> Iterator[Section]:
+    for i, (name, scores) in enumerate(story.scores):
+        title = "Scores" if len(story.scores) == 1 else f"Scores: {name}"
+        yield f"scores-{i}", title, score_section(scores, chosen, _merged(story))
+    for i, (name, figures) in enumerate(story.figures):
+        yield f"figures-{i}", f"What {name} found", figure_section(figures)
+    if story.trained:
+        yield "trainings", "Trainings", training_section(story, chosen)
+    if story.merges:
+        yield "merges", "Merges", merge_section(story, chosen)
+    if story.made:
+        title = f"Distance from {story.base}" if story.base else "Distance from the base"
+        yield "distances", title, distance_section(story, chosen)
+    yield "run", "What was run", _run(story)
+
+
+def _merged(story: Story) -> Mapping[str, Sequence[str]]:
+    """The parents of each merge."""
+    return {made.name: made.parents for made in story.merges}
+
+
+def _link(title: str) -> str:
+    return title.partition(" from ")[0]
+
+
+def _subtitle(story: Story) -> str:
+    trained, merged = len(story.trained), len(story.merges)
+    parts = [_count(trained, "training"), _count(merged, "merge")]
+    tasks = sum(len(scores.tasks) for _, scores in story.scores)
+    parts.append(_count(tasks, "task"))
+    return ", ".join(part for part in parts if part) or "No model was made."
+
+
+def _count(number: int, word: str) -> str:
+    return "" if not number else f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _facts(story: Story) -> Markup | None:
+    shown = [fact_ for _, scores in story.scores[:1] for fact_ in _score_facts(scores)]
+    seconds = [made.seconds for made in story.made if made.seconds is not None]
+    if seconds:
+        shown.append(fact(duration(sum(seconds)), "spent on training and merging"))
+    return tag("div", shown, class_="facts") if shown else None
+
+
+def _score_facts(scores: Scores) -> Iterator[Markup]:
+    scores = scores.pooled or scores
+    words = {"in": "highest in-domain mean", "out": "highest out-of-domain mean"}
+    for on in scores.headlines():
+        best = scores.best(on)
+        if best is None:
+            continue
+        names = [m for m in scores.models if scores.value(m, on) == best]
+        title = words.get(on, f"highest {MEANS.get(on, on)}")
+        yield fact(points(best), f"{title}: {', '.join(names)}")
+
+
+def _summary(story: Story) -> Markup:
+    said: list[Child] = []
+    for _, scores in story.scores:
+        said += findings(scores, _merged(story))
+    listed = tag("ul", [tag("li", one) for one in said], class_="findings") if said else None
+    warned = [warning(tag("b", step), ": ", text) for step, text in story.warnings]
+    return tag("div", listed, warned)
+
+
+def _run(story: Story) -> Markup:
+    steps = [
+        [
+            tag("th", done.name, scope="row"),
+            tag("td", done.component, class_="words"),
+            tag("td", duration(done.seconds)),
+            tag("td", tag("code", done.fingerprint[:8]) if done.fingerprint else "–"),
+        ]
+        for done in story.done
+    ]
+    facts = [
+        [tag("th", key.replace("_", " "), scope="row"), tag("td", plain(value), class_="words")]
+        for key, value in {**story.provenance, **_versions(story)}.items()
+        if key not in _OF_THE_REPORT
+    ]
+    recipe = (tag("h3", "The recipe"), tag("pre", tag("code", story.recipe)))
+    return tag(
+        "div",
+        table(["Step", left("Kind"), "Time", "Fingerprint"], steps) if steps else None,
+        tag("h3", "Seed and versions"),
+        tag("div", table(["", left("Value")], facts), class_="narrow") if facts else None,
+        recipe if story.recipe else None,
+    )
+
+
+# What a report's own provenance says of the report alone.
+_OF_THE_REPORT = {"step", "kind", "fingerprint", "plugins", "versions"}
+
+
+def _versions(story: Story) -> Mapping[str, Any]:
+    found = story.provenance.get("versions")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _made_by(story: Story) -> Markup:
+    version = _versions(story).get("emberge")
+    who = f"emberge {version}" if isinstance(version, str) else "emberge"
+    seeds = any(scores.pooled for _, scores in story.scores)
+    runs = (
+        "Where a training was repeated with other seeds, the intervals above cover them; all others are "
+        "single runs, which another seed would score otherwise."
+        if seeds
+        else "All trainings here are single runs: another seed gives other scores, and the intervals above "
+        "do not cover that."
+    )
+    return join(
+        f"Written by {who} from what the steps left; this page loads nothing from anywhere. {runs}"
+    )

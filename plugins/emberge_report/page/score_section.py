@@ -1,0 +1,280 @@
+"""The part of a page that tells scores: a panel of dots a task, the table, differences, requirements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from emberge.engine import FEW, MEANS, Comparison, Scores, Task
+
+from emberge_report.charts.curve_figure import curve_figures
+from emberge_report.charts.dot_chart import Dot, dot_chart, range_of
+from emberge_report.charts.marks import NEUTRAL, Look
+from emberge_report.page.markup import Child, Markup, tag
+from emberge_report.page.tables import fold, points, signed, swatch, table, warning
+
+__all__ = ["score_section"]
+
+# More panels than this are folded away below the means.
+_PANELS = 12
+Looks = Mapping[str, Look]
+
+
+def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[str]]) -> Markup:
+    """Everything about one evaluation, by arm first where models were trained with several seeds."""
+    first = scores.pooled or scores
+    return tag(
+        "div",
+        [warning("Not met: ", r.text) for r in scores.requirements if not r.met],
+        [tag("p", "Required and met: ", r.text) for r in scores.requirements if r.met],
+        _numbers(first, looks),
+        curve_figures(scores, merged, looks),
+        fold("Each model by itself", _numbers(scores, looks)) if scores.pooled else None,
+        _domains(scores),
+        _notes(scores),
+    )
+
+
+def _numbers(scores: Scores, looks: Looks) -> Markup:
+    parts = (_panels(scores, looks), _score_table(scores, looks), _differences(scores, looks))
+    return tag("div", *parts)
+
+
+def _verdict(difference: Comparison) -> Markup:
+    words = difference.verdict
+    return tag("span", words, class_=words if words in ("better", "worse") else None)
+
+
+def _title(on: str) -> str:
+    return MEANS.get(on, on)
+
+
+def _panels(scores: Scores, looks: Looks) -> Markup:
+    tasks = [task.name for task in scores.tasks]
+    rows = {on: _dots(scores, on, looks) for on in scores.columns()}
+    widths = [high - low for low, high in map(range_of, rows.values())]
+    charts = {on: _panel(scores, on, rows[on], max(widths, default=0.0)) for on in rows}
+    folded = len(tasks) > _PANELS
+    shown = [charts[on] for on in rows if not folded or on not in tasks]
+    every = tag("div", [charts[on] for on in tasks], class_="panels")
+    return tag(
+        "figure",
+        tag("div", shown, class_="panels"),
+        _panel_caption(scores),
+        fold(f"All {len(tasks)} tasks", every) if folded else None,
+    )
+
+
+def _panel_caption(scores: Scores) -> Markup:
+    known = any(scores.intervals.values())
+    share = f"{100 * scores.confidence:g} %"
+    return tag(
+        "figcaption",
+        "Scores ×100. All panels cover the same width of scores, each around its own values, so "
+        "distances can be compared between panels; none starts at zero. ",
+        f"Bars behind dots are {share} {_covered(scores)}. " if known else None,
+        f"The dashed line is {scores.reference}." if scores.reference else None,
+    )
+
+
+def _covered(scores: Scores) -> str:
+    if scores.spreads:
+        return "intervals over test examples (bootstrap) and seeds (Student’s t)"
+    return "bootstrap intervals over test examples"
+
+
+def _dots(scores: Scores, on: str, looks: Looks) -> list[Dot]:
+    best = scores.best(on)
+    rows = []
+    for model in scores.models:
+        value, interval = scores.value(model, on), scores.interval(model, on)
+        rows.append(
+            Dot(
+                model,
+                looks.get(model, NEUTRAL),
+                None if value is None else 100 * value,
+                100 * interval[0] if interval else None,
+                100 * interval[1] if interval else None,
+                label=points(value),
+                strong=value is not None and value == best,
+            )
+        )
+    return rows
+
+
+def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
+    reference = scores.value(scores.reference, on) if scores.reference else None
+    spoken = "; ".join(f"{row.name} {row.label}" for row in rows)
+    task = next((t for t in scores.tasks if t.name == on), None)
+    return tag(
+        "div",
+        tag("h4", _title(on), tag("small", _about(task)) if task else None),
+        dot_chart(
+            rows,
+            label=f"{_title(on)}: {spoken}",
+            span=span,
+            reference=None if reference is None else 100 * reference,
+        ),
+    )
+
+
+def _about(task: Task) -> str:
+    domain = {"in": "in-domain", "out": "out-of-domain"}.get(task.domain or "", "")
+    units = f"{task.units:,} {_plural(task.unit, task.units)}" if task.units and task.unit else ""
+    return ", ".join(word for word in (domain, task.metric, units) if word)
+
+
+def _plural(word: str, count: int) -> str:
+    if count == 1:
+        return word
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+
+
+def _score_table(scores: Scores, looks: Looks) -> Markup:
+    known = any(scores.intervals.values())
+    caption = "Scores ×100; a star marks the highest" + (
+        ", below a score its interval" if known else ""
+    )
+    return _grid(scores, scores.models, looks, caption, _score, costs=bool(scores.costs))
+
+
+Cell = Callable[[Scores, str, str], Markup]
+
+
+def _grid(
+    scores: Scores,
+    models: Sequence[str],
+    looks: Looks,
+    caption: str,
+    cell: Cell,
+    *,
+    costs: bool = False,
+) -> Markup:
+    """Models down and tasks across, or the other way round where there are many tasks."""
+    columns = scores.columns()
+    if len(columns) > len(MEANS) + FEW:
+        head = ["Task", *models]
+        turned = [
+            [tag("th", *_heading(scores, on), scope="row"), *(cell(scores, m, on) for m in models)]
+            for on in columns
+        ]
+        if costs:
+            turned.insert(0, [tag("th", _COST, scope="row"), *(_cost(scores, m) for m in models)])
+        return table(head, turned, caption)
+    rows = [
+        [
+            tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
+            *([_cost(scores, model)] if costs else []),
+            *(cell(scores, model, on) for on in columns),
+        ]
+        for model in models
+    ]
+    titles = (_heading(scores, on) for on in columns)
+    return table(["Model", *([_COST] if costs else []), *titles], rows, caption)
+
+
+_COST = "Training cost"
+
+
+def _cost(scores: Scores, model: str) -> Markup:
+    """In trainings on all rows; a model from outside the run has none."""
+    cost = scores.costs.get(model)
+    return tag("td", "–" if cost is None else f"{cost:.3g}")
+
+
+def _heading(scores: Scores, on: str) -> list[Child]:
+    task = next((task for task in scores.tasks if task.name == on), None)
+    about = _about(task) if task else ""
+    return [_title(on), tag("small", about) if about else None]
+
+
+def _score(scores: Scores, model: str, on: str) -> Markup:
+    value, interval = scores.value(model, on), scores.interval(model, on)
+    around = f"{points(interval[0])} – {points(interval[1])}" if interval else None
+    spread = scores.spread(model, on)
+    best = value is not None and value == scores.best(on)
+    return tag(
+        "td",
+        tag("span", "★ ", class_="star", aria_label="highest") if best else None,
+        points(value),
+        tag("small", f"± {points(spread)}") if spread is not None else None,
+        tag("small", around) if around else None,
+        class_="best" if best else None,
+    )
+
+
+def _differences(scores: Scores, looks: Looks) -> Markup | None:
+    others = scores.models[1:]
+    if not others:
+        return None
+    counted = any(c.interval for c in scores.comparisons)
+    return tag(
+        "div",
+        tag("h3", f"Differences from {scores.reference}"),
+        tag("p", _how_compared(scores) if counted else _NOT_COMPARED),
+        _grid(scores, others, looks, "Differences in points (scores ×100)", _difference),
+    )
+
+
+_NOT_COMPARED = "No intervals are known for these differences, so a small one may well be chance."
+
+
+def _how_compared(scores: Scores) -> str:
+    verdicts = (
+        "“Better” and “worse” mean that the interval leaves out zero. They are not adjusted for looking at "
+        "many differences at once."
+    )
+    if scores.spreads:
+        return (
+            f"Differences of means over seeds. Intervals at {100 * scores.confidence:g} % cover the test "
+            "examples, by a bootstrap of both on the same ones, and other seeds, by Student’s t of the "
+            "differences seed by seed, which are given where both have the same seeds. An arm of one model "
+            f"stands for that model alone. {verdicts}"
+        )
+    return (
+        f"Intervals are paired bootstraps at {100 * scores.confidence:g} %: both models on the same "
+        "drawn test examples. They tell how far a difference could be chance of the test examples, not of "
+        f"another training run. {verdicts}"
+    )
+
+
+def _difference(scores: Scores, model: str, on: str) -> Markup:
+    found = scores.difference(model, on)
+    if found is None:
+        return tag("td", "–")
+    if found.interval is None:
+        return tag("td", signed(found.difference))
+    low, high = found.interval
+    style = found.verdict if found.verdict in ("better", "worse") else None
+    return tag(
+        "td",
+        tag("span", signed(found.difference), class_=style),
+        tag("small", f"{signed(low)} to {signed(high)}"),
+        tag("small", _by_seed(found), class_="wrap") if found.apart else None,
+        tag("small", found.verdict),
+    )
+
+
+def _by_seed(difference: Comparison) -> str:
+    return f"seeds {', '.join(map(signed, difference.apart))}"
+
+
+def _domains(scores: Scores) -> Markup | None:
+    """Which tasks count as in domain, as no reader can know."""
+    words = {"in": "In domain", "out": "Out of domain"}
+    listed = {
+        said: [task.name for task in scores.tasks if task.domain == domain]
+        for domain, said in words.items()
+    }
+    shown = [
+        tag("p", tag("b", f"{said} ({len(names)}): "), ", ".join(names))
+        for said, names in listed.items()
+        if names
+    ]
+    return tag("div", shown) if shown else None
+
+
+def _notes(scores: Scores) -> Markup | None:
+    notes = [(task.name, task.note) for task in scores.tasks if task.note]
+    if not notes:
+        return None
+    return tag("ul", [tag("li", tag("b", name), ": ", note) for name, note in notes])

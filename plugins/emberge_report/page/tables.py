@@ -1,0 +1,129 @@
+"""Tables and small pieces of a page that several sections share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from emberge_report.charts.marks import Look, marker
+from emberge_report.page.markup import Child, Markup, tag
+
+__all__ = [
+    "duration",
+    "fact",
+    "fold",
+    "left",
+    "plain",
+    "points",
+    "signed",
+    "swatch",
+    "table",
+    "warning",
+]
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def table(
+    head: Sequence[Child], rows: Iterable[Sequence[Markup]], caption: str | None = None
+) -> Markup:
+    """A table that scrolls sideways by itself; `rows` hold ready cells."""
+    headings = [cell if _is_cell(cell) else tag("th", cell, scope="col") for cell in head]
+    return tag(
+        "div",
+        tag(
+            "table",
+            tag("caption", caption) if caption else None,
+            tag("thead", tag("tr", headings)),
+            tag("tbody", [tag("tr", list(row)) for row in rows]),
+        ),
+        class_="scroll",
+        tabindex="0",
+        role="group",
+        aria_label=caption or "table",
+    )
+
+
+def _is_cell(cell: Child) -> bool:
+    return isinstance(cell, Markup) and cell.startswith("<th")
+
+
+def left(words: str) -> Markup:
+    """The heading of a column of words."""
+    return tag("th", words, scope="col", class_="left")
+
+
+def swatch(look: Look) -> Markup:
+    """The marker by which charts show a model, as wide as a letter."""
+    return tag(
+        "svg", marker(6, 6, look, 4.6), viewBox="0 0 12 12", class_="swatch", aria_hidden="true"
+    )
+
+
+def fold(title: str, *children: Child) -> Markup:
+    """Something to open by those who want it."""
+    return tag("details", tag("summary", title), *children)
+
+
+def fact(value: str, words: str, *, is_text: bool = False) -> Markup:
+    """One of the large numbers at the top."""
+    return tag(
+        "div",
+        tag("b", value, class_="words" if is_text else None),
+        tag("span", words),
+        class_="fact",
+    )
+
+
+def warning(*children: Child) -> Markup:
+    """Something that the reader must not overlook."""
+    return tag("p", *children, class_="warning")
+
+
+def points(share: float | None) -> str:
+    """A score of 0 to 1 as it is usually written, ×100 with two digits."""
+    return "–" if share is None else f"{100 * share:.2f}".replace("-", MINUS)
+
+
+def signed(share: float) -> str:
+    """A difference of scores, ×100, with its sign."""
+    text = f"{100 * share:+.2f}"
+    return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", MINUS)
+
+
+def duration(seconds: Any) -> str:
+    """Seconds as a person says them."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def plain(value: Any) -> str:
+    """Any value of an artifact in one line, as it would stand in a recipe."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_inner(item)}" for key, item in value.items())
+    if isinstance(value, Sequence):
+        return ", ".join(_inner(item) for item in value)
+    return json.dumps(value, default=str)
+
+
+def _inner(value: Any) -> str:
+    nested = isinstance(value, Mapping) or (
+        isinstance(value, Sequence) and not isinstance(value, str)
+    )
+    return f"({plain(value)})" if nested else plain(value)

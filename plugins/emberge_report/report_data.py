@@ -1,0 +1,206 @@
+"""Everything that a report tells, gathered from the folders of the steps it is about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import CheckpointError, EmbergeError, ModelRef
+from emberge.engine import Scores, read_scores
+
+from emberge_report.charts.figures import Figure, read_figures
+from emberge_report.curves import Curve, read_curves
+
+if TYPE_CHECKING:
+    from emberge import Artifact, Model, StepRef, Workspace
+
+    from emberge_report.distances import Distances
+
+__all__ = ["Made", "Story", "gather"]
+
+# What a run keeps beside the results, and in each of them.
+RECIPE, METRICS, RECORD = "recipe.yaml", "metrics.jsonl", "artifact.json"
+_PLACES = ("$", "pkg:", "./", "../", "/", "~")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A step that the report is about: its component, how long it took, what it was made under."""
+
+    name: str
+    component: str = ""
+    seconds: float | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that a step of the run made."""
+
+    name: str
+    folder: Path
+    artifact: Artifact
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    seconds: float | None = None
+    distances: Distances | None = None
+    no_distances: str = ""
+    """Why there are no distances."""
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """What the step says of itself."""
+        return self.artifact.details
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The models it came from, as tables call them."""
+        return tuple(parent.removeprefix("$") for parent in self.artifact.parents)
+
+    @property
+    def merged(self) -> bool:
+        """Whether a merge made it; otherwise a training did."""
+        return "strategy" in self.details
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a page shows. `base` is the name of the model that distances are measured from."""
+
+    title: str
+    made: tuple[Made, ...] = ()
+    scores: tuple[tuple[str, Scores], ...] = ()
+    figures: tuple[tuple[str, list[Figure]], ...] = ()
+    others: tuple[tuple[str, Artifact], ...] = ()
+    done: tuple[Done, ...] = ()
+    base: str | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    recipe: str = ""
+
+    @property
+    def trained(self) -> tuple[Made, ...]:
+        """The models that trainings made."""
+        return tuple(made for made in self.made if not made.merged)
+
+    @property
+    def merges(self) -> tuple[Made, ...]:
+        """The models that merges made."""
+        return tuple(made for made in self.made if made.merged)
+
+    @property
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """(step, warning) of every step."""
+        for name, artifact in (*((m.name, m.artifact) for m in self.made), *self.others):
+            for warning in artifact.warnings:
+                yield name, warning
+
+
+def gather(
+    steps: Sequence[StepRef], workspace: Workspace, *, title: str, base: ModelRef | None = None
+) -> Story:
+    """Read what the steps left.
+
+    Raises:
+        DataError: for scores or drawings that cannot be read.
+    """
+    story = Story(title, provenance=workspace.provenance, recipe=_recipe(workspace.store.parent))
+    made: list[Made] = []
+    for reference in steps:
+        folder, artifact = workspace.artifact(reference)
+        name = reference.step or folder.name
+        done = _done(name, folder)
+        story = replace(story, done=(*story.done, done))
+        if drawn := read_figures(folder, artifact):
+            story = replace(story, figures=(*story.figures, (name, drawn)))
+        if artifact.kind == "model":
+            made.append(Made(name, folder, artifact, read_curves(folder / METRICS), done.seconds))
+            continue
+        if artifact.kind == "scores":
+            story = replace(story, scores=(*story.scores, (name, read_scores(folder))))
+        story = replace(story, others=(*story.others, (name, artifact)))
+    given = workspace.model(base) if base is not None else None
+    measured = []
+    for i, one in enumerate(made):
+        workspace.progress(i, len(made), "models", f"distances of {one.name}")
+        measured.append(_with_distances(one, given, made, workspace, steps[0].folder))
+    return replace(story, made=tuple(measured), base=given.name if given else _one_base(measured))
+
+
+def _done(name: str, folder: Path) -> Done:
+    """What the runner wrote beside the artifact."""
+    try:
+        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return Done(name)
+    return Done(
+        name,
+        str(found.get("component", "")),
+        found.get("seconds"),
+        str(found.get("fingerprint", "")),
+    )
+
+
+def _recipe(out: Path) -> str:
+    try:
+        return (out / RECIPE).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def _with_distances(
+    made: Made, given: Model | None, everyone: Sequence[Made], workspace: Workspace, beside: Path
+) -> Made:
+    """With how far each layer moved; `beside` is the recipe's folder."""
+    from emberge_report.distances import layer_distances
+
+    try:
+        base = given or _own_base(made, everyone, workspace, beside)
+        if base is None:
+            return replace(made, no_distances="its base is not known; give the report a `base`")
+        return replace(made, distances=layer_distances(base, workspace.model(_as_model(made))))
+    except EmbergeError as error:
+        return replace(made, no_distances=str(error))
+
+
+def _as_model(made: Made) -> ModelRef:
+    return ModelRef(f"${made.name}")
+
+
+def _own_base(
+    made: Made, everyone: Sequence[Made], workspace: Workspace, beside: Path
+) -> Model | None:
+    """The base that a training started from, or the one that all parents of a merge started from.
+
+    Raises:
+        CheckpointError: when it is not there any more, or is another model now.
+    """
+    bases = _bases(made, {one.name: one for one in everyone})
+    if len(bases) != 1:
+        return None
+    reference, content = bases.pop()
+    name = reference.removeprefix("$")
+    known = {one.name for one in everyone}
+    if name not in known and not reference.startswith(_PLACES) and "/" not in reference:
+        return None  # the name of a folder, which does not say where it lies
+    found = workspace.model(ModelRef(f"${name}" if name in known else reference, beside))
+    if content and found.fingerprint != content:
+        raise CheckpointError(f"'{name}' is another model now than when it was trained on")
+    return found
+
+
+def _bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
+    """(the recipe's words, content hash) of the models that trainings behind this model started from."""
+    base = made.details.get("base_reference") or made.details.get("base")
+    if isinstance(base, str) and base:
+        return {(base, str(made.details.get("base_fingerprint", "")))}
+    parents = [known[parent] for parent in made.parents if parent in known]
+    if len(parents) < len(made.parents):
+        return set()
+    return {b for parent in parents if parent.name != made.name for b in _bases(parent, known)}
+
+
+def _one_base(made: Sequence[Made]) -> str | None:
+    names = {one.distances.base for one in made if one.distances}
+    return names.pop() if len(names) == 1 else None

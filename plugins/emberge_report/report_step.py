@@ -1,0 +1,50 @@
+"""The `report` step: one page that tells what was made and whether it helped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace
+
+__all__ = ["Report"]
+
+FILE = "report.html"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Step):
+    """Tell about earlier steps on one self-contained HTML page, `report.html`.
+
+    It shows what was run, the scores of all models with their intervals, differences from the first model
+    scored, the loss curves of trainings, how far each layer of every model moved from the base, and every
+    warning. The page loads nothing from anywhere, so it can be mailed, printed and kept.
+
+    `of` are the steps to tell about: trainings, merges, scores. `base` is the model that distances are
+    measured from; without it each training's own base serves, and a merge's if all its parents share one.
+    """
+
+    produces = "report"
+
+    of: tuple[StepRef, ...]
+    title: str = "What was made"
+    """Heading of the page."""
+    base: ModelRef | None = None
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not self.of:
+            yield context.problem("there is no step to tell about", "of")
+        if self.base is not None:
+            context.model(self.base)
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge_report.page.page import page
+        from emberge_report.report_data import gather
+
+        story = gather(self.of, workspace, title=self.title, base=self.base)
+        (workspace.folder / FILE).write_text(page(story), encoding="utf-8")
+        told = [made.name for made in story.made]
+        return Artifact(
+            kind="report",
+            details={"file": FILE, "title": self.title, "models": told, "steps": len(self.of)},
+        )

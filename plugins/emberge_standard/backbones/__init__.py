@@ -1,1 +1,0 @@
-"""Backbones: one a file."""

@@ -1,1 +1,0 @@
-"""Launchers: where ready steps run."""

@@ -1,1 +1,0 @@
-"""Readers of data files: one a file."""

@@ -1,1 +1,0 @@
-"""Reporters: listeners that show or write what happened."""

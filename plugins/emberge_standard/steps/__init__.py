@@ -1,1 +1,0 @@
-"""Steps: one a file."""

@@ -1,0 +1,175 @@
+"""Gram matrices of linear layers' inputs, summed while texts pass through an encoder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from emberge import CheckpointError, Encoder, TokenisedText
+from torch import Tensor, nn
+
+__all__ = ["WINDOW", "GramCounter", "Layer", "plan_passes"]
+
+WINDOW = 512
+"""Texts that are put in order of their length at once: more fill chunks better."""
+# Sums of Gram matrices held at once where no limit is given.
+DEFAULT_MEMORY = 4 << 30
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A module whose inputs are summed, and the modules that are fed the very same tensors."""
+
+    module: str
+    width: int
+    shared: tuple[str, ...]
+    tokens: bool = False
+    """Its inputs are token ids, and their Gram matrix is the diagonal of their counts."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the sum."""
+        return (self.width,) if self.tokens else (self.width, self.width)
+
+    @property
+    def bytes(self) -> int:
+        """Of the sum in float64."""
+        return 8 * math.prod(self.shape)
+
+
+def plan_passes(
+    encoder: Encoder,
+    called: Mapping[str, str],
+    vocabulary: Collection[str],
+    text: TokenisedText,
+    memory: int | None,
+) -> list[list[Layer]]:
+    """The layers to sum in each pass over the data, so that the sums of a pass fit into memory.
+
+    `called` are the parameters' names on disk, and those in `vocabulary` have a row a token. One text is
+    encoded to see which layers are fed the same tensors (query, key and value; gate and up): their Gram
+    matrix is summed once.
+
+    Raises:
+        CheckpointError: when no layer is called in a forward pass.
+    """
+    passes: list[list[Layer]] = []
+    room = 0
+    for layer in _layers(encoder, called, vocabulary, text):
+        if not passes or layer.bytes > room:
+            passes.append([])
+            room = memory or DEFAULT_MEMORY
+        passes[-1].append(layer)
+        room -= layer.bytes
+    if not passes:
+        raise CheckpointError(
+            f"{type(encoder).__name__}: no linear layer of it is called, so there is nothing to measure"
+        )
+    return passes
+
+
+def _layers(
+    encoder: Encoder, called: Mapping[str, str], vocabulary: Collection[str], text: TokenisedText
+) -> list[Layer]:
+    modules = dict(encoder.module.named_modules())
+    fed: dict[str, list[Tensor]] = {}
+    hooks = []
+    for name, module in modules.items():
+        weight = called.get(f"{name}.weight" if name else "weight")
+        linear = isinstance(module, nn.Linear)
+        if weight and (linear or (isinstance(module, nn.Embedding) and weight in vocabulary)):
+            hooks.append(_hook(module, lambda x, name=name: fed.setdefault(name, []).append(x)))
+    try:
+        _pass(encoder, [text])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    # All inputs are still held, so what lies at one place in one version are the same numbers.
+    alike: dict[Any, list[str]] = {}
+    for name, inputs in fed.items():
+        seen = tuple((x.data_ptr(), x._version, x.shape, x.stride()) for x in inputs)
+        alike.setdefault(seen, []).append(name)
+    return [_layer(modules[first], (first, *others)) for first, *others in alike.values()]
+
+
+def _layer(module: nn.Module, names: tuple[str, ...]) -> Layer:
+    if isinstance(module, nn.Embedding):
+        return Layer(names[0], module.num_embeddings, names, tokens=True)
+    assert isinstance(module, nn.Linear)
+    return Layer(names[0], module.in_features, names)
+
+
+class GramCounter:
+    """Sums what some layers are fed, in float64, while it is entered."""
+
+    def __init__(self, encoder: Encoder, layers: Sequence[Layer], token_budget: int) -> None:
+        device = next(encoder.module.parameters()).device
+        self._encoder, self._layers, self._budget = encoder, layers, token_budget
+        self.sums = {
+            layer.module: torch.zeros(layer.shape, dtype=torch.float64, device=device)
+            for layer in layers
+        }
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> GramCounter:
+        modules = dict(self._encoder.module.named_modules())
+        for layer in self._layers:
+            self._hooks.append(
+                _hook(modules[layer.module], lambda x, layer=layer: self._sum(layer, x))
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _sum(self, layer: Layer, inputs: Tensor) -> None:
+        total = self.sums[layer.module]
+        if layer.tokens:
+            total += torch.bincount(inputs.reshape(-1), minlength=layer.width)
+            return
+        rows = inputs.reshape(-1, layer.width).float()
+        total += rows.mT @ rows
+
+    def add(self, texts: Sequence[TokenisedText]) -> None:
+        """Encode texts, those of one length together: padding would count as inputs."""
+        order = sorted(range(len(texts)), key=lambda i: (-len(texts[i].ids), i))
+        start = 0
+        while start < len(order):
+            length = len(texts[order[start]].ids)
+            most = start + max(1, self._budget // max(1, length))
+            end = start
+            while end < min(most, len(order)) and len(texts[order[end]].ids) == length:
+                end += 1
+            _pass(self._encoder, [texts[i] for i in order[start:end]])
+            start = end
+
+    def entries(self, called: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
+        """Canonical tensor names and the float32 sums that belong to them."""
+        for layer in self._layers:
+            total = self.sums[layer.module].float().cpu()
+            for name in layer.shared:
+                yield called[f"{name}.weight"], total
+
+
+def _hook(module: nn.Module, see: Any) -> Any:
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        see((args[0] if args else kwargs["input"]).detach())
+
+    return module.register_forward_pre_hook(before, with_kwargs=True)
+
+
+def _pass(encoder: Encoder, texts: Sequence[TokenisedText]) -> None:
+    device = next(encoder.module.parameters()).device
+    features = {name: value.to(device) for name, value in encoder.collate(texts).items()}
+    with torch.no_grad():
+        encoder(features)

@@ -1,0 +1,117 @@
+"""Scores of a model while it trains: what `train` does with evaluators before it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import Evaluator, Model, Preflight, Problem, RecipeError, TaskInfo, Workspace, suggest
+from emberge.engine import GROUPS, ScoreStore, scored, select
+
+if TYPE_CHECKING:
+    from emberge.engine import Watch
+
+__all__ = ["EvaluateOnTheWay"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOnTheWay:
+    """Score the model while it trains, and let the scores decide when it ends and what the result is.
+
+    Several ranks wait while the first one scores. What is scored, and so where the training ends, is part of
+    what a killed training goes on with.
+    """
+
+    every: int
+    """Steps from one scoring to the next; the model of the last step is always scored."""
+    evaluators: tuple[Evaluator, ...]
+    """What scores it: `{mteb: {data: …}}`, as in a step `evaluate`."""
+    metric: str = "all"
+    """What is to rise: the mean over `all` tasks, those `in` or `out` of domain, or one task by its name."""
+    patience: int | None = None
+    """End after so many scorings in turn without a new best one; by default train to the end."""
+    best: bool = True
+    """Whether the result is the best of the scored models, the earliest of equals, or the last one."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        """Faults that can be seen before a run."""
+        for name, value in (("every", self.every), ("patience", self.patience)):
+            if value is not None and value < 1:
+                yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
+        for evaluator in self.evaluators:
+            yield from evaluator.check(context)
+
+    def watch(
+        self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
+    ) -> Watch:
+        """What the training is to do on the way; `metric` is told the scores of tasks.
+
+        `start` is the model it starts from; with `adapts` what it writes is an adapter of that.
+
+        Raises:
+            DataError: for data that cannot be used.
+            RecipeError: for a metric that no evaluator gives.
+        """
+        from emberge.engine import Watch
+
+        plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
+        tasks = [task for _, plan in plans for task in plan]
+        wanted = {task.name for task in select(tasks, self.metric)}
+        if not wanted:
+            known = [*GROUPS, *(task.name for task in tasks)]
+            hint = suggest(self.metric, known) or f"; there are {', '.join(known)}"
+            raise RecipeError(f"evaluate: no task belongs to metric '{self.metric}'{hint}")
+        store = ScoreStore(workspace.store / "scores")
+        quiet: Any = _Quiet(workspace)
+
+        def score(folder: Path, step: int) -> float:
+            model = _model(f"{workspace.id}/step-{step}", folder, start if adapts else None)
+            found: dict[str, float] = {}
+            for evaluator, plan in plans:
+                chosen = [task for task in plan if task.name in wanted]
+                found |= _scores(evaluator, model, chosen, quiet, store)
+            for name, value in found.items():
+                metric(f"score/{name}", value, step)
+            return sum(found.values()) / len(found)
+
+        identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
+        return Watch(self.every, score, identity, self.patience, self.best)
+
+
+def _scores(
+    evaluator: Evaluator,
+    model: Model,
+    tasks: Sequence[TaskInfo],
+    workspace: Any,
+    store: ScoreStore,
+) -> dict[str, float]:
+    kept = {task.name: store.read(model, task) for task in tasks}
+    missing = [task for task in tasks if kept[task.name] is None]
+    for score in scored(evaluator, model, missing, workspace) if missing else ():
+        store.write(model, score)
+        kept[score.task.name] = score
+    return {name: score.score for name, score in kept.items() if score is not None}
+
+
+def _model(name: str, folder: Path, base: Model | None) -> Model:
+    from emberge.engine import model_fingerprint
+
+    if base is None:
+        return Model(name, folder, model_fingerprint(folder))
+    fingerprint = model_fingerprint(base.folder, None, folder)
+    return replace(base, name=name, fingerprint=fingerprint, adapter=folder)
+
+
+class _Quiet:
+    """A workspace that keeps an evaluator's progress to itself: the bar is the training's."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._workspace, name)
+
+    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        """Say nothing."""

@@ -1,0 +1,59 @@
+"""AnglE: pairs with a higher score shall have a smaller angle between complex vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Embeddings, Loss, unit_vectors
+
+from emberge_train.losses.ordered import filled_scores, ordering_loss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnglE(Loss):
+    """Order pairs as their scores are, by angles of complex vectors (Li and Li, 2023, arXiv:2309.12871).
+
+    An embedding's first half are real parts, its second half imaginary ones; a text's closeness to its anchor
+    is |sum of the real and imaginary parts of z / w| for the unit vectors z and w, which keeps a gradient
+    where the cosine has almost none. The rest is as in `cosent`: log(1 + sum over pairs of pairs with
+    y_i > y_j of e^(scale · (closeness_j - closeness_i))), over every anchor with each of its scored positives
+    and negatives. `scale` is one over the temperature. The paper's objective is the sum with `cosent` and
+    `infonce`. `unscored` takes positives without a score as 1 and negatives as 0. Local to a rank by default.
+    """
+
+    scale: float = 20.0
+    unscored: bool = False
+    cross_rank: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scale <= 0:
+            raise ValueError(f"scale must be above 0, not {self.scale:g}")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset() if self.unscored else frozenset({"positive_score"})
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        import torch
+
+        score = filled_scores(embeddings, "angle", self.unscored)
+        anchor = unit_vectors(embeddings.anchor)
+        # For w of length one, Re + Im of z / w is <z, w> + <z turned by a right angle, w>.
+        towards = anchor + _turned(anchor)
+        closeness = torch.einsum("id,icd->ic", towards, unit_vectors(embeddings.candidates)).abs()
+        return ordering_loss(self.scale * closeness, score, embeddings.valid)
+
+
+def _turned(vectors: Tensor) -> Tensor:
+    """For halves (a, b) the vector (b, -a); one of odd length gets a zero at its end, dropped again."""
+    import torch
+    from torch.nn.functional import pad
+
+    width = vectors.shape[-1]
+    real, imaginary = pad(vectors, (0, width % 2)).chunk(2, dim=-1)
+    return torch.cat([imaginary, -real], dim=-1)[..., :width]

@@ -1,0 +1,61 @@
+"""KL distillation: a row's texts shall be as likely as a teacher holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from emberge import Embeddings, Loss, lowest_score
+
+from emberge_train.losses.taught import student_scores, teacher_scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLDistillation(Loss):
+    """Learn a teacher's distribution over the texts of a row (Lin et al., 2020, arXiv:2010.11386).
+
+    The mean over rows of sum_c p_c (log p_c - log q_c) over a row's positives and negatives, with p the
+    softmax of the teacher's scores in the data over `teacher_temperature` (by default `temperature`), and q
+    that of the `similarity` to the anchor over `temperature`. Scores of data are scaled to 0 to 1, so both
+    temperatures are small; `rescale` multiplies by temperature², which keeps gradients alike where it is
+    above 1 (Hinton et al., 2015, arXiv:1503.02531). Local to a rank by default.
+    """
+
+    temperature: float = 0.05
+    teacher_temperature: float | None = None
+    similarity: Literal["cosine", "dot"] = "cosine"
+    rescale: bool = False
+    cross_rank: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "teacher_temperature"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be above 0, not {value:g}")
+
+    @property
+    def whole_batch(self) -> bool:
+        return False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"negative", "positive_score", "negative_score"})
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        import torch
+
+        teacher, there = teacher_scores(embeddings, "kl_distillation")
+        floor = lowest_score(teacher)
+
+        def logs(scores: Tensor, temperature: float) -> Tensor:
+            return torch.log_softmax((scores / temperature).masked_fill(~there, floor), dim=1)
+
+        wanted = logs(teacher, self.teacher_temperature or self.temperature)
+        found = logs(student_scores(embeddings, self.similarity), self.temperature)
+        rows = (wanted.exp() * (wanted - found)).masked_fill(~there, 0.0).sum(1)
+        factor = self.temperature**2 if self.rescale else 1.0
+        return factor * rows.sum() / max(1, len(rows))

@@ -1,0 +1,50 @@
+"""Margin MSE: as far between positive and negative as a teacher says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from emberge import Embeddings, Loss
+
+from emberge_train.losses.taught import student_scores, teacher_scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginMSE(Loss):
+    """Learn a teacher's margin between positive and negative (Hofstätter et al., 2020, arXiv:2010.02666).
+
+    The mean over rows of the mean over a row's positives c and negatives k of
+    ((s(c) - s(k)) - (t(c) - t(k)))², where t are the teacher's scores in the data and s is `scale` times the
+    `similarity` to the anchor. Scores of data are scaled to 0 to 1, as cosines of like texts are; a teacher
+    with logits wants `dot` or a `scale`. Local to a rank by default.
+    """
+
+    similarity: Literal["cosine", "dot"] = "cosine"
+    scale: float = 1.0
+    cross_rank: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scale <= 0:
+            raise ValueError(f"scale must be above 0, not {self.scale:g}")
+
+    @property
+    def whole_batch(self) -> bool:
+        return False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"negative", "positive_score", "negative_score"})
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        teacher, there = teacher_scores(embeddings, "margin_mse")
+        off = self.scale * student_scores(embeddings, self.similarity) - teacher
+        slots = embeddings.positive.shape[1]
+        squares = (off[:, :slots, None] - off[:, None, slots:]) ** 2
+        pairs = there[:, :slots, None] & there[:, None, slots:]
+        rows = squares.masked_fill(~pairs, 0.0).sum((1, 2)) / pairs.sum((1, 2)).clamp(min=1)
+        return rows.sum() / max(1, len(rows))

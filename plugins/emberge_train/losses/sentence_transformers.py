@@ -1,0 +1,113 @@
+"""Any loss of sentence-transformers that can be computed from embeddings."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from emberge import Embeddings, Guide, Loss
+
+from emberge_train.losses.rows import HOW, Labelled
+from emberge_train.losses.stock import READS, REFUSED, Reads, StandIn, made
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_NEEDS: dict[str, frozenset[str]] = {
+    "columns": frozenset({"contrast"}),
+    "two_columns": frozenset(),
+    "triplets": frozenset({"negative"}),
+    "scores": frozenset({"positive_score"}),
+    "truths": frozenset(),
+    "teacher": frozenset({"negative", "positive_score", "negative_score"}),
+    "classes": frozenset({"label"}),
+    "pair_classes": frozenset({"label"}),
+    "guide": frozenset(),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceTransformersLoss(Loss):
+    """Compute a loss by sentence-transformers' own code (Reimers and Gurevych, 2019, arXiv:1908.10084).
+
+    `{sentence_transformers: {loss: CoSENTLoss, options: {scale: 10}}}`; functions are given by name, as in
+    `similarity_fct: dot_score`. The library's loss gets something that hands on embeddings in the model's
+    place, so chunks, gradient cache and ranks are the runner's. Losses that need the model itself are refused
+    with the reason.
+
+    A batch is read as the loss reads its columns: `columns` are anchor, positive and negatives, for every
+    place of a positive (row by row where other rows are no negatives); `two_columns` leave negatives out;
+    `triplets` are all that a row gives; `scores` are its pairs with their scores, `truths` with 1 from one
+    half on and for a positive without a score; `teacher` are a row's texts with a teacher's scores;
+    `classes` are anchors and positives with the row's label, `pair_classes` both together; `guide` are texts
+    with what the `guide` makes of them. `reads` says it for a loss that this release does not know.
+    `dimension` is the size of embeddings, for a loss that learns a projection. Columns have no gaps: rows
+    with fewer negatives than others need `fill: repeat`. Local to a rank by default, as the library's are.
+    """
+
+    loss: str
+    """The library's class, such as `CoSENTLoss`."""
+    options: dict[str, int | float | bool | str] = field(default_factory=dict)
+    """The arguments of that class, but for the model and what is the runner's."""
+    reads: Reads | None = None
+    guide: Guide | None = None
+    dimension: int | None = None
+    cross_rank: bool = False
+
+    def __post_init__(self) -> None:
+        if self.loss in REFUSED:
+            raise ValueError(f"loss: {self.loss} {REFUSED[self.loss]}")
+        if self.loss not in READS and self.reads is None:
+            from emberge import suggest
+
+            hint = suggest(self.loss, list(READS)) or "; say with `reads` how it reads a batch"
+            raise ValueError(f"loss: '{self.loss}' is no loss that is known{hint}")
+        if self._reads == "guide" and self.guide is None:
+            raise ValueError(f"loss: {self.loss} learns a guide's embeddings; name the guide")
+
+    @property
+    def _reads(self) -> str:
+        return self.reads or READS[self.loss]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return _NEEDS[self._reads]
+
+    @property
+    def guided_by(self) -> Guide | None:
+        return self.guide
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        return {name: value.detach() for name, value in self._made().named_parameters()}
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        import torch
+        from torch.func import functional_call
+
+        loss = self._made()
+
+        def of(batch: Labelled) -> Tensor:
+            columns = [{"sentence_embedding": column} for column in batch.columns]
+            value = functional_call(loss, dict(parameters), (columns, batch.label))
+            if isinstance(value, Mapping):  # parts, of which training takes the sum
+                value = torch.stack(list(value.values())).sum()
+            return value  # type: ignore[no-any-return]
+
+        parts = [(of(batch), batch.share) for batch in HOW[self._reads](embeddings)]
+        rows = max(1, sum(share for _, share in parts))
+        total = embeddings.anchor.sum() * 0
+        for value, share in parts:
+            total = total + value * (share / rows)
+        return total
+
+    def _made(self) -> Any:
+        import torch
+
+        # What it learns always starts as the same numbers. A loss may be made of another one, and say at each
+        # step that one should rather ask for that.
+        with torch.random.fork_rng(devices=()), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            torch.manual_seed(0)
+            return made(self.loss, dict(self.options), StandIn(self.dimension))

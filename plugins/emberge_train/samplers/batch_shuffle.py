@@ -1,0 +1,24 @@
+"""Batch-level shuffling: batches of one dataset each, in random order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emberge import Batches, Pool, Shuffled, stable_seed
+
+from emberge_train.samplers.one_dataset import OneDataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchShuffle(OneDataset):
+    """Cut every dataset into batches of its own, then shuffle the batches of all datasets.
+
+    One optimizer step sees one dataset, so in-batch negatives stay within a task (BOOM's BLS,
+    arXiv:2602.05787; CoDiEmb's sampler, arXiv:2508.11442; first Liu et al., 2019, arXiv:1901.11504).
+    Each row comes once an epoch, so that a dataset has steps in proportion to its rows over its
+    `batch_size`: a smaller one gives a task more steps, which is how CoDiEmb balances retrieval and
+    similarity. A dataset's `weight` plays no part here; `proportional` and `temperature` heed it.
+    """
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        return Shuffled(self.lanes(pool, seed), stable_seed(seed, "batches"))

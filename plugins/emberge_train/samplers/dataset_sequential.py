@@ -1,0 +1,47 @@
+"""One dataset after another, in an order of tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emberge import Batches, DataError, InOrder, Lane, Pool, shuffled, stable_seed, suggest
+
+from emberge_train.samplers.task_order import TaskOrder
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSequential(TaskOrder):
+    """Go through the datasets one after another, by task (BOOM, arXiv:2602.05787).
+
+    Tasks come in `order`, by default classification, clustering, pair classification, sts and then
+    retrieval with reranking; inside a task the datasets come in random order, inside a dataset its rows do.
+    `pin_last` names datasets that come at the very end, in the order given: BOOM ends with MS MARCO
+    document and MS MARCO passage. Each row comes once an epoch.
+    """
+
+    pin_last: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        twice = sorted({name for name in self.pin_last if self.pin_last.count(name) > 1})
+        if twice:
+            raise ValueError(f"pin_last names '{twice[0]}' twice")
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        """One dataset's batches after another's.
+
+        Raises:
+            DataError: when `pin_last` names no dataset, or a dataset's task is not in `order`.
+        """
+        names = [info.name for info in pool]
+        for name in self.pin_last:
+            if name not in names:
+                hint = suggest(name, names) or f"; there are {', '.join(names)}"
+                raise DataError(f"pin_last names '{name}', which is no dataset here{hint}")
+        lanes = self.lanes(pool, seed)
+        pinned = {lane.info.name: lane for lane in lanes if lane.info.name in self.pin_last}
+        free = [lane for lane in lanes if lane.info.name not in pinned]
+        found: list[Lane] = []
+        for number, group in enumerate(self.by_task(free)):
+            found += [group[i] for i in shuffled(len(group), stable_seed(seed, "datasets", number))]
+        return InOrder(found + [pinned[name] for name in self.pin_last if name in pinned])

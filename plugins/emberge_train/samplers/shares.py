@@ -1,0 +1,75 @@
+"""Datasets by shares: how many batches of an epoch each gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from emberge import Batches, Lane, PerDataset, Pool, Shuffled, stable_seed
+
+from emberge_train.samplers.one_dataset import OneDataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares(OneDataset):
+    """Batches of one dataset each, in random order, each dataset with a share of the epoch.
+
+    `weight` multiplies a dataset's share, by task or dataset, and so does the `weight` of the data's own
+    entry. `size_limit` is the number of rows above which a dataset counts as no larger. Shares are of
+    examples, or of `share_of: batches`, which differ where batch sizes do: of examples, a smaller batch
+    size gives a task more steps. An epoch has about `epoch_examples` examples, by default as many as there
+    are rows, and at least one batch of each dataset. Shares are kept to within a batch, not drawn: rows of a
+    dataset come again, in another order, only after each of them came, but for a dropped tail.
+    """
+
+    weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))
+    size_limit: int | None = None
+    share_of: Literal["examples", "batches"] = "examples"
+    epoch_examples: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = (self.weight.default, *self.weight.by_task.values())
+        for value in (*given, *self.weight.by_dataset.values()):
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"weight must be above 0, not {value:g}")
+        for name in ("size_limit", "epoch_examples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+
+    def exponent(self) -> float:
+        """The power of a dataset's size that its share follows."""
+        return 1.0
+
+    def shares(self, lanes: Sequence[Lane]) -> list[float]:
+        """Each dataset's share, which together make 1."""
+        limit = math.inf if self.size_limit is None else self.size_limit
+        sizes = [min(len(lane.rows), limit) for lane in lanes]
+        # Of the largest, so that no power overflows.
+        parts = [(size / max(sizes)) ** self.exponent() for size in sizes]
+        parts = [part * self._weight(lane) for part, lane in zip(parts, lanes, strict=True)]
+        return [part / sum(parts) for part in parts]
+
+    def counts(self, lanes: Sequence[Lane]) -> list[int]:
+        """Batches of each dataset in an epoch."""
+        examples = self.epoch_examples or sum(len(lane.rows) for lane in lanes)
+        shares = self.shares(lanes)
+        sizes = [min(lane.size, len(lane.rows)) for lane in lanes]
+        if self.share_of == "examples":
+            wanted = [s * examples / size for s, size in zip(shares, sizes, strict=True)]
+        else:
+            mean = sum(s * size for s, size in zip(shares, sizes, strict=True))
+            wanted = [s * examples / mean for s in shares]
+        return [max(1, round(count)) for count in wanted]
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        lanes = self.lanes(pool, seed)
+        long = [lane.of_length(n) for lane, n in zip(lanes, self.counts(lanes), strict=True)]
+        return Shuffled(long, stable_seed(seed, "batches"))
+
+    def _weight(self, lane: Lane) -> float:
+        own = self.weight.of(lane.info.name, lane.info.task)
+        return lane.info.weight * (1.0 if own is None else own)

@@ -1,0 +1,30 @@
+"""One task after another, the datasets of a task shuffled together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emberge import Batches, InOrder, Pool, Shuffled, stable_seed
+
+from emberge_train.samplers.task_order import TaskOrder
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSequential(TaskOrder):
+    """Go through the tasks one after another; inside a task, shuffle its datasets' batches.
+
+    Tasks come in `order`, by default classification, clustering, pair classification, sts and then
+    retrieval with reranking, and each of them is a `batch_shuffle` of its own (BOOM, arXiv:2602.05787).
+    Each row comes once an epoch.
+    """
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        """One task's batches after another's.
+
+        Raises:
+            DataError: when a dataset's task is not in `order`.
+        """
+        groups = self.by_task(self.lanes(pool, seed))
+        return InOrder(
+            [Shuffled(group, stable_seed(seed, "task", i)) for i, group in enumerate(groups)]
+        )

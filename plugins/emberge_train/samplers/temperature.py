@@ -1,0 +1,31 @@
+"""Datasets by a power of their sizes, between proportional and even."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emberge_train.samplers.shares import Shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class Temperature(Shares):
+    """Give each dataset a share that follows a power of its size, so that small ones are seen more often.
+
+    The share of a dataset of n rows is w · min(n, K)^(1/T) over the sum of these (temperature-scaled
+    mixing: Raffel et al., 2020, arXiv:1910.10683; the power α = 1/T of Conneau & Lample, 2019,
+    arXiv:1901.07291). `temperature` is T: 1 is `proportional`, 2 goes by square roots, and the higher the
+    nearer to even shares.
+    """
+
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise ValueError(
+                f"temperature must be above 0, not {self.temperature:g}; 1 is in proportion to size, "
+                "higher is more even"
+            )
+
+    def exponent(self) -> float:
+        return 1 / self.temperature

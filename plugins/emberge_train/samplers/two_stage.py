@@ -1,0 +1,76 @@
+"""Retrieval first, then every task with hard negatives alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from emberge import (
+    Batches,
+    Chosen,
+    DataError,
+    DatasetInfo,
+    InOrder,
+    Pool,
+    Rows,
+    Shuffled,
+    stable_seed,
+)
+
+from emberge_train.samplers.one_dataset import OneDataset
+
+RETRIEVAL = ("retrieval", "reranking")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoStage(OneDataset):
+    """Train on retrieval first, then on every task with hard negatives alone (BOOM, arXiv:2602.05787).
+
+    Stage one shuffles the batches of the retrieval and reranking sets, other rows' texts being negatives.
+    Stage two shuffles those of all other sets and of a sample of the retrieval sets, `retrieval_ratio` of
+    each of them; there other rows' texts are negatives nowhere, whatever the training's `negatives` say.
+    An epoch is both stages: with several, stage one comes again after stage two, and the sample is drawn
+    anew.
+    """
+
+    retrieval_ratio: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.retrieval_ratio <= 1:
+            raise ValueError(
+                f"retrieval_ratio is a share from 0 to 1, not {self.retrieval_ratio:g}"
+            )
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        """Stage one, then stage two.
+
+        Raises:
+            DataError: when there is no retrieval to begin with, or nothing for one of the stages.
+        """
+        retrieval = {i: rows for i, rows in pool.items() if i.task in RETRIEVAL}
+        if not retrieval:
+            raise DataError(
+                "two_stage begins with retrieval or reranking, and no dataset is for either; "
+                "choose another sampler, or give a dataset one of these tasks"
+            )
+        mixed = {i: self._second(i, rows, seed) for i, rows in pool.items()}
+        parts = []
+        plan: Mapping[int, Pool] = {1: retrieval, 2: {i: r for i, r in mixed.items() if len(r)}}
+        for stage, part in plan.items():
+            lanes = self.lanes(
+                part,
+                stable_seed(seed, "stage", stage),
+                stage=stage,
+                negatives="in_batch" if stage == 1 else "hard_only",
+            )
+            parts.append(Shuffled(lanes, stable_seed(seed, "batches", stage)))
+        return InOrder(parts)
+
+    def _second(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
+        """A dataset's rows in stage two."""
+        if info.task not in RETRIEVAL or self.retrieval_ratio == 1:
+            return rows
+        wanted = round(self.retrieval_ratio * len(rows))
+        count = max(1, wanted) if self.retrieval_ratio else 0
+        return Chosen(rows, stable_seed(seed, "sample", info.name), 0, count)

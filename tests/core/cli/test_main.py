@@ -1,0 +1,322 @@
+"""The command line: what each verb prints, what mistakes get, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge.cli import arguments
+from emberge.cli.main import main
+
+from tests.core.recipes.run.test_run_recipe import other_process_holding
+from tests.support.steps import RAN
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = ["--plugin", str(ROOT / "tests" / "recipes" / "toy_plugin.py")]
+RECIPE = """\
+seed: 0
+steps:
+  a: {write: {word: A}}
+  s: {scores: {of: [$a]}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an empty folder, with no plugin but the toys."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBERGE_BLOCK", "*")
+    RAN.clear()
+
+
+def write(text: str = RECIPE, name: str = "r.yaml") -> None:
+    Path(name).write_text(text)
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of `emberge words…`."""
+    capsys.readouterr()
+    code = main([*words, *PLUGIN])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_help_costs_less_than_half_a_second_of_cpu_time() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "emberge", "--help"], capture_output=True, text=True, check=True
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "exit codes: 0 done" in done.stdout
+    assert (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime) < 0.5
+
+
+@pytest.mark.parametrize("verb", arguments.VERBS)
+def test_the_help_of_every_verb_has_examples_that_parse(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([verb, "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    examples = [
+        line.strip() for line in text.partition("examples:")[2].splitlines() if line.strip()
+    ]
+    assert examples
+    for example in examples:
+        words = example.partition(" > ")[0].replace('"', "").split()
+        if '"' not in example:  # words with spaces in them are for a shell to split
+            after = words.index("emberge") + 1  # a launcher may come first
+            assert arguments.parse(words[after:]).verb == verb
+
+
+def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "emberge merge ./a ./b" in capsys.readouterr().out
+
+
+def test_a_run_says_where_each_result_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "a: out/a"
+    assert "| model | score |" in out
+    assert out.splitlines()[-1] == "s: out/s"
+    assert Path("out/recipe.yaml").read_text() == RECIPE
+    assert RAN == ["a", "s"]
+    assert call(capsys, "run", "r.yaml", "--out", "out")[:2] == (0, out)
+    assert RAN == ["a", "s"]
+    code, out, _ = call(capsys, "status", "out")
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()[:2]] == [["a", "done"], ["s", "done"]]
+
+
+def test_options_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    words = ("run", "r.yaml", "--out", "out", "--set", "a.write.word=B", "--quiet")
+    assert call(capsys, *words)[0] == 0
+    assert "B" in Path("out/a/config.json").read_text()
+    assert Path("out/recipe.yaml").read_text().startswith("# run with --set a.write.word=B\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("rum r.yaml --out out", "there is no verb 'rum'; did you mean 'run'?"),
+        ("run r.yaml --outt out", "there is no option '--outt'; did you mean '--out'?"),
+        ("--pluging x run", "there is no option '--pluging'; did you mean '--plugin'?"),
+        ("run r.yaml", "the following arguments are required: --out"),
+        ("run r.yam --out out", "r.yam: there is no such file, nor a shipped recipe"),
+        ("run . --out out", ". is a folder; name the recipe file in it"),
+        ("run r.yaml --out out --devices cuda:77", "cuda:77 is not here"),
+        ("run r.yaml --out out --memory lots", "'lots' is no size; write it as 512MB"),
+        ("run r.yaml --out out --workers 0", "at least one worker"),
+        ("run r.yaml --out out --set a.write.wort=1", "did you mean 'word'"),
+        ("check r.yaml --plugin none.py", "none.py: there is no such plugin file"),
+        ("status nowhere", "nowhere holds no run of a recipe"),
+        ("list --kind los", "there is no kind 'los'; did you mean 'loss'?"),
+        ("recipes boom/demmo", "did you mean 'boom/demo'"),
+        ("merge a b --out m --weight 1", "1 weights for 2 models"),
+        ("merge a b --out m --weight x,y", "weights are numbers"),
+        ("merge a b --out m --set t", "--set t: write it as option=value"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_nothing_is_written(
+    words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write()
+    code, out, err = call(capsys, *words.split())
+    assert code == 2
+    assert says in err
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+    assert out == ""
+    assert [p.name for p in Path().iterdir()] == ["r.yaml"]
+
+
+def test_all_errors_of_a_check_are_told_before_work_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write("steps:\n  a: {write: {word: wrong}}\n  b: {write: {of: [./none], data: ./x.jsonl}}\n")
+    for words in (("check", "r.yaml"), ("run", "r.yaml", "--out", "out")):
+        code, _, err = call(capsys, *words)
+        assert code == 2
+        lines = err.splitlines()
+        assert [line.split(": ")[1] for line in lines] == ["r.yaml:2", "r.yaml:3", "r.yaml:3"]
+        assert "this word is wrong" in lines[0]
+    assert RAN == []
+    assert not Path("out").exists()
+
+
+def test_warnings_do_not_stop_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    write("steps:\n  a: {write: {word: odd}}\n")
+    code, out, err = call(capsys, "check", "r.yaml")
+    assert (code, err) == (0, "warning: r.yaml:2: this word is odd\n")
+    assert "a: plan\n  writes odd" in out
+    assert "nothing wrong was found in 1 step" in out
+    code, _, err = call(capsys, "run", "r.yaml", "--out", "out")
+    assert (code, err) == (0, "warning: r.yaml:2: this word is odd\n")
+
+
+def test_what_holds_for_several_steps_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    write("steps:\n  a: {foreach: {n: [1, 2, 3]}, write: {word: odd, ticks: $n}}\n")
+    _, out, _ = call(capsys, "check", "r.yaml")
+    assert out.count("writes odd") == 1
+    assert "a.n=1 and 2 more steps: plan\n  writes odd\n" in out
+
+
+def test_work_that_fails_says_where_and_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    write("steps:\n  ok: {write: {word: fine}}\n  a: {write: {fail: data}}\n")
+    code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
+    assert (code, err) == (2, "error: rows.jsonl:3: no anchor (in step 'a')\n")
+    assert out == "ok: out/ok\n"  # what was done is told
+
+
+def test_what_was_not_foreseen_shows_a_traceback_only_when_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write("steps:\n  a: {write: {fail: bug}}\n")
+    code, _, err = call(capsys, "run", "r.yaml", "--out", "out")
+    assert (code, err) == (1, "error: ValueError in step 'a': a bug (--debug shows where)\n")
+    code, _, err = call(capsys, "run", "r.yaml", "--out", "out", "--debug")
+    assert code == 1
+    assert "Traceback" in err
+    assert "steps.py" in err
+
+
+def test_an_unmet_requirement_has_its_own_code(capsys: pytest.CaptureFixture[str]) -> None:
+    write("steps:\n  a: {write: {unmet: [boom is worse]}}\n")
+    for _ in range(2):
+        code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
+        assert (code, err) == (3, "error: step 'a': boom is worse\n")
+        assert "a: out/a" in out
+
+
+def test_a_second_run_is_told_who_holds_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write()
+    Path("out").mkdir()
+    with other_process_holding(tmp_path / "out") as pid:
+        code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
+    assert code == 2
+    assert err.startswith(f"error: out is in use by process {pid} on ")
+    assert out == ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_cleanly_and_the_same_command_goes_on(number: int, code: int) -> None:
+    write("steps:\n  a: {sleep: {}}\n")
+    command = [sys.executable, "-m", "emberge", "run", "r.yaml", "--out", "out", *PLUGIN]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "sleeping\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (code, "stopped; the same command goes on from here\n")
+    assert not Path("out/a").exists()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "a: out/a"
+    assert json.loads(Path("out/a/artifact.json").read_text())["details"] == {"went_on": True}
+
+
+def test_a_rehearsal_says_what_happened_and_leaves_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write(
+        "steps:\n  a: {write: {warn: few rows}}\n  b: {write: {fail: bug}}\n  c: {write: {of: [$b]}}\n"
+    )
+    code, out, err = call(capsys, "rehearse", "r.yaml", "--quiet")
+    lines = out.splitlines()
+    assert code == 1
+    assert lines[0].startswith("a: done, ")
+    assert lines[1] == "  warning: few rows"
+    assert lines[2].startswith("b: failed, ")
+    assert lines[2].endswith("ValueError: a bug")
+    assert lines[3] == "c: not run"
+    assert "error: ValueError in step 'b'" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["r.yaml"]
+    write("steps:\n  a: {write: {unmet: [too few rows to tell]}}\n")
+    code, out, err = call(capsys, "rehearse", "r.yaml", "--quiet", "--out", "kept")
+    assert (code, err) == (0, "")
+    assert Path("kept/a/config.json").is_file()
+    assert call(capsys, "rehearse", "r.yaml", "--quiet", "--out", "kept")[1] == "a: done before\n"
+
+
+def test_a_merge_of_one_line_leaves_the_model_and_no_debris(
+    capsys: pytest.CaptureFixture[str],
+    berts: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    monkeypatch.delenv("EMBERGE_BLOCK")
+    for path, name in zip(berts, ("a", "b"), strict=False):
+        shutil.copytree(path, name)
+    words = ("merge", "a", "./b", "--strategy", "slerp", "--set", "t=0.25", "--out", "m", "--quiet")
+    code, out, err = call(capsys, *words)
+    assert (code, out, err) == (0, "merged: m\n", "")
+    assert sorted(p.name for p in Path().iterdir()) == ["a", "b", "m"]
+    assert SentenceTransformer("m", device="cpu").encode(["find the list"]).shape == (1, 32)
+    code, _, err = call(capsys, *words)
+    assert (code, err) == (2, "error: m exists already; remove it or choose another --out\n")
+    assert artifact("m")["kind"] == "model"
+
+
+def test_a_merge_that_cannot_be_leaves_nothing(
+    capsys: pytest.CaptureFixture[str], berts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EMBERGE_BLOCK")
+    shutil.copytree(berts[0], "a")
+    code, _, err = call(capsys, "merge", "a", "./nobody", "--strategy", "linear", "--out", "m")
+    assert code == 2
+    assert "'./nobody': there is no such folder" in err
+    assert [p.name for p in Path().iterdir()] == ["a"]
+    code, _, err = call(capsys, "merge", "a", "a", "--strategy", "slerpp", "--out", "m")
+    assert code == 2
+    assert "did you mean 'slerp'" in err
+    assert [p.name for p in Path().iterdir()] == ["a"]
+
+
+def artifact(folder: str) -> Any:
+    return json.loads((Path(folder) / "artifact.json").read_text())
+
+
+def test_a_new_plugin_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "new-plugin", "mine", "--out", "repository")
+    assert (code, err) == (0, "")
+    assert out.startswith("written: repository")
+    assert Path("repository/pyproject.toml").is_file()
+
+
+def test_a_shipped_recipe_runs_by_its_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EMBERGE_BLOCK")
+    code, out, _ = call(capsys, "recipes")
+    assert code == 0
+    assert "boom/demo" in out
+    code, out, _ = call(capsys, "recipes", "boom/demo")
+    assert "strategy: multi_slerp" in out
+
+
+def test_list_show_and_schema_print_what_plugins_add(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "write" in call(capsys, "list")[1]
+    assert "write" not in call(capsys, "list", "--kind", "loss")[1]
+    names = [row["name"] for row in json.loads(call(capsys, "list", "--json")[1])]
+    assert sorted(names) == ["scores", "sleep", "write"]
+    assert "Writes a model folder" in call(capsys, "show", "write")[1]
+    code, _, err = call(capsys, "show", "wride")
+    assert (code, "did you mean 'write'" in err) == (2, True)
+    assert "write" in call(capsys, "schema")[1]

@@ -1,0 +1,129 @@
+"""Numbers that vary over depth, tensors and models, and options that differ by data."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import pytest
+from emberge import PerDataset, PerModel, PerTensor
+from emberge.contracts.option import component, default_component
+from emberge.contracts.schedule import Filtered
+from hypothesis import given
+from hypothesis import strategies as st
+
+NAME = "layers.0.mlp.up_proj.weight"
+
+
+def test_a_number_is_the_same_everywhere() -> None:
+    schedule = PerTensor(0.3)
+    assert [schedule.at(NAME, depth) for depth in (0.0, 0.5, 1.0)] == [0.3, 0.3, 0.3]
+    assert schedule.plain() == 0.3
+
+
+def test_a_list_is_interpolated_over_depth() -> None:
+    schedule = PerTensor([0.0, 1.0, 0.0])
+    # Five layers: x = (3 - 1) · l / (5 - 1) = 0, 0.5, 1, 1.5, 2.
+    values = [schedule.at(NAME, layer / 4) for layer in range(5)]
+    assert values == [0.0, 0.5, 1.0, 0.5, 0.0]
+
+
+def test_a_list_of_one_number_is_that_number() -> None:
+    assert PerTensor([0.7]).at(NAME, 0.9) == 0.7
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6),
+    st.floats(0, 1),
+)
+def test_interpolation_stays_between_its_ends(values: list[float], depth: float) -> None:
+    found = PerTensor(values).at(NAME, depth)
+    slack = 1e-9 * max(map(abs, values))
+    assert min(values) - slack <= found <= max(values) + slack
+
+
+def test_the_first_filter_that_fits_wins() -> None:
+    schedule = PerTensor(
+        [{"filter": "mlp", "value": 0.1}, {"filter": "up_proj", "value": 0.2}, {"value": [0, 1]}]
+    )
+    assert schedule.at(NAME, 0.5) == 0.1
+    assert schedule.at("layers.0.up_proj", 0.5) == 0.2
+    assert schedule.at("norm", 0.5) == 0.5
+    assert schedule.filters == ("mlp", "up_proj")
+
+
+def test_where_no_filter_fits_the_default_holds_or_it_is_an_error() -> None:
+    schedule = PerModel([{"filter": "mlp", "value": 0.1}])
+    assert schedule.at("norm", 0.0, default=0.4) == 0.4
+    with pytest.raises(ValueError, match="no filter fits the tensor 'norm'; end the list"):
+        schedule.at("norm", 0.0)
+
+
+def test_a_star_is_every_tensor() -> None:
+    schedule = PerTensor([{"filter": "*", "value": 2}])
+    assert schedule.at("anything", 0.0) == 2
+    assert schedule.filters == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (2, "2 lies outside 0 to 1"),
+        ([0.5, -1], "-1 lies outside 0 to 1"),
+        ([{"filter": "mlp", "value": 3}], "3 lies outside 0 to 1"),
+        ("0.5", "needs a number"),
+        (True, "needs a number"),
+        (None, "needs a number"),
+        ([], "needs a number"),
+        ([0.1, "x"], "needs numbers"),
+        ([0.1, [0.2]], "needs numbers"),
+        (math.nan, "needs a number"),
+        ([0.1, math.inf], "needs numbers"),
+        ([{"filter": "mlp"}], "an entry has 'value'"),
+        ([{"filter": "mlp", "value": 0.1, "weight": 1}], "an entry has 'value'"),
+        ([{"filter": 3, "value": 0.1}], "a part of a tensor's name, not 3"),
+        ([{"filter": "", "value": 0.1}], "a part of a tensor's name, not ''"),
+        ([{"value": 0.1}, {"filter": "mlp", "value": 0.2}], "for all tensors stands last"),
+        ([0.1, {"value": 0.2}], "needs numbers"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(value: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        PerTensor(value, within=(0, 1))  # type: ignore[arg-type]
+
+
+def test_plain_gives_back_what_stood_in_the_recipe() -> None:
+    written = [{"filter": "mlp", "value": [0.1, 0.2]}, {"value": 0.5}]
+    assert PerTensor(written).plain() == written
+    assert PerTensor(PerTensor([0.1, 0.2])).plain() == [0.1, 0.2]
+    assert PerTensor([Filtered(0.5, "mlp")]).plain() == [{"filter": "mlp", "value": 0.5}]
+
+
+def test_schedules_are_equal_by_value_and_kind() -> None:
+    assert PerTensor(0.5) == PerTensor(0.5, within=(0, 1))
+    assert hash(PerTensor([1, 2])) == hash(PerTensor([1.0, 2.0]))
+    assert PerTensor(0.5) != PerModel(0.5)
+    assert PerTensor(0.5) != 0.5
+
+
+def test_schedules_can_be_copied_and_pickled() -> None:
+    schedule = PerModel([0.1, 0.9], within=(0, 1))
+    for twin in (copy.deepcopy(schedule), pickle.loads(pickle.dumps(schedule))):
+        assert twin == schedule
+        assert twin.within == (0, 1)
+
+
+def test_the_nearer_value_wins() -> None:
+    sizes = PerDataset(default=1, by_task={"sts": 2}, by_dataset={"stsb": 3})
+    assert sizes.of("stsb", "sts") == 3
+    assert sizes.of("sickr", "sts") == 2
+    assert sizes.of("nq", "retrieval") == 1
+
+
+def test_what_nothing_covers_is_none() -> None:
+    assert PerDataset[int](by_task={"sts": 2}).of("nq", "retrieval") is None
+
+
+def test_a_field_knows_the_component_behind_it() -> None:
+    assert default_component(component("text_encoder")) == "text_encoder"

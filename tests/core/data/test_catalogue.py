@@ -1,0 +1,386 @@
+"""Catalogues: sets by name, errors with lines, evaluation sets of every kind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import (
+    ClassificationData,
+    ClusteringData,
+    DataEntry,
+    DataError,
+    DataRef,
+    EvalSet,
+    PairData,
+    RerankingData,
+    RetrievalData,
+)
+from emberge.engine import load_catalogue, load_datasets, load_eval_set
+from emberge.recipes.folder.locate import locate_file
+from emberge_data.json_lines import JsonLines
+
+READERS = [JsonLines()]
+
+TEXT = """\
+format: 1
+train:
+- name: pairs
+  file: train/pairs.jsonl
+  task: retrieval
+  language: no
+  instruction: Find the answer.
+  rows: 2
+  source: {licence: MIT}
+- name: similar
+  path: train/similar.jsonl
+  score_range: [0, 4]
+  columns: {anchor: a, positive: b, score: s}
+  prompt: "similar: "
+eval:
+- name: pairs
+  dir: eval/pairs
+  task: retrieval
+  language: no
+  domain: in
+  metric: ndcg_at_10
+  instruction: Find the answer.
+  baseline: {test: 80.1}
+- name: topics
+  dir: eval/topics
+  task: clustering
+  symmetric: true
+  x-seen: yesterday
+"""
+
+
+def rows(path: Path, found: Sequence[Mapping[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(row) + "\n" for row in found)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "datasets.yaml").write_text(TEXT)
+    rows(tmp_path / "train/pairs.jsonl", [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(9)])
+    rows(tmp_path / "train/similar.jsonl", [{"a": "x", "b": "y", "s": 3}])
+    return tmp_path
+
+
+def load(folder: Path, **options: Any) -> list[Any]:
+    entry = DataEntry(path=DataRef(str(folder)), **options)
+    return load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))
+
+
+def refusal(folder: Path, old: str, new: str) -> str:
+    path = folder / "datasets.yaml"
+    assert old in TEXT
+    path.write_text(TEXT.replace(old, new, 1))
+    with pytest.raises(DataError) as caught:
+        load_catalogue(path)
+    return str(caught.value).removeprefix(f"{path}:")
+
+
+def test_a_catalogue_names_its_sets_beside_it(folder: Path) -> None:
+    catalogue = load_catalogue(folder)
+    assert catalogue == load_catalogue(folder / "datasets.yaml")
+    pairs, similar = catalogue.train
+    assert (pairs.name, pairs.task, pairs.instruction) == ("pairs", "retrieval", "Find the answer.")
+    assert pairs.path is not None
+    assert Path(pairs.path.text) == folder / "train/pairs.jsonl"
+    assert similar.score_range == (0.0, 4.0)
+    retrieval, topics = catalogue.eval
+    assert retrieval == EvalSet(
+        name="pairs",
+        folder=folder / "eval/pairs",
+        task="retrieval",
+        language="no",  # a word, whatever YAML 1.1 makes of it
+        symmetric=False,
+        domain="in",
+        metric="ndcg_at_10",
+        instruction="Find the answer.",
+        prompt="Instruct: Find the answer.\nQuery: ",
+        where=f"{folder / 'datasets.yaml'}:16",
+    )
+    assert (topics.symmetric, topics.domain, topics.prompt) == (True, None, "")
+
+
+def test_a_catalogue_is_found_from_where_one_stands(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    named = load_catalogue(Path(folder.name)).train
+    paths = [entry.path for entry in named if entry.path is not None]
+    assert [locate_file(path).is_file() for path in paths] == [True] * len(named)
+
+
+def test_all_training_sets_are_loaded_or_those_in_only(folder: Path) -> None:
+    pairs, similar = load(folder)
+    assert (pairs.info.name, len(pairs), pairs.prompt) == ("pairs", 9, "")
+    assert (similar.prompt, similar.info.task) == ("similar: ", "sts")
+    assert similar[0].positive_scores == (0.75,)
+    (alone,) = load(folder, only=("similar",))
+    assert alone.fingerprint == similar.fingerprint
+    with pytest.raises(DataError, match="no training set 'pair'; did you mean 'pairs'"):
+        load(folder, only=("pair",))
+
+
+def test_options_beside_a_catalogue_hold_for_each_of_its_sets(folder: Path) -> None:
+    sets = load(folder, limit=3, weight=2.0, prompt="{prompt}")
+    assert [len(s) for s in sets] == [3, 1]
+    assert [s.info.weight for s in sets] == [2.0, 2.0]
+    assert [s.prompt for s in sets] == ["Instruct: Find the answer.\nQuery: ", "similar: "]
+    (named,) = load(folder, only=("pairs",), name="mine")
+    assert named.info.name == "mine"
+    with pytest.raises(DataError, match="'mine' cannot stand for 2 sets"):
+        load(folder, name="mine")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "  task: retrieval",
+            "  tsak: retrieval",
+            "5: there is no 'tsak' here; did you mean 'task'?",
+        ),
+        ("  baseline:", "  basline:", "23: there is no 'basline' here; did you mean 'baseline'?"),
+        ("train:", "trian:", "2: there is no 'trian' here; did you mean 'train'?"),
+        ("task: retrieval", "task: retreival", "5: there is no task 'retreival'; did you mean"),
+        ("domain: in", "domain: inside", "20: domain is 'in' or 'out', not 'inside'"),
+        ("symmetric: true", "symmetric: maybe", "27: expected true or false, not 'maybe'"),
+        ("[0, 4]", "[4, 0]", "12: score_range is [lowest, highest]"),
+        ("[0, 4]", "[0, much]", "12: expected a number, not 'much'"),
+        ("  task: clustering\n", "", "24: the set has no 'task'; add it"),
+        ("  file: train/pairs.jsonl\n", "", "3: the set has no 'path'; say where it lies"),
+        ("- name: similar", "- name: pairs", "10: two sets under train are named 'pairs'"),
+        ("  rows: 2", "  rows: 2\n  rows: 3", "9: 'rows' is written twice"),
+        ("  rows: 2", "  hub: a/b", "3: a set has a path or a hub id, not both"),
+        ("{anchor: a,", "{anchr: a,", "13: there is no 'anchr' here; did you mean 'anchor'?"),
+        ("format: 1", "format: 2", "1: this version reads catalogues of format 1"),
+        ("- name: topics", "- topics", "25: not YAML"),
+    ],
+)
+def test_a_fault_is_named_with_its_line(folder: Path, old: str, new: str, said: str) -> None:
+    assert refusal(folder, old, new).startswith(said)
+
+
+@pytest.mark.parametrize("text", ["", "train: []\n", "- a\n", "train: pairs\n", "a: [\n"])
+def test_a_file_that_is_no_catalogue_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "datasets.yaml").write_text(text)
+    with pytest.raises(DataError, match=r"datasets\.yaml:"):
+        load_catalogue(tmp_path)
+
+
+def test_a_missing_catalogue_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no such catalogue"):
+        load_catalogue(tmp_path / "datasets.yaml")
+
+
+# ── evaluation sets ─────────────────────────────────────────────────────────────────────────────
+
+
+def evaluation(folder: Path, task: Any, **options: Any) -> EvalSet:
+    return EvalSet(name="set", folder=folder, task=task, **options)
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    documents = [{"_id": f"d{i}", "title": "T" if i else "", "text": f"t{i}"} for i in range(50)]
+    rows(tmp_path / "corpus.jsonl.gz", documents)
+    rows(tmp_path / "queries.jsonl.gz", [{"_id": f"q{i}", "text": f"q {i}"} for i in range(20)])
+    lines = [f"q{i}\td{i}\t{1 + i % 2}" for i in range(10)]
+    (tmp_path / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines, ""]))
+    (tmp_path / "qrels_dev.tsv").write_text("q11\td3\t1\nq11\td4\t0\n")
+    return tmp_path
+
+
+def test_a_retrieval_set_joins_title_and_text_and_takes_judged_queries(beir: Path) -> None:
+    data = load_eval_set(evaluation(beir, "retrieval"), readers=READERS)
+    assert isinstance(data, RetrievalData)
+    assert (data.corpus["d0"], data.corpus["d1"], len(data.corpus)) == ("t0", "T t1", 50)
+    assert list(data.queries) == [f"q{i}" for i in range(10)]
+    assert data.relevant["q1"] == {"d1": 2}
+    dev = load_eval_set(evaluation(beir, "retrieval"), readers=READERS, split="dev")
+    assert isinstance(dev, RetrievalData)
+    assert (dev.queries, dev.relevant) == ({"q11": "q 11"}, {"q11": {"d3": 1, "d4": 0}})
+
+
+def test_judgements_may_lie_in_a_folder_of_their_own(beir: Path) -> None:
+    (beir / "qrels").mkdir()
+    (beir / "qrels.tsv").rename(beir / "qrels" / "test.tsv")
+    data = load_eval_set(evaluation(beir, "retrieval"), readers=READERS)
+    assert isinstance(data, RetrievalData)
+    assert len(data.queries) == 10
+
+
+def test_a_limited_retrieval_set_keeps_the_documents_of_its_queries(beir: Path) -> None:
+    data = load_eval_set(evaluation(beir, "retrieval"), readers=READERS, limit=4)
+    assert isinstance(data, RetrievalData)
+    assert (len(data.queries), len(data.corpus)) == (4, 8)
+    assert all(document in data.corpus for grades in data.relevant.values() for document in grades)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("qrels.tsv", "q0\td0\t1\nq0\td99\t1\n", r"qrels\.tsv:2: there is no document 'd99'"),
+        ("qrels.tsv", "q99\td0\t1\n", r"qrels\.tsv:1: there is no query 'q99'"),
+        ("qrels.tsv", "q0 d0 1\n", r"qrels\.tsv:1: expected query, document and a whole number"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\n", r"qrels\.tsv: there are no judgements"),
+        (
+            "queries.jsonl.gz",
+            '{"_id": "q0", "text": " "}\n',
+            r"queries\.jsonl\.gz:1: the text is empty",
+        ),
+        ("queries.jsonl.gz", '{"id": "q0"}\n', r":1: expected _id and text \(columns: id\)"),
+        ("corpus.jsonl.gz", '{"_id": 0, "text": "a"}\n' * 2, r":2: the id '0' was given before"),
+        ("corpus.jsonl.gz", "[]\n", r"corpus\.jsonl\.gz:1: expected an object"),
+    ],
+)
+def test_a_fault_of_a_retrieval_set_is_named_with_its_line(
+    beir: Path, name: str, text: str, said: str
+) -> None:
+    packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+    (beir / name).write_bytes(packed)
+    with pytest.raises(DataError, match=said):
+        load_eval_set(evaluation(beir, "retrieval"), readers=READERS)
+
+
+def test_pairs_come_with_scores_in_0_to_1_and_their_subsets(tmp_path: Path) -> None:
+    found = [
+        {"query": f"a{i}", "pos": [f"b{i}"], "pos_scores": [i], "subset": "x"} for i in range(6)
+    ]
+    rows(tmp_path / "test.jsonl.gz", found)
+    data = load_eval_set(evaluation(tmp_path, "sts"), readers=READERS)
+    assert isinstance(data, PairData)
+    assert (data.texts1[5], data.texts2[5]) == ("a5", "b5")
+    assert list(data.scores) == [i / 5 for i in range(6)]
+    assert data.subsets == ["x"] * 6
+    ranged = evaluation(tmp_path, "sts", score_range=(0.0, 10.0))
+    again = load_eval_set(ranged, readers=READERS, limit=3)
+    assert isinstance(again, PairData)
+    assert max(again.scores) <= 0.5
+    assert len(again.texts1) == len(again.texts2) == len(again.subsets or ()) == 3
+
+
+def test_pairs_without_scores_are_refused(tmp_path: Path) -> None:
+    rows(tmp_path / "test.jsonl", [{"sentence1": "a", "sentence2": "b"}])
+    with pytest.raises(DataError, match=r"test\.jsonl: task sts needs a score"):
+        load_eval_set(evaluation(tmp_path, "sts"), readers=READERS)
+    with pytest.raises(
+        DataError, match=r"test\.jsonl:1: a pair needs one other text and one score"
+    ):
+        load_eval_set(evaluation(tmp_path, "pair_classification"), readers=READERS)
+
+
+def labelled(path: Path, labels: int, texts: int) -> None:
+    rows(
+        path,
+        [{"text": f"{path.stem} {i} {k}", "label": k} for i in range(texts) for k in range(labels)],
+    )
+
+
+def test_a_classification_set_has_two_halves_with_the_same_labels(tmp_path: Path) -> None:
+    labelled(tmp_path / "train.jsonl", 40, 12)
+    labelled(tmp_path / "test.jsonl", 40, 5)
+    whole = load_eval_set(evaluation(tmp_path, "classification"), readers=READERS)
+    assert isinstance(whole, ClassificationData)
+    assert (len(whole.train_texts), len(whole.test_texts)) == (480, 200)
+    cut = load_eval_set(evaluation(tmp_path, "classification"), readers=READERS, limit=64)
+    assert isinstance(cut, ClassificationData)
+    assert set(cut.train_labels) == set(cut.test_labels)
+    assert len(set(cut.test_labels)) == 8
+    assert len(cut.train_texts) == 64
+    assert all(
+        text.split()[2] == label
+        for text, label in zip(cut.test_texts, cut.test_labels, strict=True)
+    )
+
+
+def test_a_clustering_set_has_texts_and_labels(tmp_path: Path) -> None:
+    labelled(tmp_path / "test.jsonl", 3, 2)
+    data = load_eval_set(evaluation(tmp_path, "clustering"), readers=READERS)
+    assert isinstance(data, ClusteringData)
+    assert (len(data.texts), set(data.labels)) == (6, {"0", "1", "2"})
+
+
+def test_a_reranking_set_has_positives_and_negatives(tmp_path: Path) -> None:
+    rows(tmp_path / "test.jsonl", [{"query": "q", "positive": ["a", "b"], "negative": ["c"]}])
+    data = load_eval_set(evaluation(tmp_path, "reranking"), readers=READERS)
+    assert data == RerankingData(["q"], [("a", "b")], [("c",)])
+    rows(tmp_path / "test.jsonl", [{"query": "q", "positive": "a"}])
+    with pytest.raises(DataError, match=r"test\.jsonl:1: a row to rerank needs negatives"):
+        load_eval_set(evaluation(tmp_path, "reranking"), readers=READERS)
+
+
+def test_a_missing_half_or_folder_is_named_with_the_catalogues_line(tmp_path: Path) -> None:
+    labelled(tmp_path / "test.jsonl", 3, 2)
+    one = evaluation(tmp_path, "clustering", where="datasets.yaml:7")
+    with pytest.raises(
+        DataError, match=r"^datasets\.yaml:7: .* has no dev file .* has test\.jsonl"
+    ):
+        load_eval_set(one, readers=READERS, split="dev")
+    gone = evaluation(tmp_path / "none", "clustering", where="datasets.yaml:7")
+    with pytest.raises(DataError, match=r"^datasets\.yaml:7: .* there is no such folder"):
+        load_eval_set(gone, readers=READERS)
+
+
+# ── real sets ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_real_set_is_read_as_its_catalogue_counts_it(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    import yaml
+
+    said = yaml.safe_load((shared_data / "datasets.yaml").read_text("utf-8"))
+    entry = DataEntry(path=DataRef(str(shared_data / "datasets.yaml")))
+    sets = load_datasets(
+        [entry], readers=READERS, resolve=lambda r: Path(r.text), store=tmp_path / "store"
+    )
+    for dataset, counted in zip(sets, said["train"], strict=True):
+        assert dataset.info.name == counted["name"]
+        assert dataset.info.task == counted["task"]
+        assert len(dataset) == counted["rows"]
+        assert dataset.symmetric == counted["symmetric"]
+        scores = dataset[0].positive_scores
+        assert (scores is not None) == counted["scores"]
+        assert (dataset[0].label is not None) == counted["labels"]
+        assert scores is None or all(0 <= score <= 1 for score in scores)
+
+
+def test_every_real_evaluation_set_is_read_as_its_catalogue_counts_it(shared_data: Path) -> None:
+    import yaml
+
+    said = yaml.safe_load((shared_data / "datasets.yaml").read_text("utf-8"))
+    for one, counted in zip(load_catalogue(shared_data).eval, said["eval"], strict=True):
+        assert (one.name, one.domain, one.metric) == (
+            counted["name"],
+            counted["domain"],
+            counted["metric"],
+        )
+        data = load_eval_set(one, readers=READERS)
+        if isinstance(data, RetrievalData):
+            judged = sum(len(grades) for grades in data.relevant.values())
+            sizes = (len(data.corpus), len(data.queries), judged)
+            assert sizes == (
+                counted["corpus"],
+                counted["queries"]["test"],
+                counted["qrels"]["test"],
+            )
+        elif isinstance(data, PairData):
+            assert len(data.texts1) == len(data.scores) == counted["rows"]["test"]
+            assert all(0 <= score <= 1 for score in data.scores)
+        elif isinstance(data, ClassificationData):
+            assert len(data.test_texts) == counted["rows"]["test"]
+            assert set(data.test_labels) <= set(data.train_labels)
+        else:
+            assert isinstance(data, ClusteringData)
+            assert len(data.texts) == counted["rows"]["test"]

@@ -1,0 +1,141 @@
+"""A catalogue says which evaluation tasks its sets make in domain, and whether a batch is their negatives."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from emberge import DataEntry, DataError, DataRef, DatasetInfo, PerDataset, load_plugins
+from emberge.engine import in_domain_tasks, load_catalogue, load_datasets
+from emberge.recipes.folder.fingerprint import plain
+from emberge.training.plan.batch_plan import BatchPlan
+from emberge_data.json_lines import JsonLines
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+
+READERS = (JsonLines(),)
+TEXT = """\
+train:
+- name: faq
+  file: faq.jsonl
+  task: retrieval
+  negatives: hard_only
+  ind_tasks: [FAQ, FAQ.v2]
+- name: topics
+  hub: owner/topics
+  split: topics
+  task: clustering
+  ind_tasks: [Topics, FAQ]
+- name: quiet
+  file: faq.jsonl
+  task: retrieval
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "datasets.yaml").write_text(TEXT)
+    rows = [{"query": f"q{i}", "pos": [f"p{i}"], "neg": [f"n{i}"]} for i in range(8)]
+    (tmp_path / "faq.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def resolve(reference: DataRef) -> Path | None:
+    return None if reference.step else Path(reference.text)
+
+
+def tasks(folder: Path, *only: str, **options: object) -> tuple[str, ...]:
+    entry = DataEntry(path=DataRef(str(folder)), only=only, **options)  # type: ignore[arg-type]
+    return in_domain_tasks([entry], resolve)
+
+
+def test_training_data_names_its_in_domain_tasks_once_each(folder: Path) -> None:
+    assert tasks(folder) == ("FAQ", "FAQ.v2", "Topics")
+    assert tasks(folder, "topics") == ("Topics", "FAQ")
+    assert tasks(folder, "quiet", ind_tasks=("Own",)) == ("Own",)
+    hub = DataEntry(hub="owner/name", ind_tasks=("Hub",))
+    assert in_domain_tasks([hub], resolve) == ("Hub",)
+    assert in_domain_tasks([dataclasses.replace(hub, ind_tasks=())], resolve) == ()
+
+
+def test_data_that_says_nothing_of_domains_is_refused(folder: Path) -> None:
+    with pytest.raises(DataError, match="no training set says which tasks it makes in domain"):
+        tasks(folder, "quiet")
+    with pytest.raises(DataError, match="there is no training set 'topic'; did you mean 'topics'"):
+        tasks(folder, "topic")
+    assert in_domain_tasks([DataEntry(path=DataRef("$corpus"))], resolve) == ()
+    assert in_domain_tasks([], resolve) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("hard_only", "hard", "5: negatives are auto, in_batch or hard_only, not 'hard'"),
+        ("[FAQ, FAQ.v2]", "FAQ", "6: expected a list of names"),
+        (
+            "ind_tasks: [Topics",
+            "ind_task: [Topics",
+            "11: there is no 'ind_task' here; did you mean",
+        ),
+    ],
+)
+def test_a_fault_is_named_with_its_line(folder: Path, old: str, new: str, said: str) -> None:
+    path = folder / "datasets.yaml"
+    path.write_text(TEXT.replace(old, new, 1))
+    with pytest.raises(DataError) as caught:
+        load_catalogue(path)
+    assert said in str(caught.value)
+
+
+def policies(folder: Path, **options: object) -> dict[str, bool]:
+    """By dataset, whether a batch's other texts are negatives in a plan."""
+    entry = DataEntry(path=DataRef(str(folder)), only=("faq", "quiet"))
+    datasets = load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))
+    pool = {dataset.info: range(len(dataset)) for dataset in datasets}
+    sampler = BatchShuffle(batch_size=PerDataset(default=4))
+    plan = BatchPlan(pool, [sampler], seed=0, negatives=PerDataset(**options))  # type: ignore[arg-type]
+    return {part.dataset: part.in_batch for batch in plan for part in batch.parts}
+
+
+def test_the_recipe_beats_the_catalogue_and_that_the_kind_of_task(folder: Path) -> None:
+    assert policies(folder) == {"faq": False, "quiet": True}
+    assert policies(folder, by_dataset={"faq": "in_batch"}) == {"faq": True, "quiet": True}
+    assert policies(folder, default="hard_only") == {"faq": False, "quiet": False}
+    assert policies(folder, default="auto") == {"faq": False, "quiet": True}
+
+
+def test_another_policy_is_another_plan() -> None:
+    plans = [
+        BatchPlan(
+            {DatasetInfo("a", "sts", 8, negatives=word): range(8)},
+            [BatchShuffle(batch_size=PerDataset(default=4))],
+            seed=0,
+        ).fingerprint
+        for word in ("auto", "in_batch", "hard_only")
+    ]
+    assert len(set(plans)) == 3
+
+
+def test_an_option_that_came_later_changes_no_fingerprint_until_it_is_used() -> None:
+    plugins = load_plugins()
+    entry = DataEntry(hub="owner/name")
+    said = plain(entry, plugins, str)["options"]
+    assert not {"negatives", "ind_tasks"} & said.keys()
+    used = dataclasses.replace(entry, negatives="in_batch", ind_tasks=("Task",))
+    assert plain(used, plugins, str)["options"] == {
+        **said,
+        "negatives": "in_batch",
+        "ind_tasks": ["Task"],
+    }
+
+
+def test_sts_without_scores_is_learnt_from_negatives(folder: Path) -> None:
+    entry = DataEntry(path=DataRef(str(folder / "faq.jsonl")), task="sts")
+    (dataset,) = load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))
+    assert (dataset.info.task, dataset[0].positive_scores) == ("sts", None)
+    row = {"query": "q", "pos": ["p"]}
+    with (folder / "faq.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    with pytest.raises(DataError, match="needs a score for every pair, or negatives in every row"):
+        load_datasets([entry], readers=READERS, resolve=lambda r: Path(r.text))

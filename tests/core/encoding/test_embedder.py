@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from emberge.contracts.backbone import Encoder, TokenisedText
+from emberge.encoding.chunks import chunks, padded_tokens
+from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.engine import TextEmbedder
+from emberge_encoder.text_encoder import TextEncoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import tiny
+
+TEXTS = [" ".join(tiny.WORDS[i : i + 1 + i % 7]) for i in range(24)]
+
+
+@given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 500))
+@settings(max_examples=60, deadline=None)
+def test_chunks_hold_every_text_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    pieces = chunks(lengths, budget)
+    assert sorted(int(i) for piece in pieces for i in piece) == list(range(len(lengths)))
+    for piece in pieces:
+        longest = max(lengths[i] for i in piece)
+        assert len(piece) == 1 or len(piece) * longest <= budget
+
+
+def test_chunks_of_like_length_waste_little() -> None:
+    random = np.random.default_rng(0)
+    queries, passages = random.integers(5, 20, 32), random.integers(40, 128, 32)
+    lengths = np.concatenate([queries, passages])
+    pieces = chunks(lengths, 2048)
+    assert padded_tokens(lengths, pieces) <= 1.15 * lengths.sum()
+    assert len(pieces) <= 12
+    many = random.integers(5, 128, 5000)
+    assert padded_tokens(many, chunks(many, 2048)) <= 1.03 * many.sum()
+
+
+def test_cuts_are_the_cheapest() -> None:
+    lengths, budget = [9, 9, 8, 3, 3, 3, 2, 1], 32
+
+    def cost(cuts: tuple[int, ...]) -> float:
+        edges = [0, *cuts, len(lengths)]
+        sizes = [lengths[a] * (b - a) for a, b in pairwise(edges)]
+        return sum(sizes) + len(sizes) if max(sizes) <= budget else float("inf")
+
+    every = (c for n in range(8) for c in combinations(range(1, 8), n))
+    ends = np.cumsum([len(piece) for piece in chunks(lengths, budget)])[:-1]
+    assert cost(tuple(int(e) for e in ends)) == min(map(cost, every))
+
+
+@pytest.fixture(scope="module")
+def shaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with dropout."""
+    folder = tmp_path_factory.mktemp("shaky") / "m"
+    tiny.checkpoint(folder)
+    config = folder / "config.json"
+    text = config.read_text().replace('hidden_dropout_prob": 0.0', 'hidden_dropout_prob": 0.2')
+    config.write_text(
+        text.replace('attention_probs_dropout_prob": 0.0', 'attention_probs_dropout_prob": 0.1')
+    )
+    return folder
+
+
+def _load(folder: Path) -> Encoder:
+    return TextEncoder().load(folder, device="cpu", dtype="float32")
+
+
+def _tokens(encoder: Encoder) -> list[TokenisedText]:
+    return encoder.tokenise(TEXTS, prompt="", max_length=None)
+
+
+def _contrast(encoded: Encoded) -> torch.Tensor:
+    """A loss in which every text meets every other."""
+    first, second = encoded.embeddings[0::2], encoded.embeddings[1::2]
+    scores = first @ second.T / 0.1
+    loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)))
+    for values in encoded.layers.values():
+        loss = loss + values.square().mean()
+    return loss
+
+
+def _gradients(
+    encoder: Encoder, plan: EncodePlan, layers: tuple[float, ...] = ()
+) -> tuple[float, dict[str, torch.Tensor]]:
+    encoder.module.train(plan.dropout)
+    encoder.module.zero_grad()
+    passed = encode_and_backward(encoder, _tokens(encoder), _contrast, plan, seed=5, layers=layers)
+    named = encoder.module.named_parameters()
+    return float(passed.loss), {n: p.grad.clone() for n, p in named if p.grad is not None}
+
+
+@pytest.mark.parametrize("kept", [0, 60, 10**6])
+@pytest.mark.parametrize("dropout", [False, True])
+def test_cached_gradients_are_the_plain_ones_to_the_bit(
+    shaky: Path, kept: int, dropout: bool
+) -> None:
+    encoder = _load(shaky)
+    plain = _gradients(encoder, EncodePlan(40, None, dropout=dropout), (0.5,))
+    cached = _gradients(encoder, EncodePlan(40, kept, dropout=dropout), (0.5,))
+    assert cached[0] == plain[0]
+    assert cached[1].keys() == plain[1].keys()
+    assert all(torch.equal(cached[1][name], plain[1][name]) for name in plain[1])
+
+
+def test_what_is_kept_follows_the_memory(shaky: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = _load(shaky)
+    runs = {"n": 0}
+    forward = type(encoder).__call__
+
+    def counted(self: Encoder, *args: object) -> object:
+        runs["n"] += 1
+        return forward(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(encoder), "__call__", counted)
+    found = {}
+    for kept in (None, 10**9, 700_000, 0):
+        runs["n"] = 0
+        _, gradients = _gradients(encoder, EncodePlan(40, kept_bytes=kept))
+        found[kept] = runs["n"], gradients
+    count = found[None][0]
+    assert found[10**9][0] == count  # all kept: each chunk runs once
+    assert count < found[700_000][0] < found[0][0] <= 2 * count
+    for _, gradients in found.values():
+        assert all(torch.equal(gradients[n], found[None][1][n]) for n in gradients)
+
+
+def test_chunked_gradients_equal_those_of_one_batch_by_plain_torch(shaky: Path) -> None:
+    encoder = _load(shaky)
+    loss, chunked = _gradients(encoder, EncodePlan(40, 0, dropout=False))
+    encoder.module.zero_grad()
+    whole = encoder(encoder.collate(_tokens(encoder)))
+    expected = _contrast(Encoded(whole.embeddings))
+    expected.backward()  # type: ignore[no-untyped-call]
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
+    for name, parameter in encoder.module.named_parameters():
+        if parameter.grad is not None:
+            error = (chunked[name] - parameter.grad).abs().max()
+            assert error <= 1e-5 * parameter.grad.abs().max() + 1e-7, name
+
+
+def test_dropout_differs_between_chunks_and_seeds(shaky: Path) -> None:
+    encoder = _load(shaky)
+    encoder.module.train()
+    seen: list[torch.Tensor] = []
+
+    def look(encoded: Encoded) -> torch.Tensor:
+        seen.append(encoded.embeddings.detach().clone())
+        return encoded.embeddings.sum()
+
+    twins = encoder.tokenise(["find the file"] * 8, prompt="", max_length=None)
+    for seed in (1, 1, 2):
+        encode_and_backward(encoder, twins, look, EncodePlan(10), seed=seed)
+    assert torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[0], seen[2])
+    assert len({tuple(row.tolist()) for row in seen[0]}) == 8
+
+
+def test_embeddings_come_in_order_and_equal_texts_are_encoded_once(bert: Path) -> None:
+    encoder = _load(bert)
+    told: list[tuple[float, float]] = []
+    embedder = TextEmbedder(
+        encoder, token_budget=30, progress=lambda done, total, _: told.append((done, total))
+    )
+    embeddings = embedder.embed([*TEXTS, *TEXTS[::-1]])
+    assert embeddings.dtype == np.float32
+    assert np.array_equal(embeddings[:24], embeddings[24:][::-1])
+    assert told[-1] == (len(set(TEXTS)), len(set(TEXTS)))
+    one = np.concatenate([embedder.embed([text]) for text in TEXTS])
+    assert np.abs(embeddings[:24] - one).max() <= 1e-6
+    assert embedder.embed([]).shape == (0, 32)
+
+
+def test_prompts_and_lengths_change_embeddings(bert: Path) -> None:
+    embedder = TextEmbedder(_load(bert))
+    plain = embedder.embed(TEXTS)
+    assert not np.allclose(plain, embedder.embed(TEXTS, prompt="find: "))
+    assert not np.allclose(plain, embedder.embed(TEXTS, max_length=4))
+    joined = embedder.embed(["find: " + text for text in TEXTS])
+    assert np.array_equal(joined, embedder.embed(TEXTS, prompt="find: "))
+
+
+def test_a_text_that_any_model_has_brought_is_not_tokenised_again(
+    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    tokenise = type(_load(berts[0])).tokenise
+
+    def count(self: Encoder, texts: list[str], **more: object) -> list[TokenisedText]:
+        counted.append(len(texts))
+        return tokenise(self, texts, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(_load(berts[0])), "tokenise", count)
+    first, second = _load(berts[0]), _load(berts[1])
+    a = TextEmbedder(first, store=tmp_path).embed(TEXTS[:16])
+    b = TextEmbedder(second, store=tmp_path).embed(TEXTS)  # another model, more texts
+    TextEmbedder(second, store=tmp_path).embed(TEXTS[::-1])
+    assert counted == [16, 8]
+    TextEmbedder(second, store=tmp_path).embed(TEXTS, prompt="find: ")
+    assert counted == [16, 8, 24]  # another prompt makes other tokens
+    assert np.array_equal(a, TextEmbedder(first).embed(TEXTS[:16]))
+    assert np.array_equal(b, TextEmbedder(second).embed(TEXTS))

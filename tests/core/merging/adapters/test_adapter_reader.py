@@ -1,0 +1,455 @@
+"""Adapters as inputs: a base with an adapter on it is merged as the model that it is, none of it written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge.engine import MergeInput, MergeRequest, TensorReader, merge_checkpoints, plan_merge
+from emberge.merging.adapters.adapter_config import read_adapter_config
+from emberge.merging.adapters.adapter_reader import adapted_names
+from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank, Magnitude
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.tensor_names import canonical_names
+from emberge.tensor_files.safetensors_header import TensorSpec, read_header
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.averages.passthrough import Passthrough
+from safetensors.torch import load_file, save_file
+
+from tests.support import tiny
+from tests.support.peft_adapters import adapted, save_adapter
+
+IDS = torch.arange(5, 25)[None]
+QUERY = "encoder.layer.0.attention.self.query"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.checkpoint(tmp_path_factory.mktemp("base") / "bert", num_hidden_layers=2)
+
+
+@pytest.fixture(scope="module")
+def plain(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter as most are: queries and values, rank 4, alpha 8."""
+    return save_adapter(tmp_path_factory.mktemp("plain") / "lora", base)
+
+
+def materialised(base: Path, adapter: Path, out: Path) -> Path:
+    """The adapted model written whole."""
+    one = MergeInput("adapted", base, adapter=adapter)
+    merge_checkpoints([one], strategy=[Passthrough()], out=out, out_dtype="float32")
+    return out
+
+
+def hidden(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=IDS).last_hidden_state  # type: ignore[no-any-return]
+
+
+def loaded(folder: Path) -> Any:
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(folder).eval()
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "lora": {},
+    "rslora": {"use_rslora": True},
+    "dora": {"use_dora": True, "target_modules": ["query", "output.dense"]},
+    "embeddings": {"target_modules": ["word_embeddings", "position_embeddings", "query"]},
+    "dora of embeddings": {"target_modules": ["word_embeddings", "query"], "use_dora": True},
+    "modules_to_save": {"modules_to_save": ["pooler", "embeddings.LayerNorm"]},
+    "every bias and a module": {"bias": "all", "modules_to_save": ["pooler"]},
+    "biases of its own": {"bias": "lora_only"},
+    "lora_bias": {"lora_bias": True},
+    "tokens": {"trainable_token_indices": [3, 7, 40]},
+    "tokens by module": {"trainable_token_indices": {"word_embeddings": [40, 3]}},
+    "patterns": {
+        "target_modules": "all-linear",
+        "rank_pattern": {"layer.1.output.dense": 2, r"^encoder.layer.0.*query": 6},
+        "alpha_pattern": {"value": 3},
+        "use_rslora": True,
+    },
+    "some layers": {"layers_to_transform": [1]},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_adapter_computes_what_the_adapted_model_computes(
+    base: Path, tmp_path: Path, kind: str
+) -> None:
+    adapter = save_adapter(tmp_path / "adapter", base, **KINDS[kind])
+    found = hidden(loaded(materialised(base, adapter, tmp_path / "out")))
+    expected = hidden(adapted(base, adapter))
+    assert torch.allclose(found, expected, atol=2e-6)
+    assert float((expected - hidden(loaded(base))).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "modernbert", "gemma3"])
+def test_other_architectures_are_adapted_too(architecture: str, tmp_path: Path) -> None:
+    base = tiny.checkpoint(tmp_path / "base", architecture)
+    adapter = save_adapter(tmp_path / "adapter", base, target_modules="all-linear", use_dora=True)
+    found = hidden(loaded(materialised(base, adapter, tmp_path / "out")))
+    assert torch.allclose(found, hidden(adapted(base, adapter)), atol=2e-6)
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_layers_that_store_their_transpose_are_adapted_too(tmp_path: Path, dora: bool) -> None:
+    from transformers import GPT2Config, GPT2Model
+
+    base = tmp_path / "gpt2"
+    size = tiny.write_tokenizer(base)
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=size, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+    GPT2Model(config).save_pretrained(base)
+    adapter = save_adapter(
+        tmp_path / "adapter",
+        base,
+        target_modules=[
+            "c_attn",
+            "attn.c_proj",
+        ],  # [32, 96] and a square, which its shape does not tell
+        fan_in_fan_out=True,
+        use_dora=dora,
+    )
+    found = hidden(loaded(materialised(base, adapter, tmp_path / "out")))
+    assert torch.allclose(found, hidden(adapted(base, adapter)), atol=2e-6)
+
+
+def test_scaling_is_alpha_by_r_and_alpha_by_its_root() -> None:  # T-F1
+    said = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
+    for rooted, scale in ((False, 2.0), (True, 4.0)):
+        config = config_of({**said, "use_rslora": rooted})
+        assert config.scale_of("encoder.query", 4) == scale
+
+
+def config_of(said: dict[str, Any]) -> Any:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "adapter_config.json").write_text(json.dumps(said))
+        return read_adapter_config(Path(folder))
+
+
+def specs_of(path: Path, **tensors: torch.Tensor) -> dict[str, TensorSpec]:
+    save_file(tensors, path)
+    return read_header(path)[0]
+
+
+def test_dora_by_hand(tmp_path: Path) -> None:  # T-F3
+    specs = specs_of(
+        tmp_path / "hand.safetensors",
+        w=torch.tensor([[3.0, 4.0], [0.0, 5.0]]),
+        a=torch.tensor([[1.0, 0.0]]),
+        b=torch.tensor([[0.0], [1.0]]),
+        m=torch.tensor([10.0, 5.0]),
+    )
+    changes = (LowRank(specs["a"], specs["b"], 2.0), Magnitude(specs["m"]))
+    spec = AdaptedSpec("w", (2, 2), "float32", origin=specs["w"], changes=changes)
+    found = torch.empty(4)
+    with TensorReader() as reader:
+        reader.read(spec, 0, found)
+    expected = torch.tensor([6.0, 8.0, 1.856953, 4.642383])
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_a_row_without_length_stays_zero(tmp_path: Path) -> None:
+    specs = specs_of(tmp_path / "zero.safetensors", w=torch.zeros(2, 3), m=torch.ones(2))
+    spec = AdaptedSpec("w", (2, 3), "float32", origin=specs["w"], changes=(Magnitude(specs["m"]),))
+    found = torch.ones(6)
+    with TensorReader() as reader:
+        reader.read(spec, 0, found)
+    assert not found.any()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_row_has_the_same_bytes_whichever_rows_are_read_with_it(
+    tmp_path: Path, transposed: bool
+) -> None:
+    torch.manual_seed(0)
+    rows, width, rank = 101, 37, 5
+    out, wide = (width, rows) if transposed else (rows, width)
+    specs = specs_of(
+        tmp_path / "x.safetensors",
+        w=torch.randn(rows, width).bfloat16(),
+        a=torch.randn(rank, wide),
+        b=torch.randn(out, rank),
+        m=torch.rand(out),
+    )
+    low = LowRank(specs["a"], specs["b"], 0.7, transposed)
+    spec = AdaptedSpec(
+        "w",
+        (rows, width),
+        "bfloat16",
+        origin=specs["w"],
+        changes=(low, Magnitude(specs["m"], transposed)),
+    )
+    with TensorReader() as reader:
+        whole = torch.empty(rows * width)
+        reader.read(spec, 0, whole)
+        for step in (1, 7 * width, 32 * width, 50):  # by rows, and across them
+            for start in range(0, whole.numel(), step if step > 1 else 997):
+                part = torch.empty(min(step, whole.numel() - start))
+                reader.read(spec, start, part)
+                assert torch.equal(part, whole[start : start + part.numel()])
+        raw = bytearray(2 * 50 + 1)
+        reader.read_bytes(spec, 33, memoryview(raw))
+    stored = whole.bfloat16().view(torch.uint8).numpy().tobytes()
+    assert bytes(raw) == stored[33 : 33 + len(raw)]
+
+
+def test_the_machine_does_not_show_in_the_bytes(base: Path, plain: Path, tmp_path: Path) -> None:
+    from emberge import Machine
+
+    members = [MergeInput("a", base, adapter=plain), MergeInput("b", base)]
+    made = []
+    for number, machine in enumerate([Machine(), Machine(workers=3, memory=1 << 16)]):
+        out = tmp_path / f"out{number}"
+        merge_checkpoints(members, strategy=[Linear()], out=out, machine=machine)
+        made.append((out / "model.safetensors").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_small_changes_outlive_a_base_in_bfloat16(tmp_path: Path) -> None:
+    base = tiny.checkpoint(tmp_path / "base", dtype="bfloat16", num_hidden_layers=1)
+    adapter = save_adapter(tmp_path / "adapter", base)
+    name = f"{QUERY}.weight"
+    factors = load_file(adapter / "adapter_model.safetensors")
+    a, b = (factors[f"base_model.model.{QUERY}.lora_{x}.weight"].double() for x in "AB")
+    whole = load_file(base / "model.safetensors")[name].double() + 2 * b @ a
+    found = load_file(materialised(base, adapter, tmp_path / "out") / "model.safetensors")[name]
+    assert torch.equal(found, whole.float())
+    plan = plan_merge(
+        MergeRequest(inputs=(MergeInput("a", base, adapter=adapter),), strategy=(Passthrough(),))
+    )
+    assert plan.dtype == "bfloat16"  # what is stored follows the base unless asked otherwise
+
+
+def wrapped(kind: str, base: Path, folder: Path) -> Path:
+    """An adapter trained on another class of the same weights, whose names have other words before them."""
+    if kind == "masked":
+        from transformers import AutoModelForMaskedLM
+
+        return save_adapter(folder, base, model=AutoModelForMaskedLM)
+    adapter = save_adapter(folder, base)
+    file = adapter / "adapter_model.safetensors"
+    lead = {"sentence": "0.auto_model.", "old": "0.auto_model.", "named": ""}[kind]
+    tensors = {
+        k.replace("base_model.model.", f"base_model.model.{lead}"): v
+        for k, v in load_file(file).items()
+    }
+    if kind in ("old", "named"):  # releases that kept the adapter's name
+        tensors = {
+            k.replace("lora_A.weight", "lora_A.default.weight").replace(
+                "lora_B.weight", "lora_B.default.weight"
+            ): v
+            for k, v in tensors.items()
+        }
+    save_file(tensors, file)
+    return adapter
+
+
+@pytest.mark.parametrize("kind", ["masked", "sentence", "old", "named"])
+def test_names_of_other_classes_and_wrappers_lead_to_the_bases(
+    kind: str, base: Path, tmp_path: Path
+) -> None:
+    adapter = wrapped(kind, base, tmp_path / "adapter")
+    names = adapted_names(canonical_names(Checkpoint(base)), Checkpoint(base), adapter)
+    assert names is not None
+    made = {name for name, spec in names.specs.items() if isinstance(spec, AdaptedSpec)}
+    layers = [f"encoder.layer.{n}.attention.self" for n in (0, 1)]
+    assert made == {f"{layer}.{part}.weight" for layer in layers for part in ("query", "value")}
+
+
+def test_a_base_stored_with_its_head_takes_an_adapter_of_the_bare_one(tmp_path: Path) -> None:
+    from transformers import AutoModel, BertForMaskedLM
+
+    bare = tiny.checkpoint(tmp_path / "bare", num_hidden_layers=1)
+    adapter = save_adapter(tmp_path / "adapter", bare)
+    base = shutil.copytree(bare, tmp_path / "masked")
+    BertForMaskedLM.from_pretrained(bare).save_pretrained(base)
+    out = materialised(base, adapter, tmp_path / "out")
+    found = AutoModel.from_pretrained(out, add_pooling_layer=False).eval()
+    assert torch.allclose(hidden(found), hidden(adapted(bare, adapter)), atol=2e-6)
+
+
+def test_a_module_that_the_base_lacks_comes_out(base: Path, tmp_path: Path) -> None:
+    adapter = save_adapter(tmp_path / "adapter", base, modules_to_save=["pooler"])
+    file = adapter / "adapter_model.safetensors"
+    head = torch.randn(2, 32)
+    save_file({**load_file(file), "base_model.model.classifier.weight": head}, file)
+    change_config(adapter, modules_to_save=["pooler", "classifier"])
+    out = materialised(base, adapter, tmp_path / "out")
+    assert torch.equal(load_file(out / "model.safetensors")["classifier.weight"], head)
+
+
+def change_config(adapter: Path, **changes: Any) -> None:
+    path = adapter / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def change_tensors(adapter: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    file = adapter / "adapter_model.safetensors"
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file)
+
+
+def said_of(*members: MergeInput) -> str:
+    """What is wrong, from headers and configs alone."""
+    plan = plan_merge(MergeRequest(inputs=members, strategy=(Linear(),)))
+    return "\n".join(str(problem) for problem in plan.problems)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "another type": ({"peft_type": "LOHA"}, "type LOHA are not merged"),
+    "no type": ({"peft_type": None}, "type None are not merged"),
+    "prompts": ({"peft_type": "PREFIX_TUNING"}, "type PREFIX_TUNING are not merged"),
+    "activated": ({"alora_invocation_tokens": [1, 2]}, "'alora_invocation_tokens' is not supp"),
+    "replicated": ({"layer_replication": [[0, 2]]}, "'layer_replication' is not supported"),
+    "parameters": ({"target_parameters": ["experts.up"]}, "'target_parameters' is not supported"),
+    "qalora": ({"use_qalora": True}, "'use_qalora' is not supported"),
+    "bdlora": ({"use_bdlora": {"nblocks": 2}}, "'use_bdlora' is not supported"),
+    "arrow": ({"arrow_config": {"top_k": 2}}, "'arrow_config' is not supported"),
+    "kasa": ({"kasa_config": {"beta": 1}}, "'kasa_config' is not supported"),
+    "monte carlo": ({"monteclora_config": {"a": 1}}, "'monteclora_config' is not supported"),
+    "not known": ({"of_tomorrow": True}, "'of_tomorrow' is not supported"),
+    "pissa": ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa', which takes"),
+    "olora": ({"init_lora_weights": "olora"}, "init_lora_weights is 'olora', which takes"),
+    "a rank that is none": ({"r": "eight"}, "a value of a wrong kind"),
+    "a pattern that is none": ({"rank_pattern": {"(": 2}}, "a value of a wrong kind"),
+    "another rank": ({"r": 8}, "has rank 4 and its config says 8"),
+    "dora without": ({"use_dora": True}, "lacks magnitudes and its config says DoRA"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_merged_is_refused_by_name_before_work(
+    case: str, base: Path, plain: Path, tmp_path: Path
+) -> None:
+    adapter = shutil.copytree(plain, tmp_path / "adapter")
+    changes, expected = REFUSED[case]
+    change_config(adapter, **changes)
+    said = said_of(MergeInput("x", base, adapter=adapter), MergeInput("y", base, adapter=plain))
+    assert expected in said
+    assert "\n" not in said
+
+
+def test_damaged_adapters_are_named(base: Path, plain: Path, tmp_path: Path) -> None:
+    key = f"base_model.model.{QUERY}"
+
+    def said(change: Callable[[dict[str, torch.Tensor]], object]) -> str:
+        shutil.rmtree(tmp_path / "adapter", ignore_errors=True)
+        adapter = shutil.copytree(plain, tmp_path / "adapter")
+        change_tensors(adapter, change)
+        return said_of(MergeInput("x", base, adapter=adapter))
+
+    assert "lacks one of its two factors" in said(lambda t: t.pop(f"{key}.lora_B.weight"))
+    other = torch.ones(48, 4)
+    assert "cannot take them" in said(lambda t: t.update({f"{key}.lora_B.weight": other}))
+    assert "does not have; name the base" in said(
+        lambda t: t.update(
+            {key.replace("layer.0", "layer.9") + ".lora_A.weight": torch.ones(4, 32)}
+        )
+    )
+    assert "of a kind that is not supported" in said(
+        lambda t: t.update({f"{key}.lora_diag": other})
+    )
+    assert "and its config says no DoRA" in said(
+        lambda t: t.update({f"{key}.lora_magnitude_vector": torch.ones(32)})
+    )
+    (tmp_path / "adapter" / "adapter_model.safetensors").unlink()
+    inputs = [MergeInput("x", base, adapter=tmp_path / "adapter")]
+    with pytest.raises(Exception, match=r"has no adapter_model\.safetensors; get the file"):
+        merge_checkpoints(inputs, strategy=[Linear()], out=tmp_path / "out")
+    (tmp_path / "adapter" / "adapter_model.bin").write_bytes(b"")
+    assert f"emberge safetensors {tmp_path / 'adapter'}" in said_of(*inputs)
+
+
+def test_an_adapter_of_another_base_is_refused_by_name(
+    base: Path, plain: Path, tmp_path: Path
+) -> None:
+    snapshot = tmp_path / "models--acme--bert" / "snapshots" / "0a1b2c"
+    shutil.copytree(base, snapshot)
+    adapter = shutil.copytree(plain, tmp_path / "adapter")
+    change_config(adapter, base_model_name_or_path="acme/bert-large")
+    said = said_of(MergeInput("x", snapshot, adapter=adapter))
+    assert "is an adapter of 'acme/bert-large', and 'acme/bert' is another model" in said
+    change_config(adapter, base_model_name_or_path="acme/bert")
+    assert said_of(MergeInput("x", snapshot, adapter=adapter)) == ""
+
+
+def test_two_adapters_that_name_two_bases_are_refused(
+    base: Path, plain: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(plain, tmp_path / "other")
+    change_config(other, base_model_name_or_path="acme/minilm")
+    said = said_of(MergeInput("x", base, adapter=plain), MergeInput("y", base, adapter=other))
+    assert "'x' is an adapter of 'bert' and 'y' one of 'acme/minilm'" in said
+
+
+def test_a_base_that_a_name_does_not_tell_is_doubted(
+    base: Path, plain: Path, tmp_path: Path
+) -> None:
+    adapter = shutil.copytree(plain, tmp_path / "adapter")
+    change_config(adapter, base_model_name_or_path="acme/large")
+    one = MergeInput("x", base, adapter=adapter)
+    plan = plan_merge(MergeRequest(inputs=(one,), strategy=(Linear(),)))
+    assert not plan.problems
+    assert any("says that it was made on 'acme/large'" in warning for warning in plan.warnings)
+
+
+def test_adapters_that_save_different_modules_are_refused(
+    base: Path, plain: Path, tmp_path: Path
+) -> None:
+    other = save_adapter(tmp_path / "other", base, modules_to_save=["pooler"])
+    members = [MergeInput("x", base, adapter=plain), MergeInput("y", base, adapter=other)]
+    assert "'x' saves no module whole (modules_to_save) and 'y' pooler" in said_of(*members)
+    again = save_adapter(tmp_path / "again", base, modules_to_save=["pooler"], seed=1)
+    assert said_of(members[1], MergeInput("z", base, adapter=again)) == ""
+
+
+def test_a_head_and_an_embedding_that_were_one_may_not_drift_apart(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    base = tiny.checkpoint(tmp_path / "qwen", "qwen3", tie_word_embeddings=True)
+    table = torch.randn(load_file(base / "model.safetensors")["embed_tokens.weight"].shape)
+    adapter = save_adapter(
+        tmp_path / "adapter",
+        base,
+        model=AutoModelForCausalLM,
+        target_modules=["q_proj"],
+        task_type="CAUSAL_LM",
+    )
+    change_config(adapter, modules_to_save=["embed_tokens", "lm_head"])
+    embed, head = (f"base_model.model.{n}.weight" for n in ("model.embed_tokens", "lm_head"))
+    for saved, expected in (
+        ({embed: table}, "have drifted apart"),
+        ({head: table}, "have drifted apart"),
+        ({embed: table, head: table + 1}, "have drifted apart"),
+        ({embed: table, head: table.clone()}, ""),
+    ):
+        change_tensors(adapter, lambda tensors, saved=saved: tensors.update(saved))  # type: ignore[misc]
+        said = said_of(MergeInput("x", base, adapter=adapter))
+        assert expected in said
+        assert bool(expected) == bool(said)
+        change_tensors(adapter, lambda t, saved=saved: [t.pop(k) for k in saved])  # type: ignore[misc]
+
+
+def test_a_folder_of_metadata_alone_is_checked_as_far_as_it_goes(
+    base: Path, plain: Path, tmp_path: Path
+) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    shutil.copy(plain / "adapter_config.json", adapter)
+    members = (MergeInput("x", base, adapter=adapter), MergeInput("y", base))
+    plan = plan_merge(MergeRequest(inputs=members, strategy=(Linear(),)))
+    assert not plan.problems
+    assert plan.unseen == {"x"}
+    change_config(adapter, peft_type="IA3")
+    assert "type IA3" in said_of(*members)

@@ -1,0 +1,393 @@
+"""The runner: the machine decides the speed and never the bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import (
+    Block,
+    CheckpointError,
+    Measures,
+    MergeStrategy,
+    MergeTransform,
+    PerModel,
+    PerTensor,
+    Stats,
+    merge_blocks,
+)
+from emberge.contracts.stage import Scope
+from emberge.engine import Checkpoint, CopyJob, TensorJob, TensorSpec, merge_state_dicts
+from emberge.merging.streaming.build_jobs import empty_block
+from emberge.merging.streaming.jobs import FileSource, MemorySource
+from emberge.merging.streaming.scheduler import Limits
+from emberge.merging.streaming.stream import stream
+from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.tensor_files.tensor_writer import TensorWriter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centre(MergeStrategy):
+    """Subtract the mean over a scope from the mean of the models."""
+
+    over: Scope = "tensor"
+    shift: PerTensor = PerTensor(0.0)
+
+    @property
+    def scope(self) -> Scope:
+        return self.over
+
+    @property
+    def passes(self) -> int:
+        return 1
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        return {"sum": block.tensors.mean(0).double().sum(), "count": block.tensors[0].numel()}
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        centre = float(stats[0]["sum"] / stats[0]["count"])
+        return block.tensors.mean(0) - centre + block.options.shift
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halve(MergeTransform):
+    """Multiply a model by its own factor."""
+
+    factor: PerModel = PerModel(0.5)
+
+    def apply(self, block: Block, stats: Stats) -> Block:
+        shape = (-1, *[1] * (block.tensors.dim() - 1))
+        factors = block.options.factor.to(block.tensors.dtype)
+        return block.replace(tensors=block.tensors * factors.view(shape))
+
+
+SHAPES = {
+    "embed_tokens.weight": (11, 6),
+    "layers.0.w": (7, 5),
+    "layers.0.b": (5,),
+    "layers.1.w": (7, 5),
+    "layers.1.b": (),
+    "norm.weight": (0, 3),
+}
+
+
+def models(count: int = 3) -> list[dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(4)
+    return [
+        {n: torch.randn(s, generator=generator) for n, s in SHAPES.items()} for _ in range(count)
+    ]
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    block=st.integers(1, 200),
+    workers=st.integers(1, 4),
+    scope=st.sampled_from(["tensor", "layer", "model"]),
+)
+def test_blocks_and_workers_do_not_matter(block: int, workers: int, scope: Scope) -> None:
+    links = [Halve(), Centre(over=scope)]
+    expected = merge_state_dicts(models(), links, granule=10)
+    found = merge_state_dicts(models(), links, granule=10, block=block, workers=workers)
+    assert same(found, expected)
+
+
+@pytest.mark.parametrize("scope", ["tensor", "layer", "model"])
+def test_the_runner_does_what_merge_blocks_says(scope: Scope) -> None:
+    states = models()
+    links = [Halve(), Centre(over=scope)]
+    found = merge_state_dicts(states, links)
+    blocks = [
+        empty_block(
+            n, s, models=["a", "b", "c"], weights=[1, 1, 1], dtype="float32", based=False
+        ).replace(tensors=torch.stack([m[n] for m in states]))
+        for n, s in SHAPES.items()
+    ]
+    for block, merged in zip(blocks, merge_blocks(links, blocks), strict=True):
+        assert torch.equal(merged, found[block.name])
+
+
+def test_a_scope_unites_what_it_says() -> None:
+    states = models(1)
+    for scope, groups in {
+        "tensor": [[n] for n in SHAPES],
+        "layer": [
+            ["embed_tokens.weight"],
+            ["layers.0.w", "layers.0.b"],
+            ["layers.1.w", "layers.1.b"],
+        ],
+        "model": [list(SHAPES)],
+    }.items():
+        found = merge_state_dicts(states, [Centre(over=scope)])  # type: ignore[arg-type]
+        for names in groups:
+            total = torch.cat([found[n].flatten() for n in names])
+            assert not len(total) or abs(float(total.sum())) < 1e-4
+
+
+def test_options_follow_depth_names_and_models() -> None:
+    states = [{n: torch.zeros(s) for n, s in SHAPES.items()}] * 2
+    shift = PerTensor([{"filter": "embed", "value": 9}, {"value": [1, 3]}])
+    found = merge_state_dicts(states, [Centre(shift=shift)])
+    assert float(found["embed_tokens.weight"][0, 0]) == 9
+    assert float(found["layers.0.w"][0, 0]) == 1
+    assert float(found["layers.1.w"][0, 0]) == 3
+    ones = [{"w": torch.ones(2)}] * 2
+    own = [{"halve": {"factor": PerModel(1.0)}}, {}]
+
+    @dataclass(frozen=True, kw_only=True)
+    class First(MergeStrategy):
+        """Sum the models."""
+
+        def merge(self, block: Block, stats: Stats) -> Tensor:
+            return block.tensors.sum(0)
+
+    assert merge_state_dicts(ones, [Halve(), First()], options=own)["w"].tolist() == [1.5, 1.5]
+
+
+def test_two_equal_links_have_their_own_measures() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Shift(MergeTransform):
+        """Add the number of elements."""
+
+        @property
+        def passes(self) -> int:
+            return 1
+
+        def measure(self, block: Block, stats: Stats) -> Measures:
+            return {"sum": block.tensors.double().sum()}
+
+        def apply(self, block: Block, stats: Stats) -> Block:
+            return block.replace(tensors=block.tensors + float(stats[0]["sum"]))
+
+    found = merge_state_dicts([{"w": torch.ones(2)}], [Shift(), Shift(), Centre()])
+    # 1 + 2 = 3, then 3 + 6 = 9; centred.
+    assert found["w"].tolist() == [0, 0]
+    blocks = merge_state_dicts([{"w": torch.tensor([1.0, 2.0])}], [Shift(), Shift(), Centre()])
+    assert blocks["w"].tolist() == [-0.5, 0.5]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picky(MergeStrategy):
+    """Count the elements that were seen of those after the fourth."""
+
+    @property
+    def passes(self) -> int:
+        return 2
+
+    def wants(self, start: int, size: int, stats: Stats) -> bool:
+        return start >= 4 and not stats
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        return {"seen": block.tensors[0].numel()}
+
+    def conclude(self, block: Block, stats: Stats) -> Measures:
+        assert block.tensors.shape == (1, 0, 2)
+        return {"seen": stats[-1].get("seen", 0), "passes": len(stats)}
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        assert [s["passes"] for s in stats] == [1, 2]
+        return torch.full_like(block.tensors[0], stats[0]["seen"] * 100 + stats[1]["seen"])
+
+
+def test_what_no_pass_wants_is_not_seen() -> None:
+    found = merge_state_dicts([{"w": torch.zeros(5, 2)}], [Picky()], granule=2)
+    assert found["w"].unique().tolist() == [600]
+
+
+def test_nan_names_the_tensor_and_the_model() -> None:
+    states = models(2)
+    states[1]["layers.1.w"][6, 4] = float("nan")
+    for links in ([Centre()], [Halve(), Centre()]):
+        with pytest.raises(CheckpointError, match=r"layers\.1\.w: 'two' holds NaN or infinite"):
+            merge_state_dicts(states, links, names=["one", "two"])
+
+
+def test_large_but_finite_numbers_pass_the_guard() -> None:
+    big = {"w": torch.full((4, 4), 3e38)}
+
+    @dataclass(frozen=True, kw_only=True)
+    class Keep(MergeStrategy):
+        """Keep the model."""
+
+        def merge(self, block: Block, stats: Stats) -> Tensor:
+            return block.tensors[0]
+
+    assert torch.equal(merge_state_dicts([big], [Keep()])["w"], big["w"])
+
+
+def test_a_result_its_dtype_cannot_hold_is_an_error() -> None:
+    states = [{"w": torch.full((2, 2), 60000.0).half()}] * 2
+
+    @dataclass(frozen=True, kw_only=True)
+    class Total(MergeStrategy):
+        """Add the models."""
+
+        def merge(self, block: Block, stats: Stats) -> Tensor:
+            return block.tensors.sum(0)
+
+    with pytest.raises(CheckpointError, match="w: merging gives values that float16 cannot hold"):
+        merge_state_dicts(states, [Total()])
+
+
+def test_whole_numbers_are_moved_and_must_be_equal() -> None:
+    one = {"n": torch.arange(5), "b": torch.tensor([True, False])}
+    assert same(merge_state_dicts([one, dict(one)], [Centre()]), one)
+    other = {**one, "n": torch.arange(5) + 1}
+    with pytest.raises(CheckpointError, match="n: int64 values cannot be merged"):
+        merge_state_dicts([one, other], [Centre()])
+
+
+def test_the_threads_of_torch_are_left_as_they_were() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        merge_state_dicts(models(), [Centre()], workers=2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Rows(TensorJob):
+    """Writes the number of each row: a job of a third party."""
+
+    spec: TensorSpec
+    threads: set[int] = field(default_factory=set)
+    lengths: list[int] = field(default_factory=list)
+
+    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
+        self.threads.add(threading.get_ident())
+        self.lengths.append(len(rows))
+        width = self.spec.shape[1]
+        return torch.tensor(list(rows), dtype=torch.float32)[:, None].expand(-1, width).contiguous()
+
+
+def test_a_job_needs_a_spec_and_produce_alone(tmp_path: Path) -> None:
+    jobs = [Rows(TensorSpec(f"w{i}", (40, 3), "float32")) for i in range(3)]
+    stream(jobs, tmp_path / "out", limits=Limits(workers=3, block=6))
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(found[f"w{i}"][:, 1].tolist() == list(range(40)) for i in range(3))
+    assert {length for job in jobs for length in job.lengths} == {2}
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["model.safetensors"]
+
+
+def test_a_memory_limit_makes_blocks_smaller() -> None:
+    job = Rows(TensorSpec("w", (1000, 4), "float32"))
+    from emberge.merging.streaming.scheduler import run_jobs
+
+    run_jobs([job], lambda *_: None, limits=Limits(memory=3200, workers=2))
+    assert max(job.lengths) * job.row_bytes * 2 <= 3200
+    with pytest.raises(CheckpointError, match=r"w: needs .* at once and the limit is"):
+        run_jobs([job], lambda *_: None, limits=Limits(memory=10))
+
+
+def test_a_copy_moves_bytes_as_they_are(tmp_path: Path) -> None:
+    tensors = {"w": torch.randn(9, 4).bfloat16(), "n": torch.arange(3), "x": torch.tensor(2.5)}
+    tensors["w"][0, 0] = float("nan")
+    (tmp_path / "in").mkdir()
+    save_file(tensors, tmp_path / "in" / "model.safetensors")
+    specs = Checkpoint(tmp_path / "in").specs
+    with TensorReader() as reader:
+        jobs = [CopyJob(s, FileSource("m", s, reader)) for s in specs.values()]
+        stream(jobs, tmp_path / "out", limits=Limits(block=5))
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(
+        torch.equal(found[n].view(-1).view(torch.uint8), t.view(-1).view(torch.uint8))
+        for n, t in tensors.items()
+    )
+
+
+@dataclass(frozen=True)
+class Failing(Rows):
+    """Fails at a row."""
+
+    at: int = 0
+
+    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
+        if self.at in rows:
+            raise CheckpointError(f"{self.spec.name}: no")
+        return Rows.produce(self, rows, stats, device)
+
+
+def test_what_was_finished_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberge.merging.streaming.journal._INTERVAL", 0.0)
+    good = [Rows(TensorSpec(f"w{i}", (8, 3), "float32")) for i in range(3)]
+    bad = Failing(TensorSpec("x", (8, 3), "float32"), at=4)
+    out = tmp_path / "out"
+    with pytest.raises(CheckpointError, match="x: no"):
+        stream([*good, bad], out, key="k")
+    assert out.is_dir()
+    again = [Rows(job.spec) for job in [*good, bad]]
+    stream(again, out, key="k")
+    assert [bool(job.lengths) for job in again] == [False, False, False, True]
+    found = load_file(out / "model.safetensors")
+    assert all(t[:, 0].tolist() == list(range(8)) for t in found.values())
+
+
+def test_another_key_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emberge.merging.streaming.journal._INTERVAL", 0.0)
+    spec, bad = TensorSpec("w", (8, 3), "float32"), TensorSpec("x", (8, 3), "float32")
+    with pytest.raises(CheckpointError):
+        stream([Rows(spec), Failing(bad)], tmp_path / "out", key="one")
+    again = [Rows(spec), Rows(bad)]
+    stream(again, tmp_path / "out", key="two")
+    assert all(job.lengths for job in again)
+
+
+def test_a_cut_journal_line_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberge.merging.streaming.journal._INTERVAL", 0.0)
+    specs = [TensorSpec(n, (8, 3), "float32") for n in ("v", "w", "x")]
+    out = tmp_path / "out"
+    with pytest.raises(CheckpointError):
+        stream([Rows(specs[0]), Rows(specs[1]), Failing(specs[2])], out)
+    journal = out / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-4])
+    again = [Rows(spec) for spec in specs]
+    stream(again, out)
+    assert [bool(job.lengths) for job in again] == [False, True, True]
+
+
+def test_a_damaged_part_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emberge.merging.streaming.journal._INTERVAL", 0.0)
+    specs = [TensorSpec(n, (8, 3), "float32") for n in ("v", "x")]
+    out = tmp_path / "out"
+    with pytest.raises(CheckpointError):
+        stream([Rows(specs[0]), Failing(specs[1])], out)
+    (out / "model.safetensors").write_bytes(b"short")
+    again = [Rows(spec) for spec in specs]
+    stream(again, out)
+    assert all(job.lengths for job in again)
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    job = Rows(TensorSpec("w", (8, 3), "float32"))
+    writer = TensorWriter(tmp_path, [job.spec], {})
+    writer.begin()
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(CheckpointError, match=r"w could not be written .No space left on device"):
+        writer.write("w", 0, torch.zeros(24))
+
+
+def test_a_memory_source_gives_any_rows() -> None:
+    source = MemorySource("m", torch.arange(12.0).view(3, 4).T)
+    into = torch.empty(4, dtype=torch.float64)
+    source.read(2, into)
+    assert into.tolist() == torch.arange(12.0).view(3, 4).T.reshape(-1)[2:6].tolist()

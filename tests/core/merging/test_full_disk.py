@@ -1,0 +1,285 @@
+"""A disk that is full, or fills up: said before the work where it can be known, else the work waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError, Machine
+from emberge.engine import MergeInput, TensorSpec, merge_checkpoints
+from emberge.merging.disk import UnwrittenError
+from emberge.merging.streaming.journal import Journal, working_in
+from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge_merge.methods.averages.linear import Linear
+from safetensors.torch import save_file
+
+from tests.support import tiny
+from tests.support.killed_merge import digest
+
+ROOT = Path(__file__).parents[2]
+MEGABYTE = 1 << 20
+
+
+def script(
+    name: str, *words: Any, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    return subprocess.run(
+        [*before, sys.executable, str(Path(__file__).with_name(name)), *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+    )
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
+    """Two models of four megabytes in sixteen tensors."""
+    root = tmp_path_factory.mktemp("large")
+    for i in (0, 1):
+        (root / f"m{i}").mkdir()
+        torch.manual_seed(i)
+        tensors = {f"layers.{n}.w": torch.randn(256, 256) for n in range(16)}
+        save_file(tensors, root / f"m{i}" / "model.safetensors")
+    return [MergeInput(path.name, path) for path in sorted(root.iterdir())]
+
+
+def merge(models: list[MergeInput], out: Path, **options: Any) -> int:
+    """Merge on one thread; the number of pieces that were made."""
+    pieces = []
+    merge_checkpoints(
+        models,
+        strategy=[Linear()],
+        out=out,
+        machine=Machine(workers=1),
+        progress=lambda *_: pieces.append(1),
+        **options,
+    )
+    return len(pieces)
+
+
+def free(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - room, room))
+
+
+def stopped_midway(models: list[MergeInput], out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Leave a part of a merge, as a kill does; the bytes that it holds on the disk."""
+    real = os.pwrite
+    calls = []
+
+    def full(handle: int, data: Any, place: int) -> int:
+        calls.append(1)
+        if len(calls) > 12:
+            raise OSError(28, "No space left on device")
+        return real(handle, data, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("emberge.merging.streaming.journal._INTERVAL", 0.0)
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(UnwrittenError, match=r"layers\.\d+\.w could not be written"):
+            merge(models, out)
+    side = out.with_name(f".{out.name}.partial")
+    return (side / "model.safetensors").stat().st_blocks * 512
+
+
+def test_room_is_looked_for_before_the_work(
+    large: list[MergeInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free(monkeypatch, 5 * MEGABYTE - 1)
+    with pytest.raises(CheckpointError, match=r"needs 4\.2 MB and the disk has 5\.2 MB free"):
+        merge(large, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+    free(monkeypatch, 5 * MEGABYTE + 100_000)
+    merge(large, tmp_path / "out")
+
+
+def test_what_a_part_holds_needs_no_room(
+    large: list[MergeInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = merge(large, tmp_path / "whole")
+    held = stopped_midway(large, tmp_path / "out", monkeypatch)
+    assert 2 * MEGABYTE < held < 4 * MEGABYTE
+    free(monkeypatch, 5 * MEGABYTE - held - 1)
+    with pytest.raises(CheckpointError, match="make room"):
+        merge(large, tmp_path / "out")
+    assert (tmp_path / ".out.partial").exists(), "what is done is kept"
+    free(monkeypatch, 5 * MEGABYTE - held + 100_000)
+    assert 0 < merge(large, tmp_path / "out") < everything
+    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    base = tiny.checkpoint(root / "base", "qwen3", num_hidden_layers=1)
+    for i in (1, 2):
+        tiny.checkpoint(root / f"m{i}", "qwen3", seed=i, like=base, num_hidden_layers=1)
+    return root
+
+
+def test_a_disk_that_fills_up_midway_costs_nothing_but_time(models: Path, tmp_path: Path) -> None:
+    unshare = ("unshare", "--map-root-user", "--mount")
+    mounting = (
+        shutil.which("unshare")
+        and not subprocess.run(
+            [*unshare, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], capture_output=True
+        ).returncode
+    )
+    if not mounting:
+        pytest.skip("a disk of its own needs a kernel that lets users mount (unshare --mount)")
+    done = script("full_disk.py", models, tmp_path / "disk", before=unshare)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    call, command = found["call"], found["command"]
+    assert call["full"]["error"] == "UnwrittenError"
+    assert call["full"]["code"] == 1
+    assert call["full"]["said"].startswith(f"{tmp_path / 'disk' / '.out.partial'}: ")
+    assert "(No space left on device); make room and run again" in call["full"]["said"]
+    assert not call["full"]["out"]
+    assert call["room"] == {"error": None}
+    assert 0 < call["again"] < 13, "what was done is not done again"
+    assert call["same"]
+    assert call["left"] == ["out"]
+    assert command["full"]["code"] == 1
+    assert command["full"]["said"].count("\n") == 1
+    assert "(No space left on device); make room and run again" in command["full"]["said"]
+    assert not command["full"]["out"]
+    assert command["room"]["code"] == 0
+    assert 0 < command["room"]["pieces"] < 13
+    assert command["room"]["out"]
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from emberge.engine import MergeInput, merge_checkpoints
+from emberge_merge.methods.averages.linear import Linear
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+models = [MergeInput(Path(p).name, Path(p)) for p in sys.argv[3:]]
+try:
+    merge_checkpoints(models, strategy=[Linear()], out=Path(sys.argv[2]), max_shard_size="1MB")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 500_000])
+def test_a_limit_of_file_sizes_is_said(limit: int, large: list[MergeInput], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(limit), str(out), *(str(m.folder) for m in large)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.stdout.startswith(f"UnwrittenError {tmp_path / '.out.partial'}: "), done.stderr
+    assert "could not be written (File too large); files may not be as large here" in done.stdout
+    assert done.stdout.count("\n") == 1
+    assert not out.exists()
+    merge(large, out, max_shard_size="1MB")
+    merge(large, tmp_path / "whole", max_shard_size="1MB")
+    assert digest(out) == digest(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
+
+
+def test_a_disk_that_takes_half_a_header_is_given_the_other_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda handle, data, place: real(handle, data[:7], place))
+    tensor = torch.arange(6.0)
+    writer = TensorWriter(tmp_path, [TensorSpec("w", (6,), "float32")], {})
+    writer.begin()
+    writer.write("w", 0, tensor)
+    writer.finish()
+    save_file({"w": tensor}, tmp_path / "expected", metadata={"format": "pt"})
+    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+def test_a_disk_that_breaks_while_it_is_synced_is_said(
+    large: list[MergeInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(handle: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", broken)
+        with pytest.raises(UnwrittenError, match=r"\(Input/output error\); see to the disk"):
+            merge(large, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    merge(large, tmp_path / "out")
+
+
+# ── parts ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_part_is_worked_on_by_one(large: list[MergeInput], tmp_path: Path) -> None:
+    with (
+        working_in(tmp_path / ".out.partial"),
+        pytest.raises(CheckpointError, match=r"\.out\.partial: another process is at work"),
+    ):
+        merge(large, tmp_path / "out")
+    merge(large, tmp_path / "out")
+    with working_in(tmp_path / ".out.partial"):  # what was locked is published, under another name
+        pass
+
+
+def test_a_place_that_cannot_be_written_is_said(large: list[MergeInput], tmp_path: Path) -> None:
+    (tmp_path / ".out.partial").write_text("a file")
+    with pytest.raises(UnwrittenError, match=r"\.out\.partial: the work could not be written"):
+        merge(large, tmp_path / "out")
+
+
+def test_a_part_without_one_of_its_files_starts_over_even_when_killed_again(
+    large: list[MergeInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New files must not stand beside a journal of old ones for a moment."""
+    sharded = {"max_shard_size": "2MB"}
+    merge(large, tmp_path / "whole", **sharded)
+    with monkeypatch.context() as patch:
+        patch.setattr("emberge.merging.streaming.journal._INTERVAL", 0.0)
+        patch.setattr("emberge.merging.streaming.journal.Journal.remove", lambda _: sys.exit(1))
+        with pytest.raises(SystemExit):
+            merge(large, tmp_path / "out", **sharded)
+    shards = sorted((tmp_path / ".out.partial").glob("*.safetensors"))
+    assert len(shards) == 3
+    shards[1].unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("emberge.merging.streaming.stream.run_jobs", lambda *_, **__: sys.exit(1))
+        with pytest.raises(SystemExit):
+            merge(large, tmp_path / "out", **sharded)
+    merge(large, tmp_path / "out", **sharded)
+    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+
+
+def test_a_part_that_goes_on_keeps_nothing_but_weights(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "side", "key")
+    journal.mark("w", lambda: None)
+    (tmp_path / "side" / "1_Pooling").mkdir()
+    (tmp_path / "side" / "1_Pooling" / "config.json").write_text("{}")
+    (tmp_path / "side" / "2_Dense").mkdir()
+    (tmp_path / "side" / "2_Dense" / "model.safetensors").write_text("weights")
+    (tmp_path / "side" / "added_tokens.json").write_text("{}")
+    Journal(tmp_path / "side", "key")
+    left = {path.relative_to(tmp_path / "side").as_posix() for path in tmp_path.glob("side/**/*")}
+    assert left == {"journal.jsonl", "2_Dense", "2_Dense/model.safetensors"}
+    Journal(tmp_path / "side", "another key")
+    assert [path.name for path in (tmp_path / "side").iterdir()] == ["journal.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]\n", '"x"\n', '{"key": "key"}\n5\n', "\xff\n", "null\n"]
+)
+def test_a_journal_of_nonsense_counts_for_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "side").mkdir()
+    (tmp_path / "side" / "journal.jsonl").write_text(text, encoding="latin-1")
+    assert Journal(tmp_path / "side", "key").done == set()

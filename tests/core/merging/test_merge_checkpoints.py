@@ -1,0 +1,442 @@
+"""Whole folders: complete outputs, honest errors, and kills that leave no trace."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError, Machine, PerModel, PerTensor, Rule
+from emberge.engine import Checkpoint, MergeInput, merge_checkpoints
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
+from emberge_merge.methods.sparse.sign_consensus import SignConsensus
+from emberge_merge.methods.sparse.trim import Trim
+from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from tests.support import tiny
+
+TIES = [Trim(), SignConsensus()]
+
+
+def inputs(folders: list[Path], *weights: float) -> list[MergeInput]:
+    given = weights or [1.0] * len(folders)
+    return [MergeInput(f.name, f, PerTensor(w)) for f, w in zip(folders, given, strict=True)]
+
+
+def digest(folder: Path) -> dict[str, str]:
+    return {
+        p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
+
+
+def refused(out: Path, *args: Any, **settings: Any) -> str:
+    """The one line of a refusal that leaves nothing at `out`."""
+    with pytest.raises(CheckpointError) as caught:
+        merge_checkpoints(*args, **{"strategy": [Linear()], "out": out, **settings})
+    assert not out.exists()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_mean_of_three_is_the_mean_of_three(berts: list[Path], tmp_path: Path) -> None:
+    report = merge_checkpoints(inputs(berts, 1, 2, 1), strategy=[Linear()], out=tmp_path / "out")
+    states = [load_file(f / "model.safetensors") for f in berts]
+    for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items():
+        a, b, c = (s[name].double() for s in states)
+        torch.testing.assert_close(tensor.double(), (a + 2 * b + c) / 4, rtol=1e-6, atol=1e-7)
+    assert report.weights == pytest.approx(
+        {f.name: w for f, w in zip(berts, (0.25, 0.5, 0.25), strict=True)}
+    )
+    assert set(report.merged) == set(states[0])
+
+
+def test_the_machine_cannot_show_in_the_bytes(
+    berts: list[Path], bert: Path, tmp_path: Path
+) -> None:
+    found = []
+    for number, machine in enumerate(
+        [Machine(), Machine(workers=3), Machine(workers=2, memory=20_000)]
+    ):
+        out = tmp_path / str(number)
+        merge_checkpoints(
+            inputs(berts),
+            strategy=TIES,
+            base=MergeInput("base", bert),
+            rules=[Rule(filter="LayerNorm", strategy=(MultiSlerp(),))],
+            out=out,
+            machine=machine,
+        )
+        found.append(digest(out))
+    assert found[0] == found[1] == found[2]
+
+
+def test_shards_hold_the_same_tensors(berts: list[Path], tmp_path: Path) -> None:
+    for name, size in (("one", "5GB"), ("many", "30KB")):
+        merge_checkpoints(
+            inputs(berts), strategy=[MultiSlerp()], out=tmp_path / name, max_shard_size=size
+        )
+    whole = load_file(tmp_path / "one" / "model.safetensors")
+    specs = Checkpoint(tmp_path / "many").specs
+    assert len({s.file for s in specs.values()}) > 3
+    assert whole.keys() == specs.keys()
+    for spec in specs.values():
+        assert torch.equal(load_file(spec.file)[spec.name], whole[spec.name])
+
+
+def test_sharded_inputs_of_any_dtype_merge(tmp_path: Path) -> None:
+    base = tiny.checkpoint(tmp_path / "base", "qwen3")
+    folders = [
+        tiny.checkpoint(
+            tmp_path / dtype, "qwen3", seed=i, like=base, dtype=dtype, max_shard_size="40KB"
+        )
+        for i, dtype in enumerate(["bfloat16", "float16", "float32"])
+    ]
+    merge_checkpoints(inputs(folders), strategy=[Linear()], out=tmp_path / "out")
+    states = [{n: load_file(s.file)[n] for n, s in Checkpoint(f).specs.items()} for f in folders]
+    for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items():
+        mean = sum(s[name].float() for s in states) / 3
+        assert tensor.dtype == torch.bfloat16, "the template's dtype is kept"
+        torch.testing.assert_close(tensor.float(), mean, rtol=2**-8, atol=1e-6)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["dtype"] == "bfloat16"
+
+
+def test_an_out_dtype_is_stored_and_said(berts: list[Path], tmp_path: Path) -> None:
+    merge_checkpoints(inputs(berts), strategy=[Linear()], out=tmp_path / "out", out_dtype="float16")
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(tmp_path / "out")
+    assert model.dtype == torch.float16
+    assert {t.dtype for t in load_file(tmp_path / "out" / "model.safetensors").values()} == {
+        torch.float16
+    }
+
+
+def test_headers_carry_where_the_weights_come_from(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    merge_checkpoints(
+        [MergeInput("a", berts[0], PerTensor(3.0), fingerprint="abc"), MergeInput("b", berts[1])],
+        strategy=[Trim(density=PerModel(0.3)), SignConsensus()],
+        base=MergeInput("base", bert, fingerprint="def"),
+        rules=[Rule(filter="LayerNorm", strategy=(Linear(),))],
+        out=tmp_path / "out",
+        seed=7,
+        provenance={"note": "mine", "numbers": [1, 2], "emberge": {"recipe": "0123"}},
+    )
+    with safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
+        metadata = file.metadata()
+    assert metadata.keys() == {"format", "note", "numbers", "emberge"}
+    assert (metadata["note"], metadata["numbers"]) == ("mine", "[1, 2]")
+    said = json.loads(metadata["emberge"])
+    assert said["strategy"] == [{"trim": {"density": 0.3}}, "sign_consensus"]
+    assert said["rules"] == {"LayerNorm": ["linear"]}
+    assert said["base"] == {"name": "base", "content": "def"}
+    assert said["models"]["a"]["content"] == "abc"
+    assert said["models"]["a"]["weight"] > said["models"]["b"]["weight"] > 0.25
+    assert (said["seed"], said["dtype"], said["recipe"]) == (7, "float32", "0123")
+    assert said["versions"].keys() >= {"emberge", "torch"}
+
+
+@pytest.fixture(scope="module")
+def dense(berts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two models with a Dense module, as the installed sentence-transformers writes them."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    root = tmp_path_factory.mktemp("dense")
+    folders = []
+    for i, folder in enumerate(berts[:2]):
+        torch.manual_seed(i)
+        model = SentenceTransformer(str(folder), device="cpu")
+        model.append(Dense(32, 16))
+        model.prompts = {"query": "query: "}
+        model.save(str(root / f"m{i}"))
+        folders.append(root / f"m{i}")
+    return folders
+
+
+def test_a_whole_sentence_transformer_comes_out(dense: list[Path], tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    out = tmp_path / "out"
+    report = merge_checkpoints(inputs(dense), strategy=[Linear()], out=out)
+    assert "3_Dense.linear.weight" in report.merged
+    states = [load_file(f / "3_Dense" / "model.safetensors") for f in (*dense, out)]
+    for name in states[0]:
+        torch.testing.assert_close(states[2][name], (states[0][name] + states[1][name]) / 2)
+    types = [m["type"] for m in json.loads((out / "modules.json").read_text())]
+    assert types == [
+        f"sentence_transformers.models.{kind}"
+        for kind in ("Transformer", "Pooling", "Normalize", "Dense")
+    ]
+    pooling = json.loads((out / "1_Pooling" / "config.json").read_text())
+    assert pooling["pooling_mode_mean_tokens"] is True
+    assert pooling["word_embedding_dimension"] == 32
+    model = SentenceTransformer(str(out), device="cpu")
+    assert model.prompts["query"] == "query: "
+    assert model.encode("read the file").shape == (16,)
+    assert (dense[0] / "README.md").is_file()
+    assert not (out / "README.md").exists()
+
+
+def test_one_model_passed_through_embeds_as_before(dense: list[Path], tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    out = tmp_path / "out"
+    merge_checkpoints(inputs(dense[:1]), strategy=[Passthrough()], out=out)
+    texts = ["read the file", "sort a list of numbers"]
+    one, other = (
+        SentenceTransformer(str(f), device="cpu").encode(texts, prompt_name="query")
+        for f in (dense[0], out)
+    )
+    assert abs(one - other).max() == 0
+
+
+def test_a_plain_transformers_folder_stays_plain(tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    base = tiny.checkpoint(tmp_path / "a", "modernbert", sentence_transformer=False)
+    other = tiny.checkpoint(tmp_path / "b", "modernbert", like=base, sentence_transformer=False)
+    merge_checkpoints(inputs([base, other]), strategy=[Linear()], out=tmp_path / "out")
+    assert not (tmp_path / "out" / "modules.json").exists()
+    _, info = AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+
+
+def test_a_lost_empty_module_folder_is_made_again(berts: list[Path], tmp_path: Path) -> None:
+    one = shutil.copytree(berts[0], tmp_path / "one")
+    shutil.rmtree(one / "2_Normalize")
+    merge_checkpoints(inputs([one, berts[1]]), strategy=[Linear()], out=tmp_path / "out")
+    assert (tmp_path / "out" / "2_Normalize").is_dir()
+
+
+def test_the_tokenizer_can_be_another_models(berts: list[Path], tmp_path: Path) -> None:
+    other = shutil.copytree(berts[1], tmp_path / "other")
+    config = json.loads((other / "tokenizer_config.json").read_text())
+    (other / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 33}))
+    merge_checkpoints(inputs(berts), strategy=[Linear()], out=tmp_path / "out", tokenizer=other)
+    found = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert found["model_max_length"] == 33
+
+
+def test_rules_own_their_tensors(berts: list[Path], bert: Path, tmp_path: Path) -> None:
+    merge_checkpoints(
+        inputs(berts),
+        strategy=[TaskArithmetic(scale=PerTensor(0.0))],
+        base=MergeInput("base", bert),
+        rules=[Rule(filter="LayerNorm", strategy=(Linear(),))],
+        out=tmp_path / "out",
+    )
+    base, found, *states = (
+        load_file(f / "model.safetensors") for f in (bert, tmp_path / "out", *berts)
+    )
+    for name, tensor in found.items():
+        mean = sum(s[name] for s in states) / 3
+        torch.testing.assert_close(tensor, mean if "LayerNorm" in name else base[name])
+
+
+def test_less_padding_is_filled_up(tmp_path: Path) -> None:
+    folders = []
+    for name, rows in (("long", 8), ("short", 6)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "vocab.txt").write_text("\n".join("abcde"))
+        save_file(
+            {"embed_tokens.weight": torch.full((rows, 2), float(rows))},
+            folder / "model.safetensors",
+        )
+        folders.append(folder)
+    report = merge_checkpoints(inputs(folders), strategy=[Linear()], out=tmp_path / "out")
+    found = load_file(tmp_path / "out" / "model.safetensors")["embed_tokens.weight"]
+    assert found[:, 0].tolist() == [7.0] * 6 + [8.0] * 2
+    assert "padding" in report.warnings[0]
+    merge_checkpoints(inputs(folders[::-1]), strategy=[Linear()], out=tmp_path / "short_out")
+    found = load_file(tmp_path / "short_out" / "model.safetensors")["embed_tokens.weight"]
+    assert found[:, 0].tolist() == [7.0] * 6
+
+
+def test_directions_that_cancel_are_reported(tmp_path: Path) -> None:
+    folders = []
+    for name, sign in (("a", 1.0), ("b", -1.0)):
+        (tmp_path / name).mkdir()
+        tensors = {"w": torch.tensor([1.0, 2.0]) * sign, "v": torch.ones(2)}
+        save_file(tensors, tmp_path / name / "model.safetensors")
+        folders.append(tmp_path / name)
+    report = merge_checkpoints(inputs(folders), strategy=[MultiSlerp()], out=tmp_path / "out")
+    assert report.warnings == ("w: directions cancel out; the weighted mean was taken",)
+    assert load_file(tmp_path / "out" / "model.safetensors")["w"].tolist() == [0, 0]
+
+
+def test_changes_lost_to_bfloat16_are_reported(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    base = torch.randn(64, 64)
+    folders = []
+    for i in range(3):
+        (tmp_path / str(i)).mkdir()
+        tensor = (base + 1e-4 * torch.randn(64, 64) * (i > 0)).bfloat16()
+        save_file({"w": tensor}, tmp_path / str(i) / "model.safetensors")
+        folders.append(tmp_path / str(i))
+    report = merge_checkpoints(
+        inputs(folders[1:]),
+        strategy=[TaskArithmetic()],
+        base=MergeInput("base", folders[0]),
+        out=tmp_path / "out",
+    )
+    assert len(report.warnings) == 1
+    assert "save specialists in float32" in report.warnings[0]
+
+
+# ── what bad input gets ─────────────────────────────────────────────────────────────────────────
+
+
+def changed(folder: Path, to: Path, **tensors: torch.Tensor | None) -> Path:
+    """A copy with some tensors exchanged, or taken away."""
+    shutil.copytree(folder, to)
+    state = {**load_file(to / "model.safetensors"), **tensors}
+    save_file({n: t for n, t in state.items() if t is not None}, to / "model.safetensors")
+    return to
+
+
+NAME = "encoder.layer.1.output.dense.weight"
+
+
+def test_another_shape_is_refused(berts: list[Path], tmp_path: Path) -> None:
+    bad = changed(berts[1], tmp_path / "bad", **{NAME: torch.zeros(3, 3)})
+    said = refused(tmp_path / "out", inputs([berts[0], bad]))
+    assert said.startswith(f"{NAME}: 'bad' has shape [3, 3], 'sibling1' has [32, 64]")
+
+
+def test_a_missing_tensor_is_refused(berts: list[Path], tmp_path: Path) -> None:
+    bad = changed(berts[1], tmp_path / "bad", **{NAME: None})
+    assert refused(tmp_path / "out", inputs([berts[0], bad])).startswith(f"{NAME}: 'bad' lacks it")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("strategy", [[Linear()], [MultiSlerp()]])
+def test_no_numbers_are_refused(
+    value: float, strategy: Any, berts: list[Path], tmp_path: Path
+) -> None:
+    tensor = load_file(berts[1] / "model.safetensors")[NAME]
+    tensor[5, 7] = value
+    bad = changed(berts[1], tmp_path / "bad", **{NAME: tensor})
+    said = refused(tmp_path / "out", inputs([berts[0], bad]), strategy=strategy)
+    assert said.startswith(f"{NAME}: 'bad' holds NaN or infinite values")
+
+
+def test_a_pickle_is_refused(berts: list[Path], tmp_path: Path) -> None:
+    bad = shutil.copytree(berts[1], tmp_path / "bad")
+    (bad / "model.safetensors").rename(bad / "pytorch_model.bin")
+    assert f"emberge safetensors {bad}" in refused(tmp_path / "out", inputs([berts[0], bad]))
+
+
+def test_a_truncated_file_is_refused(berts: list[Path], tmp_path: Path) -> None:
+    bad = shutil.copytree(berts[1], tmp_path / "bad")
+    path = bad / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    said = refused(tmp_path / "out", inputs([berts[0], bad]))
+    assert said.startswith(str(path))
+    assert "truncated" in said
+
+
+def test_a_header_that_points_outside_is_refused(berts: list[Path], tmp_path: Path) -> None:
+    bad = shutil.copytree(berts[1], tmp_path / "bad")
+    path = bad / "model.safetensors"
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + length])
+    start, end = header[NAME]["data_offsets"]
+    header[NAME]["data_offsets"] = [start + 10**9, end + 10**9]
+    raw = json.dumps(header).encode()
+    path.write_bytes(len(raw).to_bytes(8, "little") + raw + whole[8 + length :])
+    said = refused(tmp_path / "out", inputs([berts[0], bad]))
+    assert said.startswith(f"{path}: tensor '{NAME}' ends at byte")
+
+
+def test_a_full_disk_is_said_before_the_start(
+    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - 10, 10))
+    said = refused(tmp_path / "out", inputs(berts))
+    assert "the merged model needs 0.1 MB and the disk has 0.0 MB free" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_occupied_place_is_left_alone(berts: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="is there already"):
+        merge_checkpoints(inputs(berts), strategy=[Linear()], out=tmp_path / "out")
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
+
+
+# ── kills ───────────────────────────────────────────────────────────────────────────────────────
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+import emberge.merging.streaming.journal as journal
+from emberge.engine import MergeInput, merge_checkpoints
+from emberge import PerModel, Machine
+from emberge_merge.methods.sparse.sign_consensus import SignConsensus
+from emberge_merge.methods.sparse.trim import Trim
+base, *folders, out, stop = sys.argv[1:]
+journal._INTERVAL = 0.0
+calls = [0]
+def progress(done, total, name):
+    calls[0] += 1
+    if calls[0] == int(stop):
+        os.kill(os.getpid(), signal.SIGKILL)
+merge_checkpoints(
+    [MergeInput(Path(f).name, Path(f)) for f in folders],
+    strategy=[Trim(density=PerModel(0.3)), SignConsensus()],
+    base=MergeInput("base", Path(base)), out=Path(out), machine=Machine(workers=2),
+    progress=progress,
+)
+print(calls[0])
+"""
+
+
+def child(bert: Path, berts: list[Path], out: Path, stop: int) -> subprocess.CompletedProcess[str]:
+    words = [str(w) for w in (bert, *berts, out, stop)]
+    return subprocess.run(
+        [sys.executable, "-c", CHILD, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_a_killed_merge_goes_on_to_the_same_bytes(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    whole = child(bert, berts, tmp_path / "whole", 0)
+    assert whole.returncode == 0, whole.stderr
+    pieces = int(whole.stdout)
+    out = tmp_path / "out"
+    for stop in (3, pieces // 2):
+        killed = child(bert, berts, out, stop)
+        assert killed.returncode == -signal.SIGKILL
+        assert not out.exists(), "nothing half-written stands at the place of the result"
+    rest = child(bert, berts, out, 0)
+    assert rest.returncode == 0, rest.stderr
+    assert int(rest.stdout) <= pieces // 2 + 4, "what was finished is not done again"
+    assert digest(out) == digest(tmp_path / "whole")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "whole"]

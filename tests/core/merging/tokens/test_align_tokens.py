@@ -1,0 +1,632 @@
+"""Vocabularies that differ: rows line up by id, by text, or as they are; tokenizers come out right."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import (
+    CheckpointError,
+    FileRef,
+    Machine,
+    PerTensor,
+    RecipeError,
+    Stage,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import (
+    Checkpoint,
+    MergeInput,
+    MergePlan,
+    MergeRequest,
+    Statistics,
+    TensorReader,
+    VocabularyPolicy,
+    merge_checkpoints,
+    model_fingerprint,
+    plan_merge,
+    write_statistics,
+)
+from emberge.merging.tokens.token_rows import TokenRows
+from emberge.merging.tokens.tokenizer import read_tokenizer, tokenizer_differences
+from emberge.tensor_files.safetensors_header import read_header
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
+from emberge_merge.methods.measured.fisher import Fisher
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.support import tiny
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+WORDS = ["the", "file", "list", "open", "sort", "read", "merge", "train"]
+TOKENS = [*SPECIAL, *WORDS, *LETTERS]
+ROWS = "embeddings.word_embeddings.weight"
+TEXTS = ["open the file", "sort a list", "read and merge", "train"]
+
+
+def wordpiece(folder: Path, tokens: Sequence[str], added: Iterable[str] = (), **parts: Any) -> None:
+    """A WordPiece tokenizer of these tokens in order, and special ones put behind them."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {token: i for i, token in enumerate(tokens)}
+    made = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    made.normalizer = parts.get("normalizer", normalizers.BertNormalizer())
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    made.add_special_tokens([AddedToken(token) for token in added])
+    names = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+    special = {f"{name}_token": SPECIAL[i] for name, i in names.items()}
+    fast = PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=32, **special)
+    folder.mkdir(parents=True, exist_ok=True)
+    fast.save_pretrained(folder)
+
+
+def write(
+    folder: Path,
+    tokens: Sequence[str] = TOKENS,
+    added: Sequence[str] = (),
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    dtype: str = "float32",
+    **parts: Any,
+) -> Path:
+    """A tiny BERT with that vocabulary; the numbers outside the embedding depend on the seed alone."""
+    from transformers import BertConfig, BertModel
+
+    wordpiece(folder, tokens, added, **parts)
+    size = rows or len(tokens) + len(added)
+    config = BertConfig(
+        vocab_size=size,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    torch.manual_seed(seed)
+    model = BertModel(config)
+    state = model.state_dict()
+    generator = torch.Generator().manual_seed(seed)
+    new = {
+        n: 0.3 * torch.randn(t.shape, generator=generator)
+        for n, t in sorted(state.items())
+        if n != ROWS
+    }
+    new[ROWS] = torch.randn(size, 16, generator=generator)
+    model.load_state_dict({n: new[n] if t.is_floating_point() else t for n, t in state.items()})
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    tiny.write_modules(folder, 16, max_length=32)
+    return folder
+
+
+def inputs(*folders: Path, weights: Sequence[float] = ()) -> list[MergeInput]:
+    given = weights or [1.0] * len(folders)
+    return [MergeInput(f.name, f, PerTensor(w)) for f, w in zip(folders, given, strict=True)]
+
+
+def plan(*folders: Path, **settings: Any) -> MergePlan:
+    tokens = VocabularyPolicy(**settings.pop("vocabulary", {}))
+    stage = settings.pop("strategy", (Linear(),))
+    request = MergeRequest(
+        inputs=tuple(inputs(*folders)), strategy=stage, tokens=tokens, **settings
+    )
+    return plan_merge(request)
+
+
+def problems(*folders: Path, **settings: Any) -> str:
+    found = plan(*folders, **settings).problems
+    assert all("\n" not in str(p) for p in found)
+    return "\n".join(str(p) for p in found)
+
+
+def merge(
+    out: Path,
+    *folders: Path,
+    weights: Sequence[float] = (),
+    strategy: Sequence[Stage] = (Linear(),),
+    **settings: Any,
+) -> dict[str, Tensor]:
+    tokens = VocabularyPolicy(**settings.pop("vocabulary", {}))
+    merge_checkpoints(
+        inputs(*folders, weights=weights), strategy=strategy, out=out, tokens=tokens, **settings
+    )
+    return load_file(out / "model.safetensors")
+
+
+def height(found: MergePlan) -> int:
+    """Rows of the embedding that comes out."""
+    return next(tensor.out.shape[0] for tensor in found.tensors if tensor.name == ROWS)
+
+
+def rows_of(folder: Path) -> Tensor:
+    return load_file(folder / "model.safetensors")[ROWS]
+
+
+def ids(folder: Path, text: str) -> list[int]:
+    from transformers import AutoTokenizer
+
+    return list(AutoTokenizer.from_pretrained(folder)(text)["input_ids"])
+
+
+def embed(folder: Path, texts: Sequence[str]) -> Tensor:
+    from sentence_transformers import SentenceTransformer
+
+    found: Tensor = SentenceTransformer(str(folder), device="cpu").encode(
+        list(texts), convert_to_tensor=True
+    )
+    return found
+
+
+# ── token_aware ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_token_of_one_model_is_copied_from_it(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", seed=1)
+    b = write(tmp_path / "b", added=["[NEW]", "[OTHER]"], seed=2)
+    size = len(TOKENS)
+    found = merge(tmp_path / "out", a, b, weights=(1.0, 2.0))
+    expected = (rows_of(a) + 2 * rows_of(b)[:size]) / 3
+    torch.testing.assert_close(found[ROWS][:size], expected, atol=1e-6, rtol=1e-6)
+    assert torch.equal(found[ROWS][size:], rows_of(b)[size:])
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == size + 2
+    assert ids(tmp_path / "out", "the [NEW] file [OTHER]") == [2, 5, size, 6, size + 1, 3]
+    assert embed(tmp_path / "out", ["open [NEW]"]).shape == (1, 16)
+    # The other way round the template has them already.
+    turned = merge(tmp_path / "turned", b, a, weights=(2.0, 1.0))
+    torch.testing.assert_close(turned[ROWS], found[ROWS], atol=1e-6, rtol=1e-6)
+    assert ids(tmp_path / "turned", "[NEW]") == [2, size, 3]
+
+
+def test_a_padded_vocabulary_stays_padded(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", rows=128, seed=1)
+    inside = write(tmp_path / "b", added=["[NEW]"], seed=2)
+    found = merge(tmp_path / "out", a, inside)
+    assert found[ROWS].shape == (128, 16)
+    assert torch.equal(found[ROWS][len(TOKENS)], rows_of(inside)[len(TOKENS)])
+    assert torch.equal(found[ROWS][100:], rows_of(a)[100:])  # nobody's, and only one has the rows
+    short = write(tmp_path / "short", rows=len(TOKENS), seed=3)
+    many = write(tmp_path / "many", added=[f"[X{i}]" for i in range(70)], seed=4)
+    assert height(plan(short, many)) == len(TOKENS) + 70
+    assert height(plan(write(tmp_path / "c", rows=128, seed=5), many)) == 192
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_no_strategy_changes_a_copied_row(dtype: str, tmp_path: Path) -> None:
+    base = write(tmp_path / "base", seed=1, dtype=dtype)
+    a = write(tmp_path / "a", seed=2, dtype=dtype)
+    b = write(tmp_path / "b", added=["[NEW]"], seed=3, dtype=dtype)
+    given = MergeInput("base", base)
+    found = merge(tmp_path / "out", a, b, strategy=[TaskArithmetic()], base=given)
+    assert torch.equal(found[ROWS][-1], rows_of(b)[-1])
+    expected = (rows_of(a) + rows_of(b)[:-1] - rows_of(base)).float()
+    torch.testing.assert_close(found[ROWS][:-1].float(), expected, atol=2e-2, rtol=1e-2)
+
+
+def test_a_token_of_some_models_is_their_mean(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", seed=1)
+    b = write(tmp_path / "b", added=["[NEW]"], seed=2)
+    c = write(tmp_path / "c", added=["[NEW]"], seed=3)
+    found = merge(tmp_path / "out", a, b, c, weights=(5.0, 1.0, 3.0))
+    expected = (rows_of(b)[-1] + 3 * rows_of(c)[-1]) / 4
+    torch.testing.assert_close(found[ROWS][-1], expected, atol=1e-6, rtol=1e-6)
+
+
+def test_a_base_with_another_token_takes_no_part_in_its_row(tmp_path: Path) -> None:
+    base = write(tmp_path / "base", [*TOKENS, "[FIM]"], seed=1)
+    a = write(tmp_path / "a", added=["[TEXT]"], seed=2)
+    b = write(tmp_path / "b", added=["[TEXT]"], seed=3)
+    given = MergeInput("base", base)
+    found = merge(tmp_path / "out", a, b, strategy=[TaskArithmetic()], base=given)
+    expected = (rows_of(a)[-1] + rows_of(b)[-1]) / 2
+    torch.testing.assert_close(found[ROWS][-1], expected, atol=1e-6, rtol=1e-6)
+
+
+def test_two_tokens_on_one_id_are_refused(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", rows=128, seed=1)
+    b = write(tmp_path / "b", added=["[VISION]"], rows=128, seed=2)
+    c = write(tmp_path / "c", added=["[MASKED]"], rows=128, seed=3)
+    said = problems(a, b, c)
+    assert f"'b' and 'c' have different tokenizers: id {len(TOKENS)} is \"[VISION]\" in one" in said
+    assert "vocabulary: union" in said
+    assert "keep" in said
+    swapped = [*TOKENS]
+    swapped[5], swapped[6] = swapped[6], swapped[5]
+    said = problems(a, write(tmp_path / "d", swapped))
+    assert (
+        "'a' and 'd' have different tokenizers: id 5 is \"the\" in one and \"file\" in the" in said
+    )
+    assert "(and 1 more)" in said
+    with pytest.raises(CheckpointError, match="different tokenizers"):
+        merge(tmp_path / "out", a, b, c)
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_token_on_two_ids_is_refused(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", [*TOKENS, "cat"], seed=1)
+    b = write(tmp_path / "b", [*TOKENS, "dog", "cat"], seed=2)
+    said = problems(b, a)
+    assert "different tokenizers" in said
+    c = write(tmp_path / "c", [*TOKENS, "cat", "bird", "dog"], seed=3)
+    d = write(tmp_path / "d", [*TOKENS, "cat", "bird", "cow", "dog"], seed=3)
+    assert "different tokenizers" in problems(c, d)
+
+
+def test_a_recipe_may_say_whose_token_counts(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", rows=128, seed=1)
+    b = write(tmp_path / "b", added=["[VISION]"], rows=128, seed=2)
+    c = write(tmp_path / "c", added=["[MASKED]"], rows=128, seed=3)
+    place = len(TOKENS)
+    found = merge(tmp_path / "out", a, b, c, vocabulary={"keep": {"[MASKED]": "c"}})
+    assert torch.equal(found[ROWS][place], rows_of(c)[place])
+    assert ids(tmp_path / "out", "[MASKED]") == [2, place, 3]
+    # It may replace a token of the template's.
+    turned = merge(tmp_path / "turned", b, a, c, vocabulary={"keep": {"[MASKED]": "c"}})
+    assert torch.equal(turned[ROWS][place], rows_of(c)[place])
+    assert ids(tmp_path / "turned", "[MASKED]") == [2, place, 3]
+    assert place not in ids(tmp_path / "turned", "[VISION]")
+    assert "'d', which keeps \"[MASKED]\", is no model" in problems(
+        a, b, c, vocabulary={"keep": {"[MASKED]": "d"}}
+    )
+    assert "'b' has no token \"[MASKED]\" to keep" in problems(
+        a, b, c, vocabulary={"keep": {"[MASKED]": "b"}}
+    )
+
+
+def test_a_chosen_tokenizer_decides(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", rows=128, seed=1)
+    b = write(tmp_path / "b", added=["[VISION]"], rows=128, seed=2)
+    c = write(tmp_path / "c", added=["[MASKED]"], rows=128, seed=3)
+    found = merge(tmp_path / "out", a, b, c, tokenizer=b)
+    assert torch.equal(found[ROWS][len(TOKENS)], rows_of(b)[len(TOKENS)])
+    assert ids(tmp_path / "out", "[VISION]") == [2, len(TOKENS), 3]
+    assert len(ids(tmp_path / "out", "[MASKED]")) > 3
+
+
+def test_a_vocabulary_of_lines_grows_too(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", seed=1), write(tmp_path / "b", [*TOKENS, "cat"], seed=2)
+    for folder, tokens in ((a, TOKENS), (b, [*TOKENS, "cat"])):
+        (folder / "tokenizer.json").unlink()
+        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    found = merge(tmp_path / "out", a, b)
+    assert torch.equal(found[ROWS][-1], rows_of(b)[-1])
+    assert (tmp_path / "out" / "vocab.txt").read_text() == (b / "vocab.txt").read_text()
+
+
+# ── mean ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_mean_takes_rows_by_their_number(tmp_path: Path) -> None:
+    swapped = [*TOKENS]
+    swapped[5], swapped[6] = swapped[6], swapped[5]
+    a, b = write(tmp_path / "a", seed=1), write(tmp_path / "b", swapped, seed=2)
+    found = merge(tmp_path / "out", a, b, vocabulary={"policy": "mean"})
+    torch.testing.assert_close(found[ROWS], (rows_of(a) + rows_of(b)) / 2)
+    said = plan(a, b, vocabulary={"policy": "mean"})
+    assert any("'b' and 'a' have different tokenizers, and rows are" in w for w in said.warnings)
+    longer = write(tmp_path / "c", added=["[NEW]"], seed=3)
+    found = merge(tmp_path / "cut", a, longer, vocabulary={"policy": "mean"})
+    torch.testing.assert_close(found[ROWS], (rows_of(a) + rows_of(longer)[:-1]) / 2)
+
+
+# ── union ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def shuffled(folder: Path, out: Path, seed: int) -> Path:
+    """The same model with its tokens in another order."""
+    order = torch.randperm(
+        len(TOKENS) - len(SPECIAL), generator=torch.Generator().manual_seed(seed)
+    )
+    places = [*range(len(SPECIAL)), *(order + len(SPECIAL)).tolist()]
+    shutil.copytree(folder, out)
+    wordpiece(out, [TOKENS[i] for i in places])
+    state = load_file(out / "model.safetensors")
+    state[ROWS] = state[ROWS][places].contiguous()
+    save_file(state, out / "model.safetensors", {"format": "pt"})
+    return out
+
+
+def test_a_union_of_one_model_under_two_orders_is_that_model(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", seed=1)
+    b = shuffled(a, tmp_path / "b", 3)
+    torch.testing.assert_close(embed(a, TEXTS), embed(b, TEXTS))
+    assert "different tokenizers" in problems(a, b)
+    found = merge(tmp_path / "out", a, b, vocabulary={"policy": "union"})
+    assert found[ROWS].shape == (128, 16)  # 65 tokens, padded to a multiple of 64
+    assert torch.equal(found[ROWS][: len(TOKENS)], rows_of(a))
+    assert torch.equal(found[ROWS][len(TOKENS) :], torch.zeros(128 - len(TOKENS), 16))
+    torch.testing.assert_close(embed(tmp_path / "out", TEXTS), embed(a, TEXTS))
+
+
+def test_a_union_averages_tokens_wherever_they_stand(tmp_path: Path) -> None:
+    a, other = write(tmp_path / "a", seed=1), write(tmp_path / "other", seed=2)
+    b = shuffled(other, tmp_path / "b", 4)
+    found = merge(tmp_path / "out", a, b, weights=(1.0, 3.0), vocabulary={"policy": "union"})
+    expected = (rows_of(a) + 3 * rows_of(other)) / 4
+    torch.testing.assert_close(found[ROWS][: len(TOKENS)], expected, atol=1e-6, rtol=1e-6)
+
+
+def test_a_union_appends_what_only_others_know(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", [*TOKENS, "cat"], added=["[A]"], seed=1)
+    mine = [*SPECIAL, "dog", *WORDS, "cat", *LETTERS]
+    b = write(tmp_path / "b", mine, added=["[B]"], seed=2)
+    out = tmp_path / "out"
+    found = merge(out, a, b, vocabulary={"policy": "union", "pad_to": 8})
+    size = len(TOKENS) + 2
+    assert found[ROWS].shape[0] == -(-(size + 2) // 8) * 8
+    known = {token: i for i, token in enumerate([*mine, "[B]"])}
+    assert torch.equal(found[ROWS][size], rows_of(b)[known["dog"]])
+    assert torch.equal(found[ROWS][size + 1], rows_of(b)[known["[B]"]])
+    assert torch.equal(found[ROWS][size - 1], rows_of(a)[size - 1])  # [A]
+    both = (rows_of(a)[len(TOKENS)] + rows_of(b)[known["cat"]]) / 2
+    torch.testing.assert_close(found[ROWS][len(TOKENS)], both, atol=1e-6, rtol=1e-6)
+    assert ids(out, "the dog [B]") == [2, 5, size, size + 1, 3]
+    assert ids(out, "the cat [A]") == ids(a, "the cat [A]")
+    assert json.loads((out / "config.json").read_text())["vocab_size"] == found[ROWS].shape[0]
+    assert embed(out, ["the dog [B]"]).isfinite().all()
+    kept = {"policy": "union", "keep": {"cat": "b"}}
+    assert torch.equal(
+        merge(tmp_path / "kept", a, b, vocabulary=kept)[ROWS][len(TOKENS)], rows_of(b)[known["cat"]]
+    )
+
+
+def test_language_heads_line_up_with_embeddings(tmp_path: Path) -> None:
+    folders = []
+    for name, tokens in (("a", TOKENS), ("b", [*SPECIAL, *LETTERS, "dog", *WORDS])):
+        generator = torch.Generator().manual_seed(len(folders))
+        folder = tmp_path / name
+        wordpiece(folder, tokens)
+        shapes = {"model.embed_tokens.weight": (len(tokens), 4), "lm_head.weight": (len(tokens), 4)}
+        state = {n: torch.randn(s, generator=generator) for n, s in shapes.items()}
+        state["lm_head.bias"] = torch.randn(len(tokens), generator=generator)
+        state["model.norm.weight"] = torch.randn(4, generator=generator)
+        save_file(state, folder / "model.safetensors")
+        config = {"tie_word_embeddings": False, "text_config": {"vocab_size": len(tokens)}}
+        (folder / "config.json").write_text(json.dumps(config))
+        folders.append(folder)
+    a, b = folders
+    found = merge(tmp_path / "out", a, b, vocabulary={"policy": "union", "pad_to": 1})
+    states = [load_file(f / "model.safetensors") for f in folders]
+    known = {token: i for i, token in enumerate([*SPECIAL, *LETTERS, "dog", *WORDS])}
+    order = [known[token] for token in TOKENS]
+    for name in ("model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"):
+        assert found[name].shape[0] == len(TOKENS) + 1
+        expected = (states[0][name] + states[1][name][order]) / 2
+        torch.testing.assert_close(found[name][: len(TOKENS)], expected, atol=1e-6, rtol=1e-6)
+        assert torch.equal(found[name][-1], states[1][name][known["dog"]])
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["text_config"]["vocab_size"] == len(TOKENS) + 1
+
+
+def bpe(folder: Path, merges: Sequence[tuple[str, str]], letters: str = "abcdefgh ") -> Path:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = ["<pad>", "</s>", *letters, *("".join(pair) for pair in merges)]
+    made = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, list(merges)))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="</s>")
+    fast.save_pretrained(folder)
+    generator = torch.Generator().manual_seed(len(tokens))
+    state = {"embed_tokens.weight": torch.randn(len(tokens), 4, generator=generator)}
+    save_file(state, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"vocab_size": len(tokens)}))
+    return folder
+
+
+def test_a_union_of_bpe_learns_the_merges(tmp_path: Path) -> None:
+    a = bpe(tmp_path / "a", [("a", "b"), ("ab", "c")])
+    b = bpe(tmp_path / "b", [("d", "e"), ("a", "b"), ("de", "f")])
+    out = tmp_path / "out"
+    found = merge(out, a, b, vocabulary={"policy": "union", "pad_to": 1})["embed_tokens.weight"]
+    tokenizer = read_tokenizer(Checkpoint(out))
+    assert tokenizer is not None
+    theirs = read_tokenizer(Checkpoint(b))
+    assert theirs is not None
+    weights = load_file(b / "model.safetensors")["embed_tokens.weight"]
+    for token in ("de", "def"):
+        assert torch.equal(found[tokenizer.tokens[token]], weights[theirs.tokens[token]])
+    assert ids(out, "abc def") == [tokenizer.tokens["abc"], tokenizer.tokens["def"]]
+    assert len(found) == len(tokenizer.tokens)
+
+
+def unigram(folder: Path, tokens: Sequence[str], added: Sequence[str] = ()) -> Path:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.Unigram([(t, -float(i)) for i, t in enumerate(tokens)], unk_id=0))
+    made.add_special_tokens(list(added))
+    PreTrainedTokenizerFast(tokenizer_object=made, unk_token=tokens[0]).save_pretrained(folder)
+    size = len(tokens) + len(added)
+    generator = torch.Generator().manual_seed(size)
+    state = {"embed_tokens.weight": torch.randn(size, 4, generator=generator)}
+    save_file(state, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"vocab_size": size}))
+    return folder
+
+
+def test_a_union_of_unigrams_keeps_their_scores(tmp_path: Path) -> None:
+    a = unigram(tmp_path / "a", ["<unk>", "a", "b", "ab"])
+    b = unigram(tmp_path / "b", ["<unk>", "b", "abb", "a"])
+    out = tmp_path / "out"
+    found = merge(out, a, b, vocabulary={"policy": "union", "pad_to": 1})["embed_tokens.weight"]
+    entries = json.loads((out / "tokenizer.json").read_text())["model"]["vocab"]
+    assert entries[-1] == ["abb", -2.0]
+    assert torch.equal(found[4], load_file(b / "model.safetensors")["embed_tokens.weight"][2])
+    assert ids(out, "abb") == [4]
+    behind = unigram(tmp_path / "c", ["<unk>", "a", "b"], added=["<new>"])
+    said = problems(behind, b, vocabulary={"policy": "union"})
+    assert "'c' numbers its tokens by their places" in said
+    longer = unigram(tmp_path / "d", ["<unk>", "a", "b", "ab"], added=["<new>"])
+    merge(tmp_path / "added", a, longer)
+    assert ids(tmp_path / "added", "a<new>") == [1, 4]
+
+
+def test_a_union_needs_one_algorithm_and_one_way_to_cut(tmp_path: Path) -> None:
+    from tokenizers import normalizers
+
+    a, b = write(tmp_path / "a"), bpe(tmp_path / "b", [("a", "b")])
+    said = problems(a, b, vocabulary={"policy": "union"})
+    assert "union needs one algorithm, and 'a' has WordPiece and 'b' BPE" in said
+    cased = write(
+        tmp_path / "c", [*TOKENS, "cat"], normalizer=normalizers.BertNormalizer(lowercase=False)
+    )
+    said = problems(a, cased, vocabulary={"policy": "union"})
+    assert "'c' cuts text otherwise than 'a' (normalizer or pre_tokenizer)" in said
+
+
+# ── rows, runner, statistics ────────────────────────────────────────────────────────────────────
+
+
+def test_rows_are_read_where_they_stand(tmp_path: Path) -> None:
+    table = torch.randn(9, 3)
+    save_file({"w": table, "b": table[:, 0].contiguous()}, tmp_path / "x.safetensors")
+    specs, _ = read_header(tmp_path / "x.safetensors")
+    places = [4, 5, 6, -1, -1, 0, 8, 7, 7, -1, 2]
+    expected = torch.stack([table[i] if i >= 0 else torch.zeros(3) for i in places])
+    index = array("q", places)
+    matrix = TokenRows("w", (11, 3), "float32", origin=specs["w"], index=index)
+    vector = TokenRows("b", (11,), "float32", origin=specs["b"], index=index)
+    with TensorReader() as reader:
+        for start in range(11):
+            for end in range(start, 12):
+                into = torch.empty(end - start, 3)
+                reader.read(matrix, start * 3, into.view(-1))
+                assert torch.equal(into, expected[start:end])
+        numbers = torch.empty(11)
+        reader.read(vector, 0, numbers)
+        assert torch.equal(numbers, expected[:, 0])
+        raw = bytearray(11 * 3 * 4)
+        reader.read_bytes(matrix, 0, memoryview(raw))
+        assert torch.equal(torch.frombuffer(raw, dtype=torch.float32).view(11, 3), expected)
+
+
+def test_blocks_and_threads_do_not_matter(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", seed=1)
+    b = write(tmp_path / "b", [*SPECIAL, "dog", *LETTERS, *WORDS], added=["[B]"], seed=2)
+    union = {"policy": "union"}
+    small = Machine(workers=3, memory=1500)
+    merge(tmp_path / "one", a, b, vocabulary=union)
+    merge(tmp_path / "many", a, b, vocabulary=union, machine=small)
+    contents = [(tmp_path / n / "model.safetensors").read_bytes() for n in ("one", "many")]
+    assert contents[0] == contents[1]
+
+
+def test_what_was_measured_lines_up_too(tmp_path: Path) -> None:
+    a, other = write(tmp_path / "a", seed=1), write(tmp_path / "other", seed=2)
+    b = shuffled(other, tmp_path / "b", 4)
+    told = []
+    for folder in (a, b):
+        state = load_file(folder / "model.safetensors")
+        generator = torch.Generator().manual_seed(5)
+        values = {n: {"m": torch.rand(t.shape, generator=generator)} for n, t in state.items()}
+        place = tmp_path / f"of-{folder.name}"
+        place.mkdir()
+        models = {"m": model_fingerprint(folder)}
+        write_statistics(place, Statistics(values, models=models, measure="fisher"))
+        told.append((FileRef(str(place)), values[ROWS]["m"]))
+    given = [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in (a, b)]
+    stage = Fisher(statistics=tuple(file for file, _ in told), normalise="none", floor=0.0)
+    merge_checkpoints(
+        given,
+        strategy=[stage],
+        out=tmp_path / "out",
+        tokens=VocabularyPolicy(policy="union"),
+    )
+    tokens = read_tokenizer(Checkpoint(b))
+    assert tokens is not None
+    order = [tokens.tokens[token] for token in TOKENS]
+    first, second = told[0][1], told[1][1][order]
+    expected = (first * rows_of(a) + second * rows_of(b)[order]) / (first + second)
+    found = rows_of(tmp_path / "out")[: len(TOKENS)]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+# ── what is told ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_differences_are_told_in_words(tmp_path: Path) -> None:
+    from tokenizers import normalizers
+
+    a = write(tmp_path / "a")
+    other = [*SPECIAL, "file", "the", *WORDS[2:], *LETTERS, "dog"]
+    b = write(
+        tmp_path / "b", other, added=["[B]"], normalizer=normalizers.BertNormalizer(lowercase=False)
+    )
+    (b / "chat_template.jinja").write_text("{{ messages }}")
+    first, second = (read_tokenizer(Checkpoint(f)) for f in (a, b))
+    assert first is not None
+    assert second is not None
+    assert list(tokenizer_differences(first, second)) == [
+        '2 ids are another token: 5 "the" / "file", 6 "file" / "the"',
+        f'2 tokens are only in the second: "dog" ({len(TOKENS)}), "[B]" ({len(TOKENS) + 1})',
+        "their normalizers differ",
+        "their chat templates differ",
+    ]
+    assert list(tokenizer_differences(first, first)) == []
+
+
+RECIPE = """
+steps:
+  merged:
+    merge:
+      models: [./a, {model: ./b, name: second}]
+      strategy: linear
+      vocabulary: HOW
+"""
+
+
+def test_a_recipe_shows_what_differs_and_merges(tmp_path: Path) -> None:
+    write(tmp_path / "a", seed=1)
+    b = write(tmp_path / "b", [*SPECIAL, "dog", *WORDS, *LETTERS], added=["[B]"], seed=2)
+    plugins = load_plugins(block=())
+
+    def recipe(how: str) -> Any:
+        return parse_recipe(RECIPE.replace("HOW", how), plugins, path=tmp_path / "recipe.yaml")
+
+    report = check_recipe(recipe("union"), plugins)
+    assert not report.errors
+    (note,) = [note for note in report.notes if note.title == "tokenizers"]
+    text = "\n".join(note.lines)
+    assert "'a' and 'second': 60 ids are another token: 5 \"the\" / \"dog\"" in text
+    assert '2 tokens are only in the second: "dog" (5), "[B]" (66)' in text
+    assert "128 rows: 65 merged, 2 from the models that know them, 61 of no token" in text
+    results = run_recipe(recipe("union"), tmp_path / "out", plugins, quiet=True)
+    assert torch.equal(rows_of(results["merged"])[65], rows_of(b)[5])
+    refused = check_recipe(recipe("token_aware"), plugins)
+    assert "have different tokenizers" in str(refused.errors[0])
+    (note,) = [note for note in refused.notes if note.title == "tokenizers"]
+    assert "60 ids are another token" in note.lines[0]
+    for name in ("second", "./b", "b"):
+        kept = check_recipe(recipe(f"{{policy: union, keep: {{dog: {name}}}}}"), plugins)
+        assert not kept.errors, name
+    with pytest.raises(RecipeError, match="did you mean 'union'"):
+        recipe("unoin")
+    with pytest.raises(RecipeError, match="pad_to must be at least 1"):
+        recipe("{policy: union, pad_to: 0}")
+
+
+def test_equal_tokenizers_need_nothing(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", seed=1), write(tmp_path / "b", seed=2)
+    for policy in ("token_aware", "mean", "union"):
+        found = plan(a, b, vocabulary={"policy": policy})
+        assert not found.problems
+        assert found.tokens.lines == ()
+        assert height(found) == len(TOKENS)

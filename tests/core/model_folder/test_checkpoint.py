@@ -1,0 +1,382 @@
+"""Headers are believed only as far as the file bears them out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError
+from emberge.engine import Checkpoint, MergeInput, TensorSpec, merge_checkpoints
+from emberge.tensor_files.safetensors_header import encode_header, read_header
+from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.tensor_files.tensor_writer import TensorWriter, parse_size
+from emberge_merge.methods.averages.linear import Linear
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+
+def safetensors(path: Path, header: Any, data: bytes = b"") -> Path:
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(raw)) + raw + data)
+    return path
+
+
+def entry(start: int, end: int, shape: list[Any], dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+def test_specs_come_from_headers_alone(bert: Path) -> None:
+    specs = Checkpoint(bert).specs
+    expected = load_file(bert / "model.safetensors")
+    assert {n: s.shape for n, s in specs.items()} == {
+        n: tuple(t.shape) for n, t in expected.items()
+    }
+    assert all(s.dtype == "float32" and s.nbytes == 4 * s.elements for s in specs.values())
+
+
+def test_checking_a_checkpoint_loads_no_torch(bert: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from emberge import Checkpoint, MergeInput, MergeRequest, "
+        "plan_merge; from emberge_merge.methods.averages.linear import Linear; "
+        f"folder = Path({str(bert)!r}); Checkpoint(folder).specs; "
+        "plan = plan_merge(MergeRequest(inputs=(MergeInput('a', folder),), strategy=(Linear(),))); "
+        "assert plan.merged and not plan.problems; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+BAD: dict[str, tuple[Any, bytes, str]] = {
+    "no JSON": (b"{nonsense", b"", "is no JSON"),
+    "a list": ([], b"", "no mapping of tensors"),
+    "outside": ({"w": entry(0, 400, [100])}, b"\0" * 40, "points outside it"),
+    "wrong size": ({"w": entry(0, 40, [11])}, b"\0" * 40, "44 bytes, but the header gives it 40"),
+    "overlap": (
+        {"v": entry(0, 8, [2]), "w": entry(4, 12, [2])},
+        b"\0" * 12,
+        "'v' and 'w' share bytes",
+    ),
+    "unknown type": ({"w": entry(0, 4, [1], "F31")}, b"\0" * 4, "unknown element type 'F31'"),
+    "negative": ({"w": entry(0, 4, [-1])}, b"\0" * 4, "no counts"),
+    "fractional": ({"w": entry(0, 4, [1.0])}, b"\0" * 4, "no counts"),
+    "twice": (b'{"w": 1, "w": 2}', b"", "names 'w' twice"),
+    "no offsets": ({"w": {"dtype": "F32", "shape": []}}, b"", "no dtype, shape and data_offsets"),
+    "metadata": ({"__metadata__": 1}, b"", "__metadata__ is no mapping"),
+    "metadata of numbers": ({"__metadata__": {"a": 1}}, b"", "__metadata__ is no mapping of texts"),
+    "gap": ({"w": entry(4, 8, [1])}, b"\0" * 8, "4 bytes before tensor 'w' belong to no tensor"),
+    "more": ({"w": entry(0, 4, [1])}, b"\0" * 9, "5 bytes at its end belong to no tensor"),
+    "many dimensions": ({"w": entry(0, 4, [1] * 65)}, b"\0" * 4, "no tensor can have"),
+    "empty and wide": ({"w": entry(0, 0, [0, 2**40, 2**40])}, b"", "no tensor can have"),
+    "beyond counting": ({"w": entry(0, 2**64, [2**64], "U8")}, b"", "no counts"),
+    "type of no text": ({"w": entry(0, 4, [1], ["F32"])}, b"\0" * 4, "unknown element type 'list'"),
+    "deep": (b'{"w":' + b"[" * 10**5, b"", "nested too deeply"),
+    "half a character": (b'{"\\ud800": 1}', b"", "half a character"),
+    "no text": (b'{"\xff": 1}', b"", "is no JSON"),
+    "infinite": (b'{"w": Infinity}', b"", "is no JSON"),
+    "a name of controls": ({"\x1b[2J": entry(0, 4, [1])}, b"\0" * 4, "cannot be shown; rename"),
+    "an endless name": ({"w" * 2000: entry(0, 4, [1])}, b"\0" * 4, "cannot be shown; rename"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_header_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    header, data, message = BAD[case]
+    path = safetensors(tmp_path / "model.safetensors", header, data)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        read_header(path)
+    assert str(caught.value).startswith(str(path))
+    assert str(caught.value).isprintable()
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder.safetensors").mkdir()
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    os.symlink("loop.safetensors", tmp_path / "loop.safetensors")
+    for name in ("folder", "pipe", "loop", "gone", "nul\0", "long" * 100):
+        with pytest.raises(CheckpointError, match=r"is no file|cannot be read"):
+            read_header(tmp_path / f"{name}.safetensors")
+
+
+def test_a_truncated_file_is_refused(bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert, tmp_path / "model")
+    whole = (folder / "model.safetensors").read_bytes()
+    for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+        (folder / "model.safetensors").write_bytes(whole[:length])
+        with pytest.raises(CheckpointError, match=r"model\.safetensors") as caught:
+            dict(Checkpoint(folder).specs)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="there is no such model folder"):
+        Checkpoint(tmp_path / "nowhere")
+
+
+def test_a_pickle_is_refused_with_the_command(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"anything")
+    with pytest.raises(CheckpointError, match=f"emberge safetensors {tmp_path}"):
+        dict(Checkpoint(tmp_path).specs)
+
+
+def test_a_folder_without_weights_says_so(tmp_path: Path) -> None:
+    assert not Checkpoint(tmp_path).has_weights
+    with pytest.raises(CheckpointError, match="is this a model folder"):
+        dict(Checkpoint(tmp_path).specs)
+
+
+def index(folder: Path, weights: Any) -> None:
+    content = {"weight_map": weights} if not isinstance(weights, str) else weights
+    (folder / "model.safetensors.index.json").write_text(json.dumps(content))
+
+
+def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "model-00001-of-00002.safetensors")
+    save_file({"b": torch.ones(3)}, tmp_path / "model-00002-of-00002.safetensors")
+    names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    index(tmp_path, names)
+    assert {n: s.file.name for n, s in Checkpoint(tmp_path).specs.items()} == names
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"a": "gone.safetensors"}, "'gone.safetensors', which is missing"),
+        ({"a": "../shard.safetensors"}, "outside the model folder"),
+        ({"a": "/etc/passwd"}, "outside the model folder"),
+        ({"b": "shard.safetensors"}, "places tensor 'b' in 'shard.safetensors'"),
+        ({"a": "model.safetensors.index.json"}, "no safetensors file"),
+        ({"a": "loop.safetensors"}, "'loop.safetensors', which is missing"),
+        ({"a": "shard.safetensors\0"}, "no name of a file"),
+        ({"a": "x" * 5000}, "which is missing"),
+        ({"a": "."}, "which is missing"),
+        ("text", "no weight_map"),
+    ],
+)
+def test_an_index_that_leads_astray_is_refused(weights: Any, message: str, tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "shard.safetensors")
+    os.symlink("loop.safetensors", tmp_path / "loop.safetensors")
+    index(tmp_path, weights)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        dict(Checkpoint(tmp_path).specs)
+    assert str(caught.value).isprintable()
+
+
+def test_an_index_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    deep = b'{"weight_map": ' + b'{"a":' * 10**5
+    (tmp_path / "model.safetensors.index.json").write_bytes(deep)
+    (tmp_path / "modules.json").write_bytes(deep)
+    with pytest.raises(CheckpointError, match=r"modules\.json: cannot be read as JSON"):
+        dict(Checkpoint(tmp_path).specs)
+    (tmp_path / "modules.json").unlink()
+    with pytest.raises(CheckpointError, match="nested too deeply"):
+        dict(Checkpoint(tmp_path).specs)
+
+
+def test_modules_without_numbers_stay_in_their_order(tmp_path: Path) -> None:
+    listed = [{"idx": "b", "path": "", "type": "T"}, {"idx": None, "path": "1_P", "type": "P"}]
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    assert [module.kind for module in Checkpoint(tmp_path).modules] == ["T", "P"]
+
+
+def test_links_as_a_download_cache_makes_them_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "model").mkdir()
+    save_file({"a": torch.ones(2)}, tmp_path / "blobs" / "0f3a")
+    os.symlink("../blobs/0f3a", tmp_path / "model" / "model.safetensors")
+    assert list(Checkpoint(tmp_path / "model").specs) == ["a"]
+
+
+def test_a_tensor_of_two_files_is_refused(bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert, tmp_path / "model")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "3_Dense").mkdir()
+    save_file({"w": torch.ones(4)}, folder / "3_Dense" / "model.safetensors")
+    save_file({"3_Dense.w": torch.ones(4)}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"tensor '3_Dense\.w' is also in"):
+        dict(Checkpoint(folder).specs)
+
+
+def test_a_module_outside_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "path": "../x", "type": "T"}]))
+    with pytest.raises(CheckpointError, match="outside the model folder"):
+        _ = Checkpoint(tmp_path).modules
+
+
+def test_weights_of_a_dense_module_are_tensors_like_any(bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert, tmp_path / "model")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "3_Dense").mkdir()
+    save_file({"linear.weight": torch.ones(4, 32)}, folder / "3_Dense" / "model.safetensors")
+    checkpoint = Checkpoint(folder)
+    assert checkpoint.specs["3_Dense.linear.weight"].shape == (4, 32)
+    assert checkpoint.parts == {"": "", "3_Dense.": "3_Dense"}
+
+
+def test_a_pickled_dense_module_is_refused(bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert, tmp_path / "model")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "3_Dense").mkdir()
+    (folder / "3_Dense" / "pytorch_model.bin").write_bytes(b"anything")
+    with pytest.raises(CheckpointError, match="emberge safetensors"):
+        dict(Checkpoint(folder).specs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_rows_are_read_as_stored_or_converted(dtype: torch.dtype, tmp_path: Path) -> None:
+    tensor = torch.randn(7, 5).to(dtype)
+    save_file({"w": tensor}, tmp_path / "model.safetensors")
+    spec = Checkpoint(tmp_path).specs["w"]
+    with TensorReader() as reader:
+        for into in (torch.empty(10), torch.empty(10, dtype=torch.float64)):
+            reader.read(spec, 5, into)
+            assert torch.equal(into, tensor[1:3].reshape(-1).to(into.dtype))
+
+
+def test_a_file_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    save_file({"w": torch.ones(100)}, tmp_path / "model.safetensors")
+    spec = Checkpoint(tmp_path).specs["w"]
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[:-8])
+    with TensorReader() as reader, pytest.raises(CheckpointError, match="ends inside tensor 'w'"):
+        reader.read(spec, 0, torch.empty(100))
+
+
+def specs_of(tensors: dict[str, torch.Tensor]) -> list[TensorSpec]:
+    return [
+        TensorSpec(n, tuple(t.shape), str(t.dtype).removeprefix("torch."))
+        for n, t in tensors.items()
+    ]
+
+
+def test_what_is_written_in_any_order_is_read_by_safetensors(tmp_path: Path) -> None:
+    tensors = {
+        "a": torch.randn(6, 4),
+        "b": torch.randn(5).bfloat16(),
+        "c": torch.tensor(3),
+        "d": torch.randn(0, 4),
+    }
+    writer = TensorWriter(tmp_path, specs_of(tensors), {"emberge": "x"})
+    writer.begin()
+    writer.write("c", 0, tensors["c"])
+    writer.write("b", 0, tensors["b"])
+    writer.write("a", 12, tensors["a"][3:])
+    writer.write("a", 0, tensors["a"][:3])
+    writer.finish()
+    found = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(found[n], t) for n, t in tensors.items())
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt", "emberge": "x"}
+
+
+def test_shards_keep_to_their_size_and_have_an_index(tmp_path: Path) -> None:
+    tensors = {f"t{i}": torch.full((100,), float(i)) for i in range(5)}
+    writer = TensorWriter(tmp_path, specs_of(tensors), {}, max_shard_size=900)
+    writer.begin()
+    for name, tensor in tensors.items():
+        writer.write(name, 0, tensor)
+    writer.finish()
+    specs = Checkpoint(tmp_path).specs
+    assert len({s.file for s in specs.values()}) == 3
+    for name, spec in specs.items():
+        assert torch.equal(load_file(spec.file)[name], tensors[name])
+
+
+def test_a_header_round_trips(tmp_path: Path) -> None:
+    specs = [TensorSpec("a", (2, 3), "bfloat16"), TensorSpec("b", (), "int64")]
+    opening, places = encode_header(specs, {"format": "pt"})
+    (tmp_path / "f.safetensors").write_bytes(opening + b"\0" * 20)
+    found, metadata = read_header(tmp_path / "f.safetensors")
+    assert metadata == {"format": "pt"}
+    assert {n: (s.shape, s.dtype, s.offset) for n, s in found.items()} == {
+        s.name: (s.shape, s.dtype, places[s.name]) for s in specs
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("5GB", 5 * 10**9), ("1.5 MiB", 3 * 2**19), ("700", 700), (12, 12)]
+)
+def test_sizes_are_read(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "big", "5 GBit", "-1", "0"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(CheckpointError, match="is no size"):
+        parse_size(text)
+
+
+NAME = "encoder.layer.1.output.dense.weight"
+
+
+def truncated(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def overlapping(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + length])
+    offsets = header[NAME]["data_offsets"]
+    header[NAME]["data_offsets"] = [offset - 4 for offset in offsets]
+    safetensors(path, header, whole[8 + length :])
+
+
+def leading_outside(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "elsewhere.safetensors")
+    index(folder, {NAME: "../elsewhere.safetensors"})
+
+
+def lost(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index(folder, {NAME: "model-00001-of-00002.safetensors"})
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (
+            truncated,
+            r"model\.safetensors: tensor '.+' ends at byte .*truncated.*get the file again",
+        ),
+        (
+            overlapping,
+            rf"model\.safetensors: tensors '.+' and '{NAME}' share bytes; get the file again",
+        ),
+        (
+            leading_outside,
+            r"index\.json: names '\.\./elsewhere\.safetensors', .*outside .*; get it again",
+        ),
+        (
+            lost,
+            r"index\.json: names the file 'model-00001-of-00002\.safetensors', .*missing; get it",
+        ),
+    ],
+)
+def test_damaged_weights_are_refused_before_any_work(
+    damage: Callable[[Path], None], said: str, berts: list[Path], tmp_path: Path
+) -> None:
+    bad = shutil.copytree(berts[1], tmp_path / "bad")
+    damage(bad)
+    before = sorted(tmp_path.iterdir())
+    inputs = [MergeInput(folder.name, folder) for folder in (berts[0], bad)]
+    with pytest.raises(CheckpointError, match=said) as caught:
+        merge_checkpoints(inputs, strategy=[Linear()], out=tmp_path / "out")
+    assert str(caught.value).startswith(str(bad))
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,374 @@
+"""What a folder holds beside safetensors: refused, compared, carried over or left, and always said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError
+from emberge.cli.main import main
+from emberge.recipes.folder.fingerprint import model_fingerprint
+
+from tests.support import tiny
+from tests.support.whole import edit, embed, files, merge, plan, problems, tensors
+
+CODE = "from transformers import BertModel\n\n\nclass Own(BertModel):\n    pass\n"
+
+
+def inside(folder: Path, name: str, content: bytes = b"x") -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pytorch_model.bin", "is a pickle, which can run any code"),
+        ("model.gguf", "holds only an export to GGUF (model.gguf)"),
+        ("onnx/model.onnx", "holds only an export to ONNX (onnx/model.onnx)"),
+        (
+            "openvino/openvino_model.xml",
+            "holds only an export to OpenVINO (openvino/openvino_model",
+        ),
+        ("tf_model.h5", "holds only an export to TensorFlow"),
+        (
+            "adapter_config.json",
+            "is an adapter (adapter_config.json), not a whole model; name it with",
+        ),
+        ("best.safetensors", "holds best.safetensors, but neither"),
+    ],
+)
+def test_a_folder_of_another_format_is_refused_by_its_name(
+    bert: Path, tmp_path: Path, name: str, said: str
+) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    (other / "model.safetensors").unlink()
+    inside(other, name, b'{"base_model_name_or_path": "me/base"}')
+    found = problems(bert, other)
+    assert said in found
+    assert "\n" not in found
+    if "pickle" in said:
+        assert f"`emberge safetensors {other}`" in found
+    if "adapter" in said:
+        assert f"as me/base+{other}" in found
+    with pytest.raises(CheckpointError, match="other"):
+        merge(tmp_path / "out", bert, other)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_weights_is_refused_when_it_is_merged(bert: Path, tmp_path: Path) -> None:
+    empty = shutil.copytree(bert, tmp_path / "empty")
+    (empty / "model.safetensors").unlink()
+    # A look at configs alone, as of a model that is yet to be downloaded, finds no fault.
+    assert not problems(bert, empty)
+    with pytest.raises(CheckpointError, match=r"empty: there is no model\.safetensors here"):
+        merge(tmp_path / "out", empty, bert)
+
+
+def test_other_modules_shapes_and_kinds_are_refused(tmp_path: Path) -> None:
+    one, narrow = tiny.projected(tmp_path / "one"), tiny.projected(tmp_path / "two", dimension=4)
+    assert problems(one, narrow) == (
+        "'one' and 'two': Dense's out_features is 8 in one and 4 in the other (4_Dense/config.json); "
+        "merge models of one architecture, or choose one with 'template'"
+    )
+    relu = shutil.copytree(one, tmp_path / "relu")
+    edit(relu, "2_Dense/config.json", activation_function="torch.nn.modules.activation.ReLU")
+    said = problems(one, relu)
+    assert "Dense's activation_function is 'torch.nn.modules.activation.Tanh' in one" in said
+    short = shutil.copytree(one, tmp_path / "short")
+    listed = json.loads((short / "modules.json").read_text())
+    (short / "modules.json").write_text(json.dumps(listed[:4]))
+    said = problems(one, short)
+    assert "Dense + LayerNorm + Dense + Normalize in one and" in said
+    assert "(modules.json)" in said
+    assert "\n" not in said
+
+
+def test_other_meanings_of_a_score_need_a_choice(tmp_path: Path) -> None:
+    one = tiny.reranker(tmp_path / "one")
+    two = shutil.copytree(one, tmp_path / "two")
+    edit(one, "config.json", id2label={"0": "yes"})
+    edit(two, "config.json", id2label={"0": "no"})
+    assert "id2label is {'0': 'yes'} in one and {'0': 'no'} in the other" in problems(one, two)
+    edit(two, "config.json", id2label={"0": "yes"})
+    assert not problems(one, two)
+    # An older release writes the activation into config.json.
+    (two / "config_sentence_transformers.json").unlink()
+    activation = "torch.nn.modules.activation.Sigmoid"
+    edit(two, "config.json", sentence_transformers={"activation_fn": activation})
+    assert not problems(one, two)
+    edit(two, "config.json", sentence_transformers={"activation_fn": "torch.nn.Identity"})
+    assert "activation_fn is 'Sigmoid' in one and 'Identity' in the other" in problems(one, two)
+
+
+def test_lengths_and_marks_of_colbert_must_agree(tmp_path: Path) -> None:
+    one, two = (
+        tiny.stanford_colbert(tmp_path / "one"),
+        tiny.stanford_colbert(tmp_path / "two", seed=1),
+    )
+    assert not problems(one, two)
+    edit(two, "artifact.metadata", doc_maxlen=300)
+    assert "doc_maxlen is 48 in one and 300 in the other" in problems(one, two)
+    three, four = tiny.pylate(tmp_path / "three"), tiny.pylate(tmp_path / "four", seed=1)
+    edit(four, "config_sentence_transformers.json", query_prefix="[X] ")
+    assert "query_prefix is '[Q] ' in one and '[X] ' in the other" in problems(three, four)
+
+
+def test_modules_in_folders_of_other_names_are_found_by_kind(tmp_path: Path) -> None:
+    one, two = tiny.projected(tmp_path / "one", seed=1), tiny.projected(tmp_path / "two", seed=2)
+    usual = merge(tmp_path / "usual", one, two)
+    strange = shutil.copytree(two, tmp_path / "strange")
+    listed = json.loads((strange / "modules.json").read_text())
+    for module in listed[1:]:
+        (strange / module["path"]).rename(strange / f"m{module['idx']}")
+        module["path"] = f"m{module['idx']}"
+    (strange / "modules.json").write_text(json.dumps(listed))
+    out = merge(tmp_path / "out", one, strange)
+    assert all(torch.equal(t, tensors(out)[n]) for n, t in tensors(usual).items())
+
+
+def test_classic_and_new_words_for_modules_are_alike(tmp_path: Path) -> None:
+    new = tiny.projected(tmp_path / "new")
+    twin = shutil.copytree(new, tmp_path / "twin")
+    classic = merge(tmp_path / "classic", new, twin)
+    types = [m["type"] for m in json.loads((classic / "modules.json").read_text())]
+    assert {t.rpartition(".")[0] for t in types} == {"sentence_transformers.models"}
+    assert not problems(new, classic)
+    assert not problems(classic, new)
+    # What older releases cannot do stays in the words of the newer.
+    for folder in (new, twin):
+        edit(folder, "4_Dense/config.json", use_residual=True)
+    kept = merge(tmp_path / "kept", new, twin)
+    assert (kept / "modules.json").read_bytes() == (new / "modules.json").read_bytes()
+
+
+def test_arguments_of_a_module_are_kept(bert: Path, tmp_path: Path) -> None:
+    one = tiny.projected(tmp_path / "one")
+    listed = json.loads((one / "modules.json").read_text())
+    listed[0]["kwargs"] = ["task"]
+    (one / "modules.json").write_text(json.dumps(listed))
+    out = merge(tmp_path / "out", one, shutil.copytree(one, tmp_path / "two"))
+    assert json.loads((out / "modules.json").read_text())[0]["kwargs"] == ["task"]
+
+
+def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) -> None:
+    old = shutil.copytree(bert, tmp_path / "old")
+    for name in ("onnx/model.onnx", "openvino/openvino_model.xml", ".git/config", "eval/sts.csv"):
+        inside(old, name)
+    for name in (
+        *(
+            "pytorch_model.bin",
+            "training_args.bin",
+            "optimizer.pt",
+            "scheduler.pt",
+            "rng_state.pth",
+        ),
+        *(
+            "README.md",
+            "tf_model.h5",
+            "trainer_state.json",
+            "plot.png",
+        ),
+    ):
+        inside(old, name)
+    (old / "LICENSE").write_text("mine")
+    found = plan(old, bert)
+    assert not found.problems, "safetensors are preferred to a pickle beside them"
+    line = next(line for line in found.lines() if "left out" in line)
+    assert line.endswith(
+        "configs, tokenizer and modules come from 'old'; left out: .git/ (of the repository, not of the "
+        "model), README.md (a card of its own is written), eval/ (a training's record), onnx/, openvino/, "
+        "pytorch_model.bin and 1 more (weights in another format), optimizer.pt, rng_state.pth, "
+        "scheduler.pt and 2 more (a training's state), plot.png (no file of a model)"
+    )
+    out = merge(tmp_path / "out", old, bert)
+    assert files(out).keys() - {"LICENSE"} == files(bert).keys()
+    assert (out / "LICENSE").read_text() == "mine"
+
+
+def test_states_of_a_training_are_no_weights(bert: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    (other / "model.safetensors").unlink()
+    inside(other, "optimizer.pt")
+    with pytest.raises(CheckpointError, match=r"there is no model\.safetensors"):
+        merge(tmp_path / "out", other, bert)
+
+
+def test_code_comes_along_and_is_said(tmp_path: Path) -> None:
+    folders = [tiny.transformer(tmp_path / n, seed=i) for i, n in enumerate(("one", "two"))]
+    for folder in folders:
+        edit(folder, "config.json", auto_map={"AutoModel": "modeling_own.Own"})
+        (folder / "modeling_own.py").write_text(CODE)
+    found = plan(*folders)
+    assert not found.problems
+    assert (
+        "'one' runs code of its own (modeling_own.py): load the result with trust_remote_code=True, "
+        "as its parents"
+    ) in found.warnings
+    out = merge(tmp_path / "out", *folders)
+    assert (out / "modeling_own.py").read_text() == CODE
+    (folders[1] / "modeling_own.py").write_text(CODE + "# changed\n")
+    said = "\n".join(plan(*folders).warnings)
+    assert "the code in modeling_own.py differs; the first is kept" in said
+    (folders[0] / "modeling_own.py").unlink()
+    assert "modeling_own.py is missing" in "\n".join(plan(*folders).warnings)
+
+
+def test_a_missing_tokenizer_is_said(tmp_path: Path) -> None:
+    one, two = (tiny.transformer(tmp_path / n, seed=i) for i, n in enumerate(("one", "two")))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (one / name).unlink()
+    said = "'one' has no tokenizer, and so the result will have none"
+    assert said in "\n".join(plan(one, two).warnings)
+    assert (merge(tmp_path / "out", one, two, tokenizer=two) / "tokenizer.json").is_file()
+
+
+def test_a_trunk_in_a_folder_of_its_own_gets_the_chosen_tokenizer(
+    bert: Path, tmp_path: Path
+) -> None:
+    old = shutil.copytree(bert, tmp_path / "old")
+    (old / "0_Transformer").mkdir()
+    stay = ("modules.json", "config_sentence_transformers.json")
+    for path in [p for p in old.iterdir() if p.is_file() and p.name not in stay]:
+        path.rename(old / "0_Transformer" / path.name)
+    listed = json.loads((old / "modules.json").read_text())
+    listed[0]["path"] = "0_Transformer"
+    (old / "modules.json").write_text(json.dumps(listed))
+    out = merge(tmp_path / "out", old, bert, tokenizer=bert)
+    assert files(out).keys() == files(old).keys()
+    torch.testing.assert_close(embed(out), embed(bert))
+
+
+def _router(folder: Path, seed: int) -> Path:
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sentence_transformer.modules import Router, Transformer
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+
+    plain = tiny.transformer(folder.with_name(f".{folder.name}"), "AutoModelForMaskedLM", seed=seed)
+    document = Transformer(str(plain), transformer_task="fill-mask")
+    torch.manual_seed(seed)
+    size = document.tokenizer.vocab_size
+    query = SparseStaticEmbedding(tokenizer=document.tokenizer, weight=torch.rand(size))
+    routes = Router.for_query_document([query], [document, SpladePooling("max")])
+    SparseEncoder(modules=[routes], device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def _autoencoder(folder: Path, seed: int) -> Path:
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
+
+    plain = tiny.transformer(folder.with_name(f".{folder.name}"), seed=seed)
+    torch.manual_seed(seed)
+    coder = SparseAutoEncoder(32, hidden_dim=64, k=8, k_aux=4)
+    coder.stats_last_nonzero += seed  # a counter of its training, which no two models share
+    chain = [Transformer(str(plain)), Pooling(32), coder]
+    SparseEncoder(modules=chain, device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def _words(folder: Path, seed: int) -> Path:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import BoW, Dense
+
+    torch.manual_seed(seed)
+    chain = [BoW(vocab=list(tiny.WORDS)), Dense(len(tiny.WORDS), 8)]
+    SentenceTransformer(modules=chain, device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def _static(folder: Path, seed: int) -> Path:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    torch.manual_seed(seed)
+    tokenizer = Tokenizer.from_str(tiny._tokenizer_json())
+    chain = [StaticEmbedding(tokenizer, embedding_dim=8)]
+    SentenceTransformer(modules=chain, device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def _layered(folder: Path, seed: int) -> Path:
+    one = tiny.projected(folder, seed=seed)
+    listed = json.loads((one / "modules.json").read_text())
+    listed.insert(
+        1,
+        {
+            **{"idx": 1, "name": "w", "path": "1_WeightedLayerPooling"},
+            "type": "sentence_transformers.sentence_transformer.modules.weighted_layer_pooling."
+            "WeightedLayerPooling",
+        },
+    )
+    for number, module in enumerate(listed):
+        module |= {"idx": number, "name": str(number)}
+    (one / "modules.json").write_text(json.dumps(listed))
+    edit(one, "config.json", output_hidden_states=True)
+    from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
+
+    place = one / "1_WeightedLayerPooling"
+    place.mkdir()
+    pooling = WeightedLayerPooling(32, num_hidden_layers=3, layer_start=1)
+    pooling.layer_weights.data += seed * torch.rand(3)
+    pooling.save(str(place))
+    return one
+
+
+def _sparse(folder: Path) -> torch.Tensor:
+    from sentence_transformers import SparseEncoder
+
+    model = SparseEncoder(str(folder), device="cpu")
+    return model.encode_document(["read a file"], convert_to_sparse_tensor=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "score"),
+    [
+        (_router, _sparse),
+        (_autoencoder, _sparse),
+        (_words, embed),
+        (_static, embed),
+        (_layered, embed),
+    ],
+)
+def test_rarer_chains_are_merged_in_every_module(
+    make: Callable[[Path, int], Path], score: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    one, two = make(tmp_path / "one", 1), make(tmp_path / "two", 2)
+    assert not problems(one, two)
+    out = merge(tmp_path / "out", one, two)
+    first, second, merged = tensors(one), tensors(two), tensors(out)
+    assert merged.keys() == first.keys()
+    for name, tensor in merged.items():
+        counter = not tensor.is_floating_point()
+        mean = first[name] if counter else (first[name] + second[name]) / 2
+        torch.testing.assert_close(tensor, mean, rtol=0, atol=1e-7)
+    same = merge(tmp_path / "same", one, shutil.copytree(one, tmp_path / "twin"))
+    torch.testing.assert_close(score(same), score(one))
+    assert files(same).keys() == files(one).keys() - {"README.md"}
+
+
+def test_a_route_of_a_router_counts_in_its_fingerprint(tmp_path: Path) -> None:
+    one = _router(tmp_path / "one", 1)
+    before = model_fingerprint(one)
+    (path,) = one.glob("query_*/model.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert model_fingerprint(one) != before
+
+
+def test_one_command_line_chooses_a_template(bert: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    edit(other, "config_sentence_transformers.json", prompts={"query": "find: "})
+    command = ["merge", str(bert), str(other), "--out", str(tmp_path / "out"), "--quiet"]
+    assert main(command) == 2
+    assert main([*command, "--template", str(other)]) == 0
+    settings = json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())
+    assert settings["prompts"] == {"query": "find: "}

@@ -1,0 +1,186 @@
+"""One tensor has many names: heads, wrappers, releases, shards and dtypes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.support import tiny
+from tests.support.whole import edit, embed, forward, merge, plan, problems, tensors
+
+HEADED = ["AutoModelForMaskedLM", "AutoModelForSequenceClassification"]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "modernbert"])
+@pytest.mark.parametrize("cls", HEADED)
+def test_a_model_with_a_head_merges_with_a_plain_one(
+    architecture: str, cls: str, tmp_path: Path
+) -> None:
+    import transformers
+
+    plain = tiny.transformer(tmp_path / "plain", architecture=architecture, seed=1)
+    headed = tiny.transformer(tmp_path / "headed", cls, architecture, seed=2)
+    down, up = merge(tmp_path / "down", plain, headed), merge(tmp_path / "up", headed, plain)
+    for out, loader, pattern in (
+        (down, transformers.AutoModel, plain),
+        (up, getattr(transformers, cls), headed),
+    ):
+        _, info = loader.from_pretrained(out, output_loading_info=True)
+        assert not any(info[key] for key in ("missing_keys", "unexpected_keys")), info
+        assert tensors(out).keys() == tensors(pattern).keys()
+    one, two = (
+        loader.from_pretrained(f) for f in (plain, headed) for loader in (transformers.AutoModel,)
+    )
+    merged = transformers.AutoModel.from_pretrained(up)
+    name = next(n for n, _ in one.named_parameters() if "query.weight" in n or "Wqkv.weight" in n)
+    mean = (one.get_parameter(name) + two.get_parameter(name)) / 2
+    torch.testing.assert_close(merged.get_parameter(name), mean)
+    # The head is that of the one model that has it.
+    heads = {n: t for n, t in tensors(headed).items() if n.startswith(("./cls.", "./classifier"))}
+    assert all(torch.equal(tensors(up)[n], t) for n, t in heads.items())
+
+
+def test_what_becomes_of_a_head_stands_in_the_plan(tmp_path: Path) -> None:
+    plain = tiny.transformer(tmp_path / "plain", seed=1)
+    reranker = tiny.transformer(
+        tmp_path / "reranker", "AutoModelForSequenceClassification", seed=2, num_labels=1
+    )
+    masked = tiny.transformer(tmp_path / "masked", "AutoModelForMaskedLM", seed=3)
+    said = "\n".join(plan(plain, reranker).warnings)
+    assert "the head 'classifier' of 'reranker' is left out, as 'plain' has none" in said
+    said = "\n".join(plan(reranker, plain).warnings)
+    assert "'plain' has no head 'classifier' for the task of 'reranker'" in said
+    # Two heads of one name for two tasks are two things.
+    one = tiny.transformer(
+        tmp_path / "one", "AutoModelForSequenceClassification", "modernbert", num_labels=1
+    )
+    two = tiny.transformer(tmp_path / "two", "AutoModelForMaskedLM", "modernbert", seed=4)
+    found = plan(one, two)
+    assert not found.problems
+    assert "head.dense.weight" in found.copied
+    assert "head.dense.weight" in plan(one, shutil.copytree(one, tmp_path / "three")).merged
+    assert "has no head 'cls.predictions'" in "\n".join(plan(masked, reranker).warnings)
+
+
+def test_half_a_head_is_a_damaged_model(tmp_path: Path) -> None:
+    cls = "AutoModelForSequenceClassification"
+    one, two = (tiny.transformer(tmp_path / n, cls, seed=i) for i, n in enumerate(("one", "two")))
+    rest = {n: t for n, t in load_file(two / "model.safetensors").items() if n != "classifier.bias"}
+    save_file(rest, two / "model.safetensors")
+    assert problems(one, two).startswith("classifier.bias: 'two' lacks it; set missing")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "architecture"),
+    [
+        *[
+            (wrapper, "bert")
+            for wrapper in ("base_model.model.", "0.auto_model.", "module.", "bert.")
+        ],
+        ("roberta.", "xlm-roberta"),
+        ("_orig_mod.model.", "modernbert"),
+    ],
+)
+def test_names_of_any_wrapper_are_the_same_tensors(
+    prefix: str, architecture: str, tmp_path: Path
+) -> None:
+    one = tiny.transformer(tmp_path / "one", architecture=architecture, seed=1)
+    two = tiny.transformer(tmp_path / "two", architecture=architecture, seed=2)
+    three = shutil.copytree(two, tmp_path / "three")
+    named = {f"{prefix}{n}": t for n, t in load_file(two / "model.safetensors").items()}
+    save_file(named, three / "model.safetensors")
+    plain, wrapped = merge(tmp_path / "plain", one, two), merge(tmp_path / "wrapped", one, three)
+    assert tensors(plain).keys() == tensors(wrapped).keys()
+    assert all(torch.equal(t, tensors(wrapped)[n]) for n, t in tensors(plain).items())
+    # Whoever gives the names: what comes out can be loaded.
+    torch.testing.assert_close(forward(merge(tmp_path / "turned", three, one)), forward(plain))
+
+
+def test_a_merged_adapters_wrapper_and_its_head_are_found(tmp_path: Path) -> None:
+    one = tiny.transformer(tmp_path / "one", "AutoModelForCausalLM", "qwen3", seed=1)
+    edit(one, "config.json", tie_word_embeddings=False)
+    own = load_file(one / "model.safetensors")
+    own["lm_head.weight"] = torch.randn_like(own["model.embed_tokens.weight"])
+    save_file(own, one / "model.safetensors")
+    two = shutil.copytree(one, tmp_path / "two")
+    save_file({f"base_model.model.{n}": t for n, t in own.items()}, two / "model.safetensors")
+    found = plan(one, two)
+    assert not found.problems
+    assert "lm_head.weight" in found.merged
+    assert plan(two, one).merged == list(own) or sorted(plan(two, one).merged) == sorted(own)
+
+
+def test_an_untied_head_in_one_model_alone_is_taken_from_it(tmp_path: Path) -> None:
+    one = tiny.transformer(tmp_path / "one", "AutoModelForCausalLM", "qwen3", seed=1)
+    edit(one, "config.json", tie_word_embeddings=False)
+    own = load_file(one / "model.safetensors")
+    own["lm_head.weight"] = torch.randn_like(own["model.embed_tokens.weight"])
+    save_file(own, one / "model.safetensors")
+    two = tiny.transformer(tmp_path / "two", architecture="qwen3", seed=2)
+    edit(two, "config.json", tie_word_embeddings=False)
+    out = merge(tmp_path / "out", one, two)
+    assert torch.equal(tensors(out)["./lm_head.weight"], own["lm_head.weight"])
+    down = merge(tmp_path / "down", two, one)
+    assert not any("lm_head" in name for name in tensors(down))
+
+
+def test_names_of_the_first_berts_are_todays(tmp_path: Path) -> None:
+    one = tiny.transformer(tmp_path / "one", "AutoModelForMaskedLM", seed=1)
+    old = shutil.copytree(one, tmp_path / "old")
+    own = load_file(one / "model.safetensors")
+    renamed = {
+        n.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): t
+        for n, t in own.items()
+    }
+    # A tied decoder was written out in full, and its bias twice.
+    renamed["cls.predictions.decoder.weight"] = own[
+        "bert.embeddings.word_embeddings.weight"
+    ].clone()
+    renamed["cls.predictions.decoder.bias"] = own["cls.predictions.bias"].clone()
+    save_file(renamed, old / "model.safetensors")
+    out = merge(tmp_path / "out", one, old)
+    assert all(torch.equal(t, own[n.removeprefix("./")]) for n, t in tensors(out).items())
+    assert len(tensors(out)) == len(own)
+    assert not problems(old, one)
+
+
+@pytest.mark.parametrize("size", ["20KB", "1GB"])
+def test_shards_and_dtypes_mix(size: str, tmp_path: Path) -> None:
+    dtypes = ["float32", "bfloat16", "float16"]
+    folders = [
+        tiny.checkpoint(tmp_path / d, seed=i, dtype=d, max_shard_size="20KB" if i else size)
+        for i, d in enumerate(dtypes)
+    ]
+    assert (folders[1] / "model.safetensors.index.json").is_file()
+    out = merge(tmp_path / "out", *folders, max_shard_size=size)
+    loaded = [tensors(f) for f in folders]
+    for name, tensor in tensors(out).items():
+        assert tensor.dtype == torch.float32
+        mean = sum(m[name].float() for m in loaded) / 3
+        torch.testing.assert_close(tensor, mean, rtol=1e-6, atol=1e-7)
+    half = merge(tmp_path / "half", *reversed(folders))
+    assert {t.dtype for t in tensors(half).values()} == {torch.float16}
+    assert json.loads((half / "config.json").read_text())["dtype"] == "float16"
+    assert embed(half).isfinite().all()
+
+
+def test_a_padded_vocabulary_pads_the_bias_of_its_head_too(tmp_path: Path) -> None:
+    one = tiny.transformer(tmp_path / "one", "AutoModelForMaskedLM", seed=1)
+    two = tiny.transformer(tmp_path / "two", "AutoModelForMaskedLM", seed=2, vocab_size=160)
+    first, second = tensors(one), tensors(two)
+    out = tensors(merge(tmp_path / "out", one, two))
+    wide = tensors(merge(tmp_path / "wide", two, one))
+    for name in ("./cls.predictions.bias", "./bert.embeddings.word_embeddings.weight"):
+        size = len(first[name])
+        assert len(out[name]) == size < len(wide[name]) == 160
+        mean = (first[name] + second[name][:size]) / 2
+        torch.testing.assert_close(out[name], mean)
+        torch.testing.assert_close(wide[name][:size], mean)
+        assert torch.equal(wide[name][size:], second[name][size:])

@@ -1,0 +1,410 @@
+"""Which tensor is which: prefixes come from data, layers from names, missing ones by policy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError, PerTensor, Rule
+from emberge.engine import (
+    Checkpoint,
+    MergeInput,
+    MergePlan,
+    MergeRequest,
+    canonical_names,
+    layer_of,
+    plan_merge,
+)
+from emberge.model_folder.tensor_names import depths, prefix_of
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
+from emberge_merge.methods.spherical.slerp import Slerp
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.support import tiny
+
+
+def model(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def plan(*folders: Path, **settings: Any) -> MergePlan:
+    inputs = tuple(MergeInput(f.name, f) for f in folders)
+    settings = {"strategy": (Linear(),), "inputs": inputs, **settings}
+    return plan_merge(MergeRequest(**settings))
+
+
+def problems(*folders: Path, **settings: Any) -> str:
+    found = plan(*folders, **settings).problems
+    assert all("\n" not in str(p) for p in found)
+    return "\n".join(str(p) for p in found)
+
+
+@pytest.mark.parametrize(
+    ("names", "prefix"),
+    [
+        (["embed_tokens.weight"], ""),
+        (["model.embed_tokens.weight", "lm_head.weight"], "model."),
+        (["model.language_model.embed_tokens.weight", "visual.pos_embed"], "model.language_model."),
+        (["bert.embeddings.word_embeddings.weight"], "bert."),
+        (["embeddings.tok_embeddings.weight"], ""),
+        # Two towers: nobody can say which one is meant.
+        (["a.embed_tokens.weight", "b.embed_tokens.weight"], ""),
+        # The ending must be whole words.
+        (["xembed_tokens.weight"], ""),
+    ],
+)
+def test_the_prefix_is_found_in_the_data(names: list[str], prefix: str) -> None:
+    assert prefix_of(names) == prefix
+
+
+def test_names_that_end_alike_are_not_confused(tmp_path: Path) -> None:
+    tensors = {
+        "model.language_model.embed_tokens.weight": torch.zeros(4, 2),
+        "model.language_model.norm.weight": torch.zeros(2),
+        "model.visual.merger.norm.weight": torch.zeros(3),
+    }
+    names = canonical_names(Checkpoint(model(tmp_path / "m", tensors)))
+    assert set(names.specs) == {
+        "embed_tokens.weight",
+        "norm.weight",
+        "visual.merger.norm.weight",
+    }
+
+
+def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
+    tensors = {
+        "model.embed_tokens.weight": torch.zeros(4, 2),
+        "model.norm.weight": torch.zeros(2),
+        "norm.weight": torch.zeros(2),
+    }
+    with pytest.raises(CheckpointError, match=r"are both 'norm\.weight'"):
+        canonical_names(Checkpoint(model(tmp_path / "m", tensors)))
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("layers.7.mlp.up_proj.weight", "layers.7"),
+        ("encoder.layer.11.output.dense.bias", "layers.11"),
+        ("h.0.ln_1.weight", "layers.0"),
+        ("visual.blocks.3.norm1.weight", "visual.blocks.3"),
+        ("audio_tower.layers.3.norm.weight", "audio_tower.layers.3"),
+        ("embed_tokens.weight", "embeddings"),
+        ("embeddings.LayerNorm.weight", "embeddings"),
+        ("norm.weight", "final"),
+        ("final_norm.weight", "final"),
+        ("pooler.dense.weight", "pooler"),
+        ("2_Dense.linear.weight", "2_Dense"),
+    ],
+)
+def test_every_tensor_has_a_layer(name: str, layer: str) -> None:
+    assert layer_of(name) == layer
+
+
+def test_depth_runs_from_the_first_layer_to_the_last_of_each_tower() -> None:
+    found = depths(
+        ["embed_tokens.weight", *(f"layers.{i}.w" for i in range(5)), "visual.blocks.0.w"]
+    )
+    assert [found[f"layers.{i}.w"] for i in range(5)] == [0, 0.25, 0.5, 0.75, 1]
+    assert found["embed_tokens.weight"] == found["visual.blocks.0.w"] == 0
+
+
+def test_a_wrapped_model_merges_with_a_bare_one(tmp_path: Path) -> None:
+    bare = {"embed_tokens.weight": torch.zeros(4, 2), "layers.0.w": torch.zeros(2)}
+    wrapped = {f"model.{n}": t + 2 for n, t in bare.items()} | {"lm_head.weight": torch.ones(4, 2)}
+    a = model(tmp_path / "a", bare)
+    b = model(tmp_path / "b", wrapped, tie_word_embeddings=True)
+    found = plan(a, b)
+    assert not found.problems
+    assert found.merged == list(bare)
+    assert found.dropped == ("lm_head.weight",)
+    assert found.renamed["model.layers.0.w"] == "layers.0.w"
+    # The other way round the wrapper's names come out, and its tied head is not written.
+    found = plan(b, a)
+    assert sorted(found.merged) == ["model.embed_tokens.weight", "model.layers.0.w"]
+
+
+def test_an_untied_head_meets_the_embedding_of_a_tied_model(tmp_path: Path) -> None:
+    tied = {"embed_tokens.weight": torch.zeros(4, 2)}
+    a = model(tmp_path / "a", {**tied, "lm_head.weight": torch.ones(4, 2)})
+    b = model(tmp_path / "b", tied)
+    found = {t.name: t for t in plan(a, b).tensors}
+    assert found["lm_head.weight"].sources[1].name == "embed_tokens.weight"  # type: ignore[union-attr]
+
+
+def test_buffers_are_the_templates_and_never_merged(tmp_path: Path) -> None:
+    tensors = {"w": torch.zeros(2), "embeddings.position_ids": torch.arange(4)}
+    a = model(tmp_path / "a", tensors)
+    b = model(tmp_path / "b", {"w": torch.zeros(2), "rotary.inv_freq": torch.zeros(2)})
+    found = plan(a, b)
+    assert not found.problems
+    assert found.copied == ["embeddings.position_ids"]
+    assert found.dropped == ("rotary.inv_freq",)
+
+
+def test_another_shape_names_both_models_and_the_tensor(tmp_path: Path) -> None:
+    a = model(tmp_path / "acme", {"layers.3.w": torch.zeros(3, 2)})
+    b = model(tmp_path / "other", {"layers.3.w": torch.zeros(3, 1)})
+    assert problems(a, b) == (
+        "layers.3.w: 'other' has shape [3, 1], 'acme' has [3, 2]; merge models of one architecture"
+    )
+
+
+def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
+    whole = {"w": torch.ones(2), "v": torch.ones(3)}
+    return (
+        model(tmp_path / "a", whole),
+        model(tmp_path / "b", {"w": torch.ones(2)}),
+        model(tmp_path / "base", whole),
+    )
+
+
+def test_a_missing_tensor_is_an_error_by_default(tmp_path: Path) -> None:
+    a, b, _ = pair(tmp_path)
+    said = problems(a, b)
+    assert said.startswith("v: 'b' lacks it; set missing: average_present or copy_base")
+    assert problems(b, a).startswith("v: 'b' lacks it")
+
+
+def test_a_missing_tensor_can_be_the_bases(tmp_path: Path) -> None:
+    a, b, base = pair(tmp_path)
+    found = plan(a, b, base=MergeInput("base", base), missing="copy_base")
+    assert not found.problems
+    assert found.copied == ["v"]
+    assert "copy_base needs a base" in problems(a, b, missing="copy_base")
+
+
+def test_a_missing_tensor_can_be_averaged_over_the_rest(tmp_path: Path) -> None:
+    a, b, _ = pair(tmp_path)
+    found = {t.name: t for t in plan(a, b, missing="average_present").tensors}
+    assert [s is not None for s in found["v"].sources] == [True, False]
+    alone = plan(a, b, missing="average_present", strategy=(Slerp(),))
+    assert alone.copied == ["v"]
+
+
+def test_a_base_without_a_tensor_is_named(tmp_path: Path) -> None:
+    a, b, _ = pair(tmp_path)
+    twin = shutil.copytree(a, tmp_path / "twin")
+    said = problems(a, twin, base=MergeInput("b", b), strategy=(TaskArithmetic(),))
+    assert said == "v: the base lacks it; merge it by a rule that needs no base"
+
+
+def test_what_only_the_base_has_is_left_out(tmp_path: Path) -> None:
+    _, b, base = pair(tmp_path)
+    twin = shutil.copytree(b, tmp_path / "twin")
+    found = plan(b, twin, base=MergeInput("base", base), strategy=(TaskArithmetic(),))
+    assert not found.problems
+    assert found.dropped == ("v",)
+
+
+def test_whole_numbers_must_be_of_one_type(tmp_path: Path) -> None:
+    a = model(tmp_path / "a", {"w": torch.ones(2), "n": torch.ones(2, dtype=torch.int64)})
+    b = model(tmp_path / "b", {"w": torch.ones(2), "n": torch.ones(2, dtype=torch.int32)})
+    assert "n: 'b' holds int32 [2], the template int64 [2]" in problems(a, b)
+
+
+def test_different_tokenizers_are_refused_with_the_first_difference(
+    bert: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    content = json.loads((other / "tokenizer.json").read_text())
+    ids = content["model"]["vocab"]
+    ids["merge"], ids["train"] = ids["train"], ids["merge"]
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    said = problems(bert, other)
+    assert "'bert' and 'other' have different tokenizers: id " in said
+    assert '"merge" in one and "train" in the other' in said
+    # Spacing alone is no difference.
+    same = shutil.copytree(bert, tmp_path / "same")
+    content = json.loads((same / "tokenizer.json").read_text())
+    (same / "tokenizer.json").write_text(json.dumps(content, indent=4))
+    assert not problems(bert, same)
+
+
+def test_more_tokens_than_rows_are_left_out(bert: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    content = json.loads((other / "tokenizer.json").read_text())
+    content["added_tokens"].append({**content["added_tokens"][0], "id": 500, "content": "[NEW]"})
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    found = plan(bert, other)
+    assert not found.problems
+    assert any('no model has a row for the tokens "[NEW]"' in said for said in found.warnings)
+    assert not problems(bert, other, tokenizer=other)
+
+
+def test_padding_of_the_vocabulary_may_differ(tmp_path: Path) -> None:
+    a = model(tmp_path / "a", {"embed_tokens.weight": torch.ones(6, 2)})
+    b = model(tmp_path / "b", {"embed_tokens.weight": torch.ones(8, 2)})
+    for folder in (a, b):
+        (folder / "vocab.txt").write_text("\n".join("abcde"))
+    found = plan(a, b)
+    assert not found.problems
+    assert found.tensors[0].out.shape == (6, 2)
+    assert "pad their vocabulary differently" in found.warnings[0]
+    for folder in (a, b):
+        (folder / "vocab.txt").write_text("\n".join("abcdefg"))
+    assert "has shape [8, 2]" in problems(a, b)
+
+
+def edit(folder: Path, file: str, **changes: Any) -> None:
+    path = folder / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_other_pooling_needs_a_choice(bert: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    edit(
+        other,
+        "1_Pooling/config.json",
+        pooling_mode_mean_tokens=False,
+        pooling_mode_cls_token=True,
+    )
+    said = problems(bert, other)
+    assert "Pooling's mode is 'mean' in one and 'cls' in the other (1_Pooling/config.json)" in said
+    assert said.endswith("; choose one with 'template'")
+    chosen = plan(bert, other, template=bert)
+    assert not chosen.problems
+    assert "the template is followed" in chosen.warnings[0]
+
+
+def test_pooling_may_be_written_in_the_words_of_any_release(bert: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    (other / "1_Pooling" / "config.json").write_text(
+        json.dumps({"embedding_dimension": 32, "pooling_mode": "mean", "include_prompt": True})
+    )
+    assert not problems(bert, other)
+
+
+def test_other_modules_need_a_choice(bert: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    modules = json.loads((other / "modules.json").read_text())
+    (other / "modules.json").write_text(json.dumps(modules[:2]))
+    said = problems(bert, other)
+    assert "the modules are Transformer + Pooling + Normalize in one and Transformer + Po" in said
+
+
+def test_other_heads_of_equal_shapes_are_found(bert: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    edit(other, "config.json", num_attention_heads=2)
+    assert "num_attention_heads is 4 in one and 2 in the other" in problems(bert, other)
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "said"),
+    [
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "find: "}},
+            "prompts is {} in one and {'query': 'find: '} in the other",
+        ),
+        (
+            "config_sentence_transformers.json",
+            {"similarity_fn_name": "dot"},
+            "similarity_fn_name is 'cosine' in one and 'dot' in the other",
+        ),
+        ("sentence_bert_config.json", {"max_seq_length": 32}, "max_seq_length is 64 in one and 32"),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case is False in one and"),
+    ],
+)
+def test_other_settings_need_a_choice(
+    bert: Path, tmp_path: Path, file: str, changes: dict[str, Any], said: str
+) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    edit(other, file, **changes)
+    found = problems(bert, other)
+    assert found.startswith(f"'bert' and 'other': {said}")
+    assert found.endswith("choose one with 'template'")
+    chosen = plan(bert, other, template=other)
+    assert not chosen.problems
+    assert any("the template is followed" in warning for warning in chosen.warnings)
+
+
+def test_what_only_one_model_says_is_no_difference(bert: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    # The same in the words of a newer release.
+    (other / "config_sentence_transformers.json").write_text(
+        json.dumps({"prompts": {"query": "", "document": ""}, "similarity_fn_name": None})
+    )
+    (other / "sentence_bert_config.json").write_text(
+        json.dumps({"transformer_task": "feature-extraction"})
+    )
+    assert not problems(bert, other)
+
+
+def test_every_fault_is_told_at_once(berts: list[Path], bert: Path) -> None:
+    inputs = (
+        MergeInput("a", berts[0], PerTensor([{"filter": "embedings", "value": 0}, {"value": 1}])),
+        MergeInput("a", berts[1]),
+        MergeInput("c", bert, options={"slerb": {"t": PerTensor(1)}}),
+    )
+    said = problems(
+        *(),
+        inputs=inputs,
+        base=MergeInput("base", bert),
+        strategy=(Slerp(),),
+        rules=(Rule(filter="Norm", strategy=(TaskArithmetic(),)),),
+    )
+    assert "two models are called 'a'" in said
+    assert "'slerp' takes 2 models and there are 3" in said
+    assert "the base is also listed as the model 'c'" in said
+    assert "'c' has options for 'slerb', which is no link here; did you mean 'slerp'?" in said
+    assert "the filter 'embedings' of the weight of 'a' matches no tensor" in said
+
+
+def test_weights_that_cancel_out_are_refused(berts: list[Path]) -> None:
+    inputs = tuple(
+        MergeInput(f.name, f, PerTensor(w)) for f, w in zip(berts, (1, -1, 0), strict=True)
+    )
+    assert "the weights sum to zero, and 'linear' divides by their sum" in problems(inputs=inputs)
+
+
+def test_a_schedule_without_an_end_is_refused(berts: list[Path]) -> None:
+    partial = PerTensor([{"filter": "layer.0", "value": 1}])
+    inputs = (MergeInput("a", berts[0], partial), MergeInput("b", berts[1]))
+    assert "end the list with a plain value" in problems(inputs=inputs)
+    slerp = (Slerp(t=partial),)
+    inputs = (MergeInput("a", berts[0]), MergeInput("b", berts[1]))
+    assert "'slerp': t: no filter fits" in problems(inputs=inputs, strategy=slerp)
+
+
+def test_a_base_nobody_uses_is_refused(berts: list[Path], bert: Path) -> None:
+    assert "a base is given and 'linear' uses none" in problems(
+        *berts, base=MergeInput("base", bert)
+    )
+    assert "'task_arithmetic' needs a base" in problems(*berts, strategy=(TaskArithmetic(),))
+
+
+def test_a_model_that_is_yet_to_be_made_is_no_fault(berts: list[Path]) -> None:
+    inputs = (MergeInput("a", berts[0]), MergeInput("b", None))
+    found = plan(inputs=inputs)
+    assert not found.problems
+    assert found.unseen == {"b"}
+    assert found.merged
+    assert found.weights == {"a": 0.5, "b": 0.5}
+
+
+def test_effective_weights_are_told(berts: list[Path]) -> None:
+    inputs = tuple(
+        MergeInput(f.name, f, PerTensor(w)) for f, w in zip(berts, (1, 2, 5), strict=True)
+    )
+    found = plan(inputs=inputs)
+    assert list(found.weights.values()) == pytest.approx([0.125, 0.25, 0.625])
+    assert found.weight_sum == pytest.approx(8)
+    assert "sum       8: what is given; each is divided by it" in "\n".join(found.lines())
+
+
+def test_a_bert_and_a_qwen_do_not_fit(bert: Path, tmp_path: Path) -> None:
+    qwen = tiny.checkpoint(tmp_path / "qwen", "qwen3")
+    said = problems(bert, qwen)
+    assert "model_type is 'bert' in one and 'qwen3' in the other" in said
+    assert said.count("\n") == 0, "what follows from it is not told"
+    assert load_file(bert / "model.safetensors")

@@ -1,0 +1,111 @@
+"""Random numbers belong to elements: where they are asked for cannot show."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from emberge.numerics import noise
+from emberge.numerics.noise import uniform
+
+EXPECTED = [0.8680340051651001, 0.34566229581832886, 0.8321697115898132, 0.5524078607559204]
+CPU = torch.device("cpu")
+KEYS = [(0, "w", "model a", ""), (0, "w", "model b", "")]
+
+
+def test_blocks_do_not_matter() -> None:
+    whole = uniform(torch.zeros(2, 101), 0, KEYS)
+    for cuts in ([0, 50, 101], [0, 1, 2, 3, 101], [0, 33, 34, 100, 101]):
+        parts = [uniform(torch.zeros(2, b - a), a, KEYS) for a, b in pairwise(cuts)]
+        assert torch.equal(torch.cat(parts, 1), whole)
+
+
+def test_shape_and_dtype_are_the_tensors() -> None:
+    wide = uniform(torch.zeros(2, 3, 4, dtype=torch.float64), 0, KEYS)
+    assert wide.shape == (2, 3, 4)
+    assert wide.dtype == torch.float64
+    assert torch.equal(wide.float(), uniform(torch.zeros(2, 3, 4), 0, KEYS))
+
+
+def test_numbers_are_uniform() -> None:
+    numbers = uniform(torch.zeros(2, 200_000), 7, KEYS).double()
+    assert float(numbers.min()) >= 0
+    assert float(numbers.max()) < 1
+    for row in numbers:
+        counts = torch.histc(row, 100, 0, 1)
+        expected = len(row) / 100
+        # Chi squared with 99 degrees of freedom exceeds 160 once in ten thousand.
+        assert float(((counts - expected) ** 2 / expected).sum()) < 160
+    pair = numbers[:, :-1] - 0.5, numbers[:, 1:] - 0.5
+    assert float((pair[0] * pair[1]).mean().abs()) < 1e-3, "neighbours are related"
+    assert float(((numbers[0] - 0.5) * (numbers[1] - 0.5)).mean().abs()) < 1e-3
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_every_part_of_the_key_matters(place: int) -> None:
+    other = list(KEYS[0])
+    other[place] = 1 if place == 0 else "other"
+    first, second = uniform(torch.zeros(2, 64), 0, [KEYS[0], tuple(other)])
+    assert not torch.equal(first, second)
+    assert float((first - second).abs().mean()) > 0.1
+
+
+def test_the_numbers_never_change() -> None:
+    # Written down once: masks of published merges must come out again with every later version.
+    found = uniform(torch.zeros(1, 4), 1, [(0, "w", "m", "")])[0].tolist()
+    assert found == pytest.approx(EXPECTED, abs=1e-9)
+
+
+def test_words_of_torch_are_those_of_numpy() -> None:
+    """NumPy makes them on a CPU, torch elsewhere."""
+    for first in (1, 12345, (1 << 32) - 500):
+        numbers = [noise._keyed(noise._mixed_places(first, 500, d), 77, 999) for d in (None, CPU)]
+        assert torch.equal(*(words.long() for words in numbers))
+
+
+def test_places_beyond_a_word_go_on() -> None:
+    edge = (1 << 32) - 1
+    across = uniform(torch.zeros(2, 100), edge - 50, KEYS)
+    assert torch.equal(across[:, 50:], uniform(torch.zeros(2, 50), edge, KEYS))
+    assert torch.equal(across[:, :50], uniform(torch.zeros(2, 50), edge - 50, KEYS))
+    assert not torch.equal(across[:, 50:], uniform(torch.zeros(2, 50), 0, KEYS))
+
+
+@pytest.mark.parametrize("lag", [0, 1, 2, 64, 1024])
+def test_pairs_are_uniform(lag: int) -> None:
+    """Of neighbours in a model, of places in two models, and in two tensors: by 64 x 64 cells."""
+    size = 1 << 18
+    keys = [*KEYS, (0, "v", "model a", "")]
+    cells = (uniform(torch.zeros(3, size), 1 << 31, keys) * 64).long()
+    for first, second in ((0, 0), (0, 1), (0, 2)):
+        if first == second and not lag:
+            continue
+        pairs = cells[first, : size - lag] * 64 + cells[second, lag:]
+        counts = torch.bincount(pairs, minlength=4096).double()
+        expected = len(pairs) / 4096
+        # Chi squared with 4,095 degrees of freedom: mean 4,095, standard deviation 90.5.
+        assert abs(float(((counts - expected) ** 2 / expected).sum()) - 4095) < 4.5 * 90.5
+
+
+def test_every_place_is_uniform_over_seeds() -> None:
+    places = [(0, 8), (1 << 20, 4), ((1 << 32) - 3, 4), (5 << 32, 4)]
+    seeds = [(seed, "w", "m", "drop") for seed in range(4000)]
+    for start, size in places:
+        numbers = uniform(torch.zeros(len(seeds), size, dtype=torch.float64), start, seeds)
+        off = (numbers.mean(0) - 0.5) * (12 * len(seeds)) ** 0.5
+        assert float(off.abs().max()) < 4.5
+        assert float((numbers.var(0) * 12 - 1).abs().max()) < 0.1
+
+
+@pytest.mark.parametrize("density", [0.5, 0.01, 0.0001])
+def test_shares_are_those_asked_for(density: float) -> None:
+    size, seeds = 1 << 20, 8
+    keys = [(seed, "w", "m", "drop") for seed in range(seeds)]
+    often = float((uniform(torch.zeros(seeds, size), 0, keys) < density).double().mean())
+    assert abs(often - density) < 4.5 * (density * (1 - density) / size / seeds) ** 0.5
+
+
+def test_a_key_each_is_needed() -> None:
+    with pytest.raises(ValueError, match="1 keys for 2 models"):
+        uniform(torch.zeros(2, 4), 0, KEYS[:1])

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import Embeddings, Example, Loss, PerDataset, load_plugins
+from emberge.engine import FitOptions
+from emberge.ranks.gather_batch import rows_of
+from emberge.ranks.ranks import mark, shard_rows
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from tests.support import ranked_fit, tiny
+from tests.support.losses import LOSSES
+from tests.support.ranked_fit import Death, Training
+from tests.support.training_data import InMemory, dataset, retrieval, similarity
+
+# A guide is a model of its own, which has its own tests.
+TRIED = {name: loss for name, (loss, _) in LOSSES.items() if loss.guided_by is None}
+FEW = ("infonce, learnable", "angle", "margin_mse")
+
+
+def everything(size: int = 22) -> InMemory:
+    """Rows with all that any loss reads."""
+
+    def word(i: int) -> str:
+        return tiny.WORDS[i * 5 % len(tiny.WORDS)]
+
+    rows = [
+        Example(
+            f"find {word(i)} {word(i + 7)}",
+            (f"{word(i)} of the {word(i + 7)} list", f"the {word(i)} table {word(i + 2)}"),
+            (f"{word(i + 3)} of a {word(i + 11)}", f"no {word(i + 1)}"),
+            positive_scores=(0.6 + i % 5 / 20, 0.5 + i % 7 / 20),
+            negative_scores=(i % 4 / 10, i % 3 / 10),
+            label=word(i % 4),
+        )
+        for i in range(size)
+    ]
+    return dataset("all", "retrieval", rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnShards(Loss):
+    """The mean of a loss over shards of a batch, weighted by their rows, taken by one rank."""
+
+    loss: Loss
+    ranks: int = 2
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.loss.needs
+
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        return self.loss.parameters()
+
+    def __call__(
+        self, embeddings: Embeddings, parameters: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        size = len(embeddings.anchor)
+        total = embeddings.anchor.new_zeros(())
+        for rank in range(self.ranks):
+            own = shard_rows(size, rank, self.ranks)
+            part = self.loss(rows_of(embeddings, own), parameters)
+            total = total + part * (own.stop - own.start) / size
+        return total
+
+
+def _arguments(model: Path, loss: Loss, **more: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        **{"learning_rate": 1e-3, "token_budget": 60, "kept_tokens": 60, "dropout": False},
+        **{"positives": 2, "hard_negatives": 2, "logging_steps": 1, "max_steps": 4},
+        # Steps follow gradients rather than their signs, so that rounding stays rounding.
+        **{"adam_epsilon": 1e-2},
+        **more.pop("options", {}),
+    }
+    return {
+        "backbone": TextEncoder(),
+        "checkpoint": model,
+        "datasets": [everything()],
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=7)),),
+        "losses": PerDataset(default=(loss,)),
+        "options": FitOptions(**options),
+        "seed": 3,
+        **more,
+    }
+
+
+def _weights(root: Path) -> dict[str, torch.Tensor]:
+    return dict(load_file(root / "out" / "model.safetensors"))
+
+
+def _apart(first: Path, second: Path) -> float:
+    one, two = _weights(first), _weights(second)
+    assert one.keys() == two.keys()
+    return max(float((one[name] - two[name]).abs().max()) for name in one)
+
+
+def _pairs(model: Path, root: Path, names: Iterable[str]) -> Mapping[str, tuple[Any, Any, float]]:
+    """Losses, gathering and local: those of two ranks, of one that does the same, how far weights differ."""
+    wanted = [
+        (name, gathers, _with_cross_rank(TRIED[name], gathers))
+        for name in names
+        for gathers in (True, False)
+    ]
+    both, one = [], []
+    for number, (_, gathers, loss) in enumerate(wanted):
+        alone = loss if gathers else OnShards(loss=loss, weight=loss.weight)
+        both.append(Training(root / f"both{number}", _arguments(model, loss)))
+        one.append(Training(root / f"one{number}", _arguments(model, alone)))
+    two = ranked_fit.run(both, root / "both.pkl", 2)
+    single = ranked_fit.run(one, root / "one.pkl", 1)
+    return {
+        f"{name}, {'gathering' if gathers else 'local'}": (
+            two[number]["losses"],
+            single[number]["losses"],
+            _apart(root / f"both{number}", root / f"one{number}"),
+        )
+        for number, (name, gathers, _) in enumerate(wanted)
+    }
+
+
+def _hold(found: tuple[Any, Any, float]) -> None:
+    two, one, apart = found
+    assert len(two) == len(one) == 4
+    assert two == pytest.approx(one, rel=2e-6, abs=1e-6)
+    assert apart <= 2e-6
+
+
+@pytest.fixture(scope="module")
+def few(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    return _pairs(bert, tmp_path_factory.mktemp("few"), FEW)
+
+
+@pytest.fixture(scope="module")
+def rest(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    return _pairs(bert, tmp_path_factory.mktemp("rest"), [n for n in TRIED if n not in FEW])
+
+
+def _with_cross_rank(loss: Loss, gathers: bool) -> Loss:
+    inner = getattr(loss, "loss", None)
+    if isinstance(inner, tuple):  # a loss of losses does as they do
+        return dataclasses.replace(
+            loss, loss=tuple(_with_cross_rank(one, gathers) for one in inner)
+        )
+    return dataclasses.replace(loss, cross_rank=gathers)
+
+
+def test_every_registered_loss_is_tried() -> None:
+    known = {c.type for c in load_plugins().components if c.kind == "loss"}
+    known = {kind for kind in known if issubclass(kind, Loss)}  # else it scores tokens
+    assert known == {type(loss) for loss in TRIED.values()}
+
+
+@pytest.mark.parametrize("how", ["gathering", "local"])
+@pytest.mark.parametrize("name", FEW)
+def test_two_ranks_learn_what_one_does(few: Mapping[str, Any], name: str, how: str) -> None:
+    _hold(few[f"{name}, {how}"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["gathering", "local"])
+@pytest.mark.parametrize("name", [n for n in TRIED if n not in FEW])
+def test_two_ranks_learn_what_one_does_by_any_loss(
+    rest: Mapping[str, Any], name: str, how: str
+) -> None:
+    _hold(rest[f"{name}, {how}"])
+
+
+@pytest.fixture(scope="module")
+def mixed(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """Two datasets, a gathering and a local loss, a sum of both; batches of seven rows and tails of one."""
+    root = tmp_path_factory.mktemp("mixed")
+    both = (InfoNCE(temperature=0.1, learn_temperature=True), CoSENT(unscored=True, weight=0.3))
+    more: dict[str, Any] = {
+        "datasets": [retrieval(15), similarity(9)],
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=7), tail="keep"),),
+        "losses": PerDataset(default=both, by_task={"sts": (CoSENT(cross_rank=True),)}),
+        "options": {"max_steps": None, "epochs": 2},
+    }
+    arguments = _arguments(bert, both[0], **more)
+    local = {
+        **arguments,
+        "losses": PerDataset(
+            default=(both[0], OnShards(loss=both[1], ranks=3, weight=0.3)),
+            by_task={"sts": (CoSENT(cross_rank=True),)},
+        ),
+    }
+    found = {}
+    for name, ranks, shard, given_ in (
+        ("one", 1, False, local),
+        ("three", 3, False, arguments),
+        ("split", 3, True, arguments),
+    ):
+        training = Training(root / name, given_, shard)
+        found[name] = ranked_fit.run([training], root / f"{name}.pkl", ranks)[0] | {
+            "root": root / name
+        }
+    return found
+
+
+@pytest.mark.parametrize("ranks", ["three", "split"])
+def test_shards_of_any_size_are_one_batch(mixed: Mapping[str, Any], ranks: str) -> None:
+    one, many = mixed["one"], mixed[ranks]
+    assert len(one["losses"]) == 10
+    assert many["losses"] == pytest.approx(one["losses"], rel=2e-6, abs=1e-6)
+    assert _apart(many["root"], one["root"]) <= 2e-6
+    assert many["result"].examples == one["result"].examples == 48
+    assert many["result"].losses == pytest.approx(one["result"].losses, rel=2e-6)
+
+
+@given(st.integers(0, 40), st.integers(1, 9))
+def test_shards_are_the_rows_in_order(size: int, ranks: int) -> None:
+    parts = [shard_rows(size, rank, ranks) for rank in range(ranks)]
+    rows = list(range(size))
+    assert list(itertools.chain.from_iterable(rows[part] for part in parts)) == rows
+    sizes = {part.stop - part.start for part in parts}
+    assert max(sizes) - min(sizes) <= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unequal(TextEncoder):
+    """An encoder that differs a little on the second rank."""
+
+    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Any:
+        encoder = super().load(checkpoint, device=device, dtype=dtype)
+        if os.environ["RANK"] == "1":
+            with torch.no_grad():
+                encoder.module.trunk.encoder.layer[1].output.dense.bias[3] += 1e-6  # type: ignore
+        return encoder
+
+
+def test_ranks_that_differ_are_told_before_the_first_step(bert: Path, tmp_path: Path) -> None:
+    arguments = _arguments(bert, InfoNCE()) | {"backbone": Unequal()}
+    path = tmp_path / "case.pkl"
+    ended = ranked_fit.codes(ranked_fit.start([Training(tmp_path / "t", arguments)], path, 2))
+    assert ended == [1, 1]
+    for rank in (0, 1):
+        (line,) = [x for x in ranked_fit.said(path, rank).splitlines() if x.startswith("error")]
+        assert re.search(r"differ in the values of \S*layer\.1\.output\.dense\.bias; every", line)
+        assert "and" not in line.split(";")[0].split("values")[1]
+    assert not (tmp_path / "t" / "out").exists()
+
+
+def test_a_gradient_that_differs_is_named() -> None:
+    first, second = torch.arange(12.0), torch.arange(12.0)
+    second[5] = torch.nextafter(second[5], torch.tensor(9.0))
+    assert mark(first) == mark(torch.arange(12.0))
+    assert mark(first) != mark(second)
+    assert mark(first) != mark(first.flip(0))
+    assert mark(first.bfloat16()) != mark(first.flip(0).bfloat16())
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies_ends_the_others_with_a_word(
+    bert: Path, tmp_path: Path, rank: int
+) -> None:
+    arguments = _arguments(bert, InfoNCE(), options={"max_steps": 4000, "logging_steps": 10})
+    training = Training(tmp_path / "t", arguments, deaths=(Death(rank, "step", 3),))
+    path, started = tmp_path / "case.pkl", time.monotonic()
+    ended = ranked_fit.codes(ranked_fit.start([training], path, 2))
+    assert ended[rank] == -9
+    assert ended[1 - rank] == 1
+    assert time.monotonic() - started < 60
+    assert "error: another rank has ended" in ranked_fit.said(path, 1 - rank)

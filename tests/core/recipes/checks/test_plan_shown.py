@@ -1,0 +1,415 @@
+"""What `emberge check` shows of a merge before it runs, and what it warns of."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from emberge import Machine, PerTensor
+from emberge.cli.main import main
+from emberge.engine import Checkpoint, MergeInput, MergePlan, MergeRequest, plan_merge
+from emberge.merging.planning.cost import forecast
+from emberge.model_folder.licences import licence_of
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.sparse.sign_consensus import SignConsensus
+from emberge_merge.methods.sparse.trim import Trim
+from safetensors.torch import load_file, save_file
+
+from tests.benchmarks.measure import run as measured
+
+
+@pytest.fixture
+def place(bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which holds a base and three models called a, b and c."""
+    for name, folder in zip(("base", "a", "b", "c"), (bert, *berts), strict=True):
+        shutil.copytree(folder, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def check(capsys: pytest.CaptureFixture[str], **merge: Any) -> tuple[dict[str, list[str]], str]:
+    """(the lines of the plan by label, stderr) of `emberge check` of one merge."""
+    Path("r.yaml").write_text(yaml.safe_dump({"steps": {"merged": {"merge": merge}}}))
+    capsys.readouterr()
+    code = main(["check", "r.yaml"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    lines: dict[str, list[str]] = {}
+    label = ""
+    for line in said.out.splitlines()[1:-1]:
+        label = line[2:12].strip() or label
+        lines.setdefault(label, []).append(line[14:])
+    return lines, said.err
+
+
+def linear(*models: Any, **more: Any) -> dict[str, Any]:
+    return {"models": [*models], "strategy": "linear", **more}
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+# ── counts and costs ────────────────────────────────────────────────────────────────────────────
+
+
+def test_tensors_are_counted_by_what_becomes_of_them(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        state = load_file(place / name / "model.safetensors")
+        state["ids.table"] = torch.arange(5)
+        if name == "b":
+            state = {f"bert.{key}": tensor for key, tensor in state.items()}
+            state["bert.embeddings.position_ids"] = torch.arange(3)
+        save_file(state, place / name / "model.safetensors")
+    plan, _ = check(capsys, **linear("./a", "./b"))
+    assert plan["tensors"] == [
+        "55 merged, 1 copied (ids.table), 1 dropped (embeddings.position_ids)"
+    ]
+    (renamed,) = plan["renamed"]
+    assert renamed.startswith("56, such as bert.")
+    assert renamed.rpartition(" to ")[2] in load_file(place / "a" / "model.safetensors")
+
+
+def test_bytes_are_those_of_the_tensors(place: Path) -> None:
+    found = planned(place, "a", "b", base="base", strategy=(Trim(), SignConsensus()))
+    size = sum(spec.nbytes for spec in Checkpoint(place / "a").specs.values())
+    cost = forecast(found, Machine(workers=1))
+    assert cost.inputs == 3 * size
+    assert cost.write == size
+    assert cost.read == 3 * size * 3, "a trim reads twice as a rule, and then it is merged"
+    half = planned(place, "a", "b", out_dtype="float16", strategy=(Linear(),))
+    assert forecast(half, Machine(workers=1)).write == size / 2
+
+
+def planned(place: Path, *names: str, base: str | None = None, **request: Any) -> MergePlan:
+    plan = plan_merge(
+        MergeRequest(
+            inputs=tuple(MergeInput(name, place / name) for name in names),
+            base=MergeInput(base, place / base) if base else None,
+            **request,
+        )
+    )
+    assert not plan.problems, plan.problems
+    return plan
+
+
+def test_more_work_takes_longer_and_more_workers_take_memory(place: Path) -> None:
+    plain = planned(place, "a", "b", strategy=(Linear(),))
+    ties = planned(place, "a", "b", base="base", strategy=(Trim(), SignConsensus()))
+    one, two = Machine(workers=1), Machine(workers=2)
+    assert forecast(ties, one).seconds > forecast(plain, one).seconds
+    assert forecast(ties, two).seconds < forecast(ties, one).seconds
+    assert forecast(ties, two).memory > forecast(ties, one).memory
+    held = forecast(plain, Machine(workers=2, memory=10_000)).memory
+    assert held < forecast(plain, two).memory
+
+
+def test_the_memory_foretold_is_about_what_a_run_takes(tmp_path: Path) -> None:
+    for number, name in enumerate(("base", "a", "b", "c")):
+        (tmp_path / name).mkdir()
+        generator = torch.Generator().manual_seed(number)
+        state = {
+            f"layers.{i}.weight": torch.randn(1024, 2048, generator=generator) for i in range(3)
+        }
+        save_file(state, tmp_path / name / "model.safetensors")
+        (tmp_path / name / "config.json").write_text("{}")
+    plan = planned(tmp_path, "a", "b", "c", base="base", strategy=(Trim(), SignConsensus()))
+    expected = forecast(plan, Machine(workers=2)).memory
+    words = [str(tmp_path / name) for name in "abc"]
+    words += ["--base", str(tmp_path / "base"), "--strategy", "ties", "--set", "density=0.5"]
+    words += ["--out", str(tmp_path / "out"), "--workers", "2", "--devices", "cpu", "--quiet"]
+    cost = measured([sys.executable, "-m", "emberge", "merge", *words])
+    assert 0.65 < expected / cost.anonymous < 1.5, (expected / 1e6, cost.anonymous / 1e6)
+
+
+# ── weights ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_shares_are_shown_divided_by_their_sum(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, _ = check(capsys, **linear({"model": "./a", "weight": 3}, "./b"))
+    assert plan["weights"] == [
+        "./a  0.75",
+        "./b  0.25",
+        "sum  4: what is given; each is divided by it",
+    ]
+
+
+def test_scales_are_shown_as_they_are(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan, _ = check(capsys, models=["./a", "./b"], base="./base", strategy="task_arithmetic")
+    assert plan["weights"][-1] == "sum  2: taken as they are, as factors"
+    assert plan["method"] == ["task_arithmetic, around the base ./base"]
+    plan, _ = check(capsys, models=["./a", "./b"], strategy={"slerp": {"t": 0.2}})
+    assert plan["weights"] == ["not used by slerp"]
+    assert plan["method"] == ["slerp (t 0.2)"]
+
+
+def test_weights_that_vary_are_shown_by_layer(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filtered = [{"filter": "embeddings", "value": 0}, {"value": 0.5}]
+    tensors = [{"filter": "intermediate", "value": 2}, {"value": 1}]
+    plan, _ = check(
+        capsys,
+        models=[
+            {"model": "./a", "weight": [0.6, 0.2], "name": "falling"},
+            {"model": "./b", "weight": filtered},
+            {"model": "./c", "weight": tensors},
+        ],
+        base="./base",
+        strategy="task_arithmetic",
+        rules=[{"filter": "LayerNorm", "strategy": "linear"}],
+    )
+    shown = {words.split()[0]: words.partition("(")[2] for words in plan["weights"]}
+    assert shown["falling"] == "0.6 in layers.0 to 0.2 in layers.2)"
+    assert shown["./b"] == "embeddings 0, layers.0–2 0.5, pooler 0.5)"
+    assert shown["./c"] == "0.476 to 2 by tensor)"
+    assert plan["method"][1] == "linear for LayerNorm (14 tensors)"
+
+
+def test_weights_of_groups_count_within_them(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [
+        {"model": "./a", "group": "x", "weight": 3},
+        {"model": "./b", "group": "x"},
+        {"model": "./c", "group": "y", "weight": 5},
+    ]
+    plan, _ = check(capsys, models=models, strategy=[{"group": "linear"}, "linear"])
+    assert [words.split()[1] for words in plan["weights"][:3]] == ["0.75", "0.25", "1"]
+    assert plan["weights"][-1].endswith("each is divided by it, within its group")
+
+
+# ── doubts ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_negative_weight_in_an_election_is_doubted(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [{"model": "./a", "weight": [{"filter": "pooler", "value": -1}, {"value": 1}]}, "./b"]
+    _, err = check(capsys, models=models, base="./base", strategy="ties")
+    assert "warning: r.yaml:" in err
+    assert "'sign_consensus': ./a: a negative weight turns a model's signs around" in err
+    _, err = check(capsys, models=models, base="./base", strategy="task_arithmetic")
+    assert err == ""
+
+
+def test_weights_that_count_for_nothing_are_doubted(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [{"model": "./a", "weight": 2}, "./b"]
+    _, err = check(capsys, models=models, base="./base", strategy="sce")
+    assert "'energy_weights': the weights that are given count for nothing" in err
+
+
+def test_equal_models_are_found_by_their_content(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(place / "a", place / "again")
+    _, err = check(capsys, **linear("./a", "./b", "./again"))
+    assert "'./a' and './again' hold the same weights, which count twice" in err
+    state = load_file(place / "again" / "model.safetensors")
+    state["pooler.dense.bias"][3] += 1e-3
+    save_file(state, place / "again" / "model.safetensors")
+    assert check(capsys, **linear("./a", "./b", "./again"))[1] == ""
+
+
+def test_a_model_that_did_not_move_from_the_base_is_found(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(place / "base", place / "still")
+    _, err = check(capsys, models=["./a", "./still"], base="./base", strategy="ties")
+    assert "'./still' holds the same weights as the base, so that its changes are all zero" in err
+
+
+def change_the_pad_token(folder: Path) -> None:
+    rewrite(folder / "tokenizer_config.json", pad_token="[MASK]")
+
+
+def pad_on_the_left(folder: Path) -> None:
+    rewrite(folder / "tokenizer_config.json", padding_side="left")
+
+
+def normalise_otherwise(folder: Path) -> None:
+    rewrite(folder / "tokenizer.json", normalizer={"type": "NFC"})
+
+
+TOKENS: dict[Callable[[Path], None], str] = {
+    change_the_pad_token: 'pad_token is "[PAD]" in one and "[MASK]" in the other',
+    pad_on_the_left: 'padding_side is "right" in one and "left" in the other',
+    normalise_otherwise: "the tokenizers' normalizer differs (tokenizer.json)",
+}
+
+
+@pytest.mark.parametrize("change", TOKENS, ids=lambda change: change.__name__)
+def test_tokenizers_of_one_vocabulary_that_read_otherwise_are_told_apart(
+    change: Callable[[Path], None], place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite(place / "a" / "tokenizer_config.json", padding_side="right")
+    plan, err = check(capsys, **linear("./a", "./c"))
+    assert err == ""
+    assert "special tokens" in plan["alike"][0]
+    for name in ("b", "c"):
+        rewrite(place / name / "tokenizer_config.json", padding_side="right")
+        change(place / name)
+    plan, err = check(capsys, **linear("./a", "./b", "./c"))
+    assert TOKENS[change] in err
+    assert "'a' and './b', './c': " in err, "said once for both"
+    assert "alike" not in plan
+
+
+def test_a_chosen_template_is_followed_and_the_difference_told(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite(place / "b" / "sentence_bert_config.json", max_seq_length=32)
+    rewrite(place / "b" / "config_sentence_transformers.json", prompts={"query": "find: "})
+    plan, err = check(capsys, **linear("./a", "./b", template="./a"))
+    assert "max_seq_length is 64 in one and 32 in the other" in err
+    assert "prompts is {} in one and {'query': 'find: '} in the other" in err
+    assert "alike" not in plan
+    assert "configs, tokenizer and modules come from 'a'" in plan["beside"][0]
+
+
+def state_licence(folder: Path, licence: str, **more: str) -> None:
+    front = yaml.safe_dump({"license": licence, **more, "language": "en"})
+    (folder / "README.md").write_text(f"---\n{front}---\n\n# A model\n")
+
+
+LICENCES = {
+    ("apache-2.0", "apache-2.0"): "",
+    ("apache-2.0", "mit"): "the parents' licences differ (apache-2.0: ./a; mit: ./b)",
+    ("mit", "cc-by-nd-4.0"): "'./b' is under cc-by-nd-4.0, which forbids sharing what is derived",
+    ("cc-by-nc-4.0", "mit"): "'./a' is under cc-by-nc-4.0: what is merged from it may not be used",
+    ("mit", "other"): "'./b' is under terms of its own ('other')",
+}
+
+
+@pytest.mark.parametrize("licences", LICENCES)
+def test_licences_of_the_parents_are_read_from_their_cards(
+    licences: tuple[str, str], place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, licence in zip("ab", licences, strict=True):
+        state_licence(place / name, licence)
+    plan, err = check(capsys, **linear("./a", "./b", "./c"))
+    assert plan["licences"][0].endswith("not stated: ./c")
+    assert LICENCES[licences] in err
+    assert (err == "") == (LICENCES[licences] == "")
+
+
+def test_a_card_in_whatever_state_states_nothing(tmp_path: Path) -> None:
+    assert licence_of(tmp_path) is None
+    for text in (
+        "no front matter",
+        "---\nlicense: mit\nbut no end",
+        "---\n[: \n---\n",
+        "---\n- a\n---",
+    ):
+        (tmp_path / "README.md").write_text(text)
+        assert licence_of(tmp_path) is None, text
+    state_licence(tmp_path, "other", license_name="gemma")
+    assert licence_of(tmp_path) == "gemma"
+    (tmp_path / "README.md").write_text("---\nlicense:\n- mit\n- apache-2.0\n---\n")
+    assert licence_of(tmp_path) == "mit, apache-2.0"
+
+
+def test_licences_are_looked_for_from_where_the_recipe_lies(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state_licence(place / "a", "mit")
+    Path("r.yaml").write_text(yaml.safe_dump({"steps": {"m": {"merge": linear("./a", "./b")}}}))
+    (place / "far").mkdir()
+    monkeypatch.chdir(place / "far")
+    assert main(["check", "../r.yaml"]) == 0
+    assert "licences    mit: ./a; not stated: ./b" in capsys.readouterr().out
+
+
+# ── when not all can be seen ────────────────────────────────────────────────────────────────────
+
+
+def test_without_weights_configs_and_cards_are_compared_still(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "ab":
+        (place / name / "model.safetensors").unlink()
+    state_licence(place / "a", "mit")
+    plan, err = check(capsys, **linear("./a", "./b"))
+    assert err == ""
+    assert plan["licences"] == ["mit: ./a; not stated: ./b"]
+    assert plan["not seen"] == ["weights of ./a, ./b"]
+    assert "tensors" not in plan
+    rewrite(place / "b" / "tokenizer_config.json", pad_token="[MASK]")
+    assert "pad_token" in check(capsys, **linear("./a", "./b"))[1]
+
+
+def test_models_yet_to_be_made_are_taken_to_be_like_the_others(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = {
+        "steps": {
+            "first": {"merge": linear("./a", "./b")},
+            "then": {"merge": linear("$first", "./c")},
+        }
+    }
+    Path("r.yaml").write_text(yaml.safe_dump(text))
+    assert main(["check", "r.yaml"]) == 0
+    then = capsys.readouterr().out.partition("then: merge plan")[2]
+    assert "tensors     55 merged" in then
+    assert "$first  0.5" in then
+    assert "not seen    weights of $first, taken to be like the others" in then
+
+
+def test_many_are_cut_with_a_count(place: Path) -> None:
+    inputs = [MergeInput(f"model{i}", place / "abc"[i % 3]) for i in range(9)]
+    plan = plan_merge(MergeRequest(inputs=tuple(inputs), strategy=(Linear(),)))
+    assert any(line.endswith("model0, model1, model2, model3 and 5 more") for line in plan.lines())
+
+
+def test_one_column_of_numbers_for_any_kind_of_schedule(place: Path) -> None:
+    zigzag = PerTensor([0.1, 0.9, 0.2])
+    inputs = (MergeInput("a", place / "a", zigzag), MergeInput("b", place / "b"))
+    plan = plan_merge(
+        MergeRequest(
+            inputs=inputs, strategy=(SignConsensus(),), base=MergeInput("base", place / "base")
+        )
+    )
+    assert plan.shares["a"].variation == "0.1 to 0.9 by layer"
+    assert plan.shares["b"].variation == ""
+
+
+# ── warnings in a run ───────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_foretold_is_told_once_and_kept(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(place / "a", place / "again")
+    words = ["merge", "./a", "./again", "--strategy", "linear", "--out", "m"]
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("hold the same weights") == 1
+    record = json.loads(Path("m/artifact.json").read_text())
+    assert ["hold the same weights" in warning for warning in record["warnings"]] == [True]
+    assert "hold the same weights" in Path("m/README.md").read_text()
+
+
+def test_what_only_the_run_could_see_is_told_then(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = {
+        "first": {"merge": {"models": ["./a"], "strategy": "passthrough"}},
+        "then": {"merge": linear("$first", "./a")},
+    }
+    Path("r.yaml").write_text(yaml.safe_dump({"steps": steps}))
+    assert main(["run", "r.yaml", "--out", "out"]) == 0
+    said = capsys.readouterr()
+    assert "hold the same weights" in said.out + said.err

@@ -1,0 +1,196 @@
+"""Checking recipes: every problem at once, each at its place, and nothing loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from emberge import (
+    Artifact,
+    DataRef,
+    Expected,
+    ModelRef,
+    Preflight,
+    Problem,
+    RecipeError,
+    check_recipe,
+    hookimpl,
+    parse_recipe,
+    run_recipe,
+)
+
+from tests.support.steps import Scores, Write, recipe, toy
+
+
+class Hub:
+    """Finds `me/known` and has no network for all others."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.asked: list[tuple[str, str | None, str]] = []
+
+    @hookimpl
+    def locate_model(
+        self, reference: str, revision: str | None, files: Literal["all", "metadata"]
+    ) -> Path | None:
+        self.asked.append((reference, revision, files))
+        if reference == "me/known":
+            return self.folder
+        if reference == "me/slow":
+            time.sleep(0.5)
+        raise ConnectionError("no network")
+
+
+def model(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_every_problem_is_told_at_once_and_at_its_place(tmp_path: Path) -> None:
+    model(tmp_path / "model")
+    made = recipe(
+        a=Write(word="wrong", of=(ModelRef("./modell", tmp_path),)),
+        b=Write(word="odd", data=DataRef("./rows.jsonl", tmp_path)),
+        s=Scores(of=(ModelRef("$a"),)),
+        c=Write(of=(ModelRef("$s"),)),
+    )
+    report = check_recipe(made, toy())
+    errors = [str(problem) for problem in report.errors]
+    assert len(errors) == 4
+    assert errors[0].startswith("toy.yaml:12: './modell': there is no such folder")
+    assert errors[0].endswith("; did you mean 'model'?")
+    assert errors[1] == "toy.yaml:11: this word is wrong"
+    assert errors[2].startswith("toy.yaml:2: './rows.jsonl' is missing")
+    assert errors[3] == "toy.yaml:42: $s makes scores, and a model is needed here"
+    assert report.of("warning") == (Problem("this word is odd", "toy.yaml:21", "warning"),)
+    assert [note.lines for note in report.notes] == [
+        ("writes wrong",),
+        ("writes odd",),
+        ("writes x",),
+    ]
+    with pytest.raises(RecipeError) as caught:
+        report.raise_errors()
+    assert len(caught.value.problems) == 4
+
+
+def test_a_hub_is_asked_once_a_model_and_for_configs_only(tmp_path: Path) -> None:
+    hub = Hub(model(tmp_path / "model"))
+    known = ModelRef("me/known@v1")
+    report = check_recipe(recipe(a=Write(of=(known,)), b=Write(of=(known,))), toy(hub))
+    assert report.problems == ()
+    assert hub.asked == [("me/known", "v1", "metadata")]
+
+
+def test_without_a_network_a_hub_model_is_unseen_and_no_error(tmp_path: Path) -> None:
+    hub = Hub(tmp_path)
+    report = check_recipe(recipe(a=Write(of=(ModelRef("me/away"),))), toy(hub))
+    assert report.errors == ()
+    (unseen,) = report.of("unseen")
+    assert str(unseen) == "toy.yaml:12: 'me/away' could not be seen: no network"
+
+
+def test_slow_answers_are_waited_for_together(tmp_path: Path) -> None:
+    slow = tuple(ModelRef("me/slow", tmp_path / str(i)) for i in range(6))
+    began = time.monotonic()
+    check_recipe(recipe(a=Write(of=slow)), toy(Hub(tmp_path)))
+    assert time.monotonic() - began < 2.5  # one after another they take 3 s
+
+
+def test_offline_asks_nobody(tmp_path: Path) -> None:
+    hub = Hub(tmp_path)
+    report = check_recipe(recipe(a=Write(of=(ModelRef("me/known"),))), toy(hub), deep=False)
+    assert hub.asked == []
+    assert [p.severity for p in report.problems] == ["unseen"]
+
+
+def test_a_folder_of_a_hub_like_name_is_asked_about(tmp_path: Path) -> None:
+    model(tmp_path / "me" / "known")
+    reference = ModelRef("me/known", tmp_path)
+    report = check_recipe(recipe(a=Write(of=(reference,))), toy(Hub(tmp_path)))
+    (warning,) = report.of("warning")
+    assert "write ./me/known if you mean the folder" in warning.message
+
+
+def test_a_step_that_does_not_exist_is_named() -> None:
+    report = check_recipe(recipe(a=Write(of=(ModelRef("$nobody"),))), toy())
+    assert [str(p) for p in report.errors] == ["toy.yaml:12: there is no step 'nobody'"]
+
+
+def test_what_check_accepts_runs(tmp_path: Path) -> None:
+    made = recipe(a=Write(of=(ModelRef("./m", tmp_path),)))
+    (model(tmp_path / "m") / "config.json").write_text(json.dumps({"text": "t"}))
+    check_recipe(made, toy()).raise_errors()
+    assert (run_recipe(made, tmp_path / "out", toy())["a"] / "config.json").exists()
+
+
+def test_equal_problems_of_many_instances_are_told_once() -> None:
+    import dataclasses
+
+    made = recipe(a=Write(word="wrong"), b=Write(word="wrong"))
+    first, second = made.steps
+    same = dataclasses.replace(second, lines=first.lines)
+    report = check_recipe(dataclasses.replace(made, steps=(first, same)), toy())
+    assert len(report.errors) == 1
+
+
+def test_a_check_imports_no_torch(tmp_path: Path) -> None:
+    model(tmp_path / "m")
+    code = (
+        "import sys; from pathlib import Path; from emberge import ModelRef, check_recipe\n"
+        "from tests.support.steps import Write, recipe, toy\n"
+        "made = recipe(a=Write(of=(ModelRef('./m', Path(sys.argv[1])),)))\n"
+        "check_recipe(made, toy()).raise_errors(); print('torch' in sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "False\n"
+
+
+def test_the_place_of_a_problem_is_the_line_of_a_real_recipe(tmp_path: Path) -> None:
+    text = "steps:\n  a:\n    write:\n      word: wrong\n      of: [./none]\n"
+    made = parse_recipe(text, toy(), path=tmp_path / "r.yaml")
+    places = [problem.where for problem in check_recipe(made, toy()).errors]
+    assert [place.rpartition(":")[2] for place in places] == ["5", "4"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foretelling(Write):
+    """Says what it will leave, and notes what the steps before it said."""
+
+    size: int = 0
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        told = [context.expected(reference) for reference in self.of]
+        context.note("told", [str(one.artifact.size) if one else "nothing" for one in told])
+        if self.size:
+            context.expect(Expected(Artifact(kind="model", size=self.size)))
+        return iter(())
+
+
+def test_steps_tell_those_after_them_what_they_will_leave(tmp_path: Path) -> None:
+    model(tmp_path / "model")
+    named = (
+        ModelRef("$a"),
+        ModelRef("$a.checkpoints"),
+        ModelRef("$b"),
+        ModelRef("./model", tmp_path),
+    )
+    made = recipe(a=Foretelling(size=7), b=Foretelling(), c=Foretelling(of=named))
+    report = check_recipe(made, toy())
+    assert [note.lines for note in report.notes if note.step == "c"] == [
+        ("7", "7", "nothing", "nothing")
+    ]

@@ -1,0 +1,133 @@
+"""What `status` says of an OUT: while it is run, after it failed, after it was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from emberge import DataError, EmbergeError, ModelRef, run_recipe
+from emberge.recipes.checks.status import status
+
+from tests.support.steps import Write, recipe, toy
+
+# Runs `a` to its end and `b` until it is killed.
+_SLOW = """
+import sys, time
+from pathlib import Path
+from emberge import run_recipe
+from tests.support.steps import Write, recipe, toy
+
+plain = Write.run
+
+def slow(self, workspace):
+    if self.word == "slow":
+        workspace.progress(3, 12, "steps", "warming up")
+        print("slow", flush=True)
+        time.sleep(60)
+    return plain(self, workspace)
+
+Write.run = slow
+made = recipe(a=Write(word="a"), b=Write(word="slow"), c=Write(word="c"))
+run_recipe(made, Path(sys.argv[1]), toy())
+"""
+
+
+def test_done_failed_and_blocked_steps_are_told_apart(tmp_path: Path) -> None:
+    made = recipe(
+        a=Write(),
+        b=Write(word="b", fail="data"),
+        c=Write(word="c", of=(ModelRef("$b"),)),
+    )
+    with pytest.raises(DataError):
+        run_recipe(made, tmp_path, toy())
+    found = status(tmp_path)
+    assert [(s.id, s.state) for s in found.steps] == [
+        ("a", "done"),
+        ("b", "failed"),
+        ("c", "blocked"),
+    ]
+    assert found.holder is None
+    assert found.steps[0].size > 0
+    assert found.steps[0].seconds is not None
+    assert found.steps[1].note == "rows.jsonl:3: no anchor"
+    assert found.steps[2].note == "needs b"
+    assert found.lines[-1] == "nobody is running it now"
+    assert "done" in found.lines[0]
+
+
+def test_a_running_step_is_shown_with_its_progress_and_a_killed_one_as_stopped(
+    tmp_path: Path,
+) -> None:
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SLOW, str(tmp_path)],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "slow\n"
+        found = status(tmp_path)
+        assert [s.state for s in found.steps] == ["done", "running", "waiting"]
+        running = found.steps[1]
+        assert (running.done, running.total, running.note) == (3, 12, "warming up")
+        assert found.holder is not None
+        assert found.holder.pid == process.pid
+        assert "25% (3 of 12 steps) warming up" in found.lines[1]
+        assert f"process {process.pid}" in found.lines[-1]
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    found = status(tmp_path)
+    assert [s.state for s in found.steps] == ["done", "stopped", "waiting"]
+    assert found.holder is None
+    assert found.steps[1].done == 3
+
+
+def test_an_interrupted_step_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe(a=Write(ticks=5, stop_at=2)), tmp_path, toy())
+    (step,) = status(tmp_path).steps
+    assert step.state == "stopped"
+    assert step.size > 0
+
+
+def test_looking_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
+    run_recipe(recipe(a=Write()), tmp_path, toy())
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            status(tmp_path)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        for word in "bcdef":
+            run_recipe(recipe(a=Write(word=word)), tmp_path, toy())
+    finally:
+        ended.set()
+        watcher.join()
+    assert [step.state for step in status(tmp_path).steps] == ["done"]
+
+
+def test_a_result_taken_away_is_waiting_to_be_made(tmp_path: Path) -> None:
+    run_recipe(recipe(a=Write()), tmp_path, toy())
+    (tmp_path / "a" / "artifact.json").unlink()
+    (step,) = status(tmp_path).steps
+    assert (step.state, step.note) == ("waiting", "its result was removed")
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EmbergeError, match="holds no run of a recipe"):
+        status(tmp_path)
+    (tmp_path / ".status.json").write_text("{")
+    with pytest.raises(EmbergeError, match="is damaged"):
+        status(tmp_path)

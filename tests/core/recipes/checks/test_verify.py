@@ -1,0 +1,367 @@
+"""`emberge verify`: a result held against its provenance, wherever it lies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import xxhash
+from emberge import CheckpointError
+from emberge.cli.main import main
+from emberge.engine import Checkpoint, MergeInput, merge_checkpoints
+from emberge.recipes.checks.verify import verify_result
+from emberge.recipes.folder import fingerprint
+from emberge.recipes.folder.fingerprint import HashCache
+from emberge.tensor_files.content_hash import contents_of, file_content
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.spherical.slerp import Slerp
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+NAME = "encoder.layer.1.output.dense.weight"
+WEIGHTS = "model.safetensors"
+
+RECIPE = """\
+seed: 3
+steps:
+  first:
+    merge: {base: ./base, models: [./a, {model: ./b, weight: 2}], strategy: {ties: {density: 0.4}}}
+  second:
+    merge: {models: [$first, ./c], strategy: {slerp: {t: 0.25}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(bert: Path, berts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models a, b, c and base, the recipe, its results in `out`, and `merged`; read only."""
+    place = tmp_path_factory.mktemp("made")
+    for name, folder in zip(("base", "a", "b", "c"), (bert, *berts), strict=True):
+        shutil.copytree(folder, place / name)
+    (place / "r.yaml").write_text(RECIPE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        assert main(["run", "r.yaml", "--out", "out", "--quiet"]) == 0
+        words = ["merge", "a", "./b", "--base", "base", "--strategy", "ties", "--quiet"]
+        assert main([*words, "--out", "merged"]) == 0
+    return place
+
+
+@pytest.fixture
+def copied(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of `merged` far from where it was made."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(made / "merged", tmp_path / "elsewhere" / "model"))
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of `emberge verify words…`."""
+    capsys.readouterr()
+    code = main(["verify", *map(str, words)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_a_published_folder_verifies_wherever_it_is_copied(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, copied)
+    assert (code, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == f"{copied}: model of step 'merged' (standard:merge)"
+    assert any(line.startswith("model.safetensors holds 139 kB, 55 tensors") for line in lines)
+    assert "tokenizer.json holds 4.83 kB" in lines
+    assert "1_Pooling/config.json holds 132 bytes" in lines
+    assert any(
+        line.startswith("header holds trim → sign_consensus of 2 models, seed 0") for line in lines
+    )
+    assert lines[-1] == "nothing differs from what was published"
+
+
+def test_a_card_that_gets_scores_later_is_no_difference(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copied / "README.md").write_text("# Better words")
+    (copied / ".gitattributes").write_text("*.safetensors filter=lfs")
+    assert call(capsys, copied)[0] == 0
+
+
+def flip_a_byte(folder: Path) -> None:
+    spec = Checkpoint(folder).specs[NAME]
+    with spec.file.open("r+b") as file:
+        file.seek(spec.offset + 5)
+        byte = file.read(1)[0]
+        file.seek(spec.offset + 5)
+        file.write(bytes([byte ^ 1]))
+
+
+def cut_the_end(folder: Path) -> None:
+    path = folder / WEIGHTS
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def lose_the_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def pool_otherwise(folder: Path) -> None:
+    path = folder / "1_Pooling" / "config.json"
+    path.write_text(path.read_text() + "\n")
+
+
+def save_again(folder: Path) -> None:
+    save_file(load_file(folder / WEIGHTS), folder / WEIGHTS)
+
+
+def drop_a_tensor(folder: Path) -> None:
+    state = load_file(folder / WEIGHTS)
+    del state[NAME]
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        metadata = file.metadata()
+    save_file(state, folder / WEIGHTS, metadata)
+
+
+def add_a_vocabulary(folder: Path) -> None:
+    (folder / "vocab.txt").write_text("a\nb\n")
+
+
+def another_seed(folder: Path) -> None:
+    edit(folder, lambda record: record.update(seed=9))
+
+
+def other_weights(folder: Path) -> None:
+    edit(folder, lambda record: record["details"].update(weights={"./a": 0.9, "./b": 0.1}))
+
+
+def other_models(folder: Path) -> None:
+    edit(folder, lambda record: record["details"].update(models={"./a": "0", "./b": "1"}))
+
+
+def another_method(folder: Path) -> None:
+    edit(folder, lambda record: record["details"].update(strategy=["linear"]))
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = folder / "artifact.json"
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+
+AGAIN = "get it again from where the folder came from, or run the recipe again"
+DIFFERENCES: dict[Callable[[Path], None], str] = {
+    flip_a_byte: f"{WEIGHTS}: is not as it was published: {NAME} changed; {AGAIN}",
+    cut_the_end: "8 bytes fewer than it was published with",
+    lose_the_tokenizer: f"tokenizer.json: is missing; {AGAIN}",
+    pool_otherwise: "1_Pooling/config.json: has 1 bytes more than it was published with",
+    save_again: "only its header changed, no tensor",
+    drop_a_tensor: f"{NAME} gone",
+    add_a_vocabulary: "vocab.txt: is no part of the result; move it away",
+    another_seed: "artifact.json: its seed is 9 and the weights' header says 0",
+    other_weights: "artifact.json: its weights are not those of the weights' header",
+    other_models: "artifact.json: its models' hashes are not those of the weights' header",
+    another_method: 'artifact.json: its strategy is ["linear"] and the weights\' header says',
+}
+
+
+@pytest.mark.parametrize("change", DIFFERENCES, ids=lambda change: change.__name__)
+def test_each_difference_is_named_and_ends_with_one(
+    change: Callable[[Path], None], copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(copied)
+    code, out, err = call(capsys, copied)
+    assert code == 1
+    assert err.startswith("error: ")
+    assert DIFFERENCES[change] in err
+    assert "nothing differs" not in out
+    assert "holds" in out, "the table tells what is as it was, too"
+    assert "Traceback" not in err
+
+
+def test_a_file_cut_short_is_said_to_be_cut_short(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut_the_end(copied)
+    assert "truncated" in call(capsys, copied)[2]
+
+
+def test_weights_saved_again_by_another_tool_have_lost_their_words(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_again(copied)
+    words = "header of model.safetensors: its header does not say how it was made"
+    assert words in call(capsys, copied)[2]
+
+
+# ── inputs ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows(out: str) -> dict[str, str]:
+    """State by what, of the table's rows."""
+    table = [line.strip().split("  ") for line in out.splitlines()[1:] if line.startswith("  ")]
+    return {cells[0]: next(c.strip() for c in cells[1:] if c.strip()) for cells in table}
+
+
+def test_inputs_are_held_against_their_hashes(
+    made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(made)
+    code, out, _ = call(capsys, "out/second", "--inputs")
+    assert code == 0
+    found = rows(out)
+    assert (found["input $first"], found["input ./c"]) == ("holds", "holds")
+    code, out, _ = call(capsys, "out/first", "--inputs")
+    assert code == 0
+    assert [found for what, found in rows(out).items() if what.startswith("input")] == ["holds"] * 3
+    assert "input" not in call(capsys, "out/first")[1], "only when it is asked for"
+
+
+def test_an_input_that_changed_since_is_named(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = shutil.copytree(made, tmp_path / "place", symlinks=True)
+    flip_a_byte(place / "c")
+    code, out, err = call(capsys, place / "out" / "second", "--inputs", place)
+    assert code == 1
+    assert rows(out)["input $first"] == "holds"
+    assert err.startswith("error: input ./c: is not what it was when this was made")
+
+
+def test_inputs_that_are_not_here_are_not_seen_and_no_difference(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, copied, "--inputs")
+    assert (code, err) == (0, "")
+    assert rows(out)["input ./a"] == "not seen"
+    assert "there is no such folder" in out
+
+
+# ── folders without artifact.json ───────────────────────────────────────────────────────────────
+
+
+def bare(berts: list[Path], out: Path, strategy: Any = Linear, **options: Any) -> Path:
+    inputs = [MergeInput(f.name, f, fingerprint=f"content of {f.name}") for f in berts[:2]]
+    merge_checkpoints(inputs, strategy=[strategy()], out=out, **options)
+    return out
+
+
+def test_bare_weights_are_held_to_their_headers(
+    berts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = bare(berts, tmp_path / "bare", max_shard_size="50KB")
+    code, said, _ = call(capsys, out)
+    assert code == 0
+    assert "merged weights without an artifact.json: hashes of files are not known" in said
+    assert "55 tensors, within their files and as indexed" in said
+    assert "linear of 2 models, seed 0" in said
+    shard = sorted(out.glob("*.safetensors"))[1]
+    other = bare(berts, tmp_path / "other", Slerp, max_shard_size="50KB")
+    shutil.copyfile(other / shard.name, shard)
+    code, _, err = call(capsys, out)
+    assert code == 1
+    assert f"header of {shard.name}: says something else than that of" in err
+    shard.unlink()
+    code, _, err = call(capsys, out)
+    assert code == 1
+    assert f"names the file '{shard.name}', which is missing" in err
+
+
+def test_what_cannot_be_verified_says_why(
+    made: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = call(capsys, bert)
+    assert code == 2
+    assert "has neither an artifact.json nor weights whose headers say how they were made" in err
+    code, _, err = call(capsys, made / "out")
+    assert code == 2
+    assert f"holds results, and is none; name one of them: {made / 'out' / 'first'}" in err
+    code, _, err = call(capsys, tmp_path / "none")
+    assert (code, err) == (2, f"error: {tmp_path / 'none'}: there is no such folder\n")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "artifact.json").write_text("{")
+    assert "cannot be read as JSON" in call(capsys, tmp_path / "broken")[2]
+    (tmp_path / "broken" / "artifact.json").write_text("[]")
+    with pytest.raises(CheckpointError, match="no record of a result"):
+        verify_result(tmp_path / "broken")
+
+
+def test_a_record_of_an_older_release_is_said_to_list_nothing(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(copied, lambda record: record.pop("files"))
+    code, out, _ = call(capsys, copied)
+    assert code == 0
+    assert "lists no files: an older release wrote it" in out
+
+
+# ── what is written down ────────────────────────────────────────────────────────────────────────
+
+
+def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
+    record = json.loads((made / "out" / "first" / "artifact.json").read_text())
+    said = json.loads(Checkpoint(made / "out" / "first").metadata["emberge"])
+    for key in ("recipe", "seed", "fingerprint", "versions", "plugins", "step"):
+        assert said[key] == record[key], key
+    assert said["seed"] == 3
+    assert said["versions"].keys() >= {"emberge", "torch"}
+    assert said["plugins"]["standard"].startswith("emberge ")
+    assert said["strategy"] == record["details"]["strategy"] == [{"trim": {"density": 0.4}}, *TAIL]
+    assert [m["weight"] for m in said["models"].values()] == [1, 2]
+    inputs = {one["reference"]: one for one in record["inputs"]}
+    assert set(inputs) == {"./base", "./a", "./b"}
+    for name in ("a", "b"):
+        content = fingerprint.model_fingerprint(made / name)
+        assert inputs[f"./{name}"]["content"] == said["models"][name]["content"] == content
+    assert str(made) not in json.dumps([record, said]), "no path of this machine"
+
+
+TAIL = ["sign_consensus"]
+
+
+def test_the_hash_of_a_recipe_is_that_of_the_text_beside_the_results(made: Path) -> None:
+    text = (made / "out" / "recipe.yaml").read_bytes()
+    record = json.loads((made / "out" / "first" / "artifact.json").read_text())
+    assert record["recipe"] == hashlib.sha256(text).hexdigest()
+
+
+def test_hashes_are_those_of_the_bytes(made: Path) -> None:
+    path = made / "merged" / WEIGHTS
+    found = file_content(path)
+    raw = path.read_bytes()
+    assert (found.size, found.hash) == (len(raw), xxhash.xxh3_128(raw).hexdigest())
+    assert found.hash == HashCache().of(path)
+    specs = Checkpoint(made / "merged").specs
+    assert found.tensors.keys() == specs.keys()
+    for name, spec in specs.items():
+        piece = raw[spec.offset : spec.offset + spec.nbytes]
+        assert found.tensors[name] == xxhash.xxh3_64(piece).hexdigest(), name
+
+
+def test_tensors_larger_than_a_reading_are_hashed_whole(tmp_path: Path) -> None:
+    state = {
+        "large": torch.randn(700_000),  # 2.8 MB, over several readings
+        "none": torch.zeros(0),
+        "small": torch.randn(3),
+    }
+    save_file(state, tmp_path / WEIGHTS)
+    found = contents_of(tmp_path)[WEIGHTS].tensors
+    for name, tensor in state.items():
+        assert found[name] == xxhash.xxh3_64(tensor.numpy().tobytes()).hexdigest(), name
+
+
+def test_a_hash_that_was_taken_is_not_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("content")
+    monkeypatch.setattr(fingerprint, "_SETTLED", -1)
+    cache = HashCache()
+    cache.learn({file: "as somebody said"})
+    assert cache.of(file) == "as somebody said"
+    file.write_text("other content")
+    assert cache.of(file) == xxhash.xxh3_128(b"other content").hexdigest()

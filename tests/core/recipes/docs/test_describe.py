@@ -1,0 +1,258 @@
+"""What components are said to be: the list, the pages, their examples, and the shipped recipes."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from dataclasses import dataclass
+
+import pytest
+from emberge import (
+    MergeStrategy,
+    PluginError,
+    Plugins,
+    Reader,
+    Sampler,
+    hookimpl,
+    load_plugins,
+    parse_recipe,
+)
+from emberge.recipes.docs.describe import (
+    component_page,
+    component_rows,
+    describe_component,
+    list_components,
+    shipped_recipes,
+)
+from emberge.recipes.docs.option_docs import option_doc
+
+from tests.support import acme
+from tests.support.reading import plugins
+
+
+def row(name: str) -> dict[str, object]:
+    (found,) = [one for one in component_rows(plugins()) if one["full_name"] == f"acme:{name}"]
+    return found
+
+
+# ── the list ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_with_no_plugin_the_list_is_empty() -> None:
+    blocked = load_plugins(block=["*"])
+    assert list_components(blocked) == ""
+    assert json.loads(list_components(blocked, as_json=True)) == []
+
+
+def test_a_row_says_where_a_component_comes_from_and_what_it_takes() -> None:
+    assert row("contrast") == {
+        "kind": "loss",
+        "name": "contrast",
+        "full_name": "acme:contrast",
+        "plugin": "acme",
+        "distribution": "acme-tools",
+        "version": "1.0",
+        "summary": "Pull pairs together.",
+        "clash": "",
+        "options": [
+            {
+                "name": "temperature",
+                "type": "a number",
+                "required": False,
+                "doc": "What similarities are divided by.",
+                "default": 0.05,
+            },
+            {
+                "name": "negatives",
+                "type": "one of auto, in_batch",
+                "required": False,
+                "doc": "",
+                "default": "auto",
+            },
+            *row("rank")["options"],  # type: ignore[misc]
+        ],
+    }
+
+
+def test_a_chain_has_the_options_of_its_links_with_its_own_defaults() -> None:
+    options = {one["name"]: one["default"] for one in row("ties")["options"]}  # type: ignore[attr-defined]
+    assert options == {"density": 0.2, "scale": 1.0, "normalize": True}
+
+
+def test_a_nested_mapping_shows_its_own_options() -> None:
+    models = row("blend")["options"][0]  # type: ignore[index]
+    assert (models["name"], models["required"]) == ("models", True)
+    assert [one["name"] for one in models["options"]] == [
+        "model",
+        "weight",
+        "group",
+        "name",
+        "options",
+    ]
+
+
+def test_defaults_are_said_as_a_recipe_would() -> None:
+    options = {one["name"]: one.get("default") for one in row("fit")["options"]}  # type: ignore[attr-defined]
+    assert options["sampler"] == "shuffle"
+    assert options["betas"] == [0.9, 0.999]
+    assert options["max_steps"] is None
+    assert row("shuffle")["options"][0]["default"] == 32  # type: ignore[index]
+
+
+def test_the_list_is_text_by_kind_and_the_same_as_json() -> None:
+    text = list_components(plugins())
+    assert text.index("Steps\n") < text.index("Samplers\n") < text.index("Merge strategies\n")
+    assert "  ties                   acme (acme-tools 1.0)\n      Cut, then vote.\n" in text
+    assert "model: a model, required" in text
+    assert json.loads(list_components(plugins(), as_json=True)) == component_rows(plugins())
+
+
+def test_a_name_that_two_plugins_give_is_marked() -> None:
+    both = plugins()
+    twin = type("twin", (), {"register_samplers": staticmethod(acme.register_samplers)})
+    both.register(twin, "twin")
+    text = " ".join(list_components(both).split())
+    assert "! sampler 'bag' comes from 'acme' and from 'twin'; write acme:bag or twin:bag" in text
+    assert len(component_page(both, "bag")) == 2
+    assert len(component_page(both, "twin:bag")) == 1
+
+
+# ── a page ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_page_says_what_a_component_does_and_takes() -> None:
+    text = describe_component(plugins(), "cut")
+    assert text.startswith(
+        "cut: a merge transform of acme (acme-tools 1.0)\n\nKeep the largest part"
+    )
+    assert "  density: a number that may vary over depth, tensors or models = 0.5\n" in text
+    assert "      The share kept.\n" in text
+    assert describe_component(plugins(), "board").startswith("board: an evaluator of acme")
+
+
+def test_a_component_that_is_not_there_is_suggested() -> None:
+    with pytest.raises(PluginError, match=r"there is no component 'tyes'; did you mean 'ties'\?"):
+        describe_component(plugins(), "tyes")
+    with pytest.raises(PluginError, match="`emberge list` names all that are installed"):
+        describe_component(plugins(), "qqqq")
+
+
+def test_a_reader_says_which_files_it_reads() -> None:
+    class Lines(Reader):
+        """Read lines."""
+
+        suffixes = (".txt", ".text")
+
+    module = type(
+        "lines", (), {"register_readers": staticmethod(hookimpl(lambda: {"lines": Lines}))}
+    )
+    found = Plugins()
+    found.register(module, "lines")
+    text = describe_component(found, "lines")
+    assert "Reads files that end with .txt, .text." in text
+    assert "Example" not in text
+
+
+@pytest.mark.parametrize("name", [component.full_name for component in plugins().components])
+def test_every_example_is_taken_by_the_grammar_and_shows_the_component(name: str) -> None:
+    (page,) = component_page(plugins(), name)
+    recipe = parse_recipe(page["example"], plugins())
+    assert page["name"] in page["example"]
+    assert recipe.steps[-1].id == "example"
+
+
+def test_every_installed_component_of_a_recipe_has_an_example_that_is_taken() -> None:
+    installed = load_plugins(block=())
+    assert installed.components
+    waiting = {"mlm"}  # a loss over hidden states, for which there is no step yet
+    for component in installed.components:
+        (page,) = component_page(installed, component.full_name)
+        if component.kind == "launcher":
+            assert f"--launcher {component.name}" in page["example"], component.full_name
+        elif component.kind != "reader" and component.name not in waiting:
+            assert parse_recipe(page["example"], installed).steps, component.full_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fussy(MergeStrategy):
+    """Take only whole numbers above one."""
+
+    power: float
+
+    def __post_init__(self) -> None:
+        if self.power != int(self.power) or self.power < 2:
+            raise ValueError("power is a whole number above one")
+
+    @property
+    def base_policy(self) -> str:  # type: ignore[override]
+        return "required"
+
+
+def test_an_example_finds_numbers_that_the_component_takes_and_names_a_base() -> None:
+    found = plugins()
+    module = type(
+        "fussy", (), {"register_merge_strategies": staticmethod(hookimpl(lambda: {"fussy": Fussy}))}
+    )
+    found.register(module, "fussy")
+    (page,) = component_page(found, "fussy")
+    assert page["example"] == textwrap.dedent(
+        """\
+        steps:
+          example:
+            blend:
+              models: [./model, ./other-model]
+              strategy:
+                fussy: {power: 2}
+              base: ./base
+        """
+    )
+
+
+# ── documentation of options ────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parent(Sampler):
+    """Do nothing. `size` is how much; `shape` how it looks.
+
+    In the end, `colour` may be red. `size` is named twice.
+    """
+
+    size: int = 1
+    shape: str = "round"
+    colour: str = "red"
+    weight: float = 1.0
+    """Right below,
+    over two lines."""
+    silent: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child(Parent):
+    """Do more. `shape` is square here."""
+
+
+def test_an_option_is_documented_below_its_field_or_in_the_docstring() -> None:
+    assert option_doc(Parent, "weight") == "Right below, over two lines."
+    assert option_doc(Parent, "size") == "`size` is how much."
+    assert option_doc(Parent, "shape") == "`shape` how it looks."
+    assert option_doc(Parent, "colour") == "In the end, `colour` may be red."
+    assert option_doc(Parent, "silent") == ""
+
+
+def test_an_inherited_option_keeps_its_documentation() -> None:
+    assert option_doc(Child, "shape") == "`shape` is square here."
+    assert option_doc(Child, "weight") == "Right below, over two lines."
+
+
+# ── shipped recipes ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_shipped_recipes_have_a_name_a_place_and_an_opening() -> None:
+    recipes = shipped_recipes()
+    demo = recipes["boom/demo"]
+    assert demo.path.name == "demo.yaml"
+    assert demo.path.is_file()
+    assert demo.description.startswith("BOOM in minutes")
+    for recipe in recipes.values():
+        assert "Command" in recipe.description, f"{recipe.name} does not say how it is run"

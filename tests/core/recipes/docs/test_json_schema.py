@@ -1,0 +1,159 @@
+"""The JSON Schema takes what the grammar takes and flags what an editor can flag."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import jsonschema
+import pytest
+from emberge import Plugins, load_plugins, load_recipe
+from emberge.recipes.docs.describe import shipped_recipes
+from emberge.recipes.docs.json_schema import recipe_schema
+from emberge.yaml_nodes import plain, read_yaml
+
+from tests.support.reading import blend, faults, fit, plugins, read
+
+
+@cache
+def validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(recipe_schema(plugins()))
+
+
+def data(text: str) -> Any:
+    root = read_yaml(text, str, [])
+    assert root is not None
+    return plain(root)
+
+
+def flaws(text: str) -> Iterator[str]:
+    for error in validator().iter_errors(data(text)):
+        yield from _leaves(error)
+
+
+def _leaves(error: jsonschema.ValidationError) -> Iterator[str]:
+    yield f"{error.json_path}: {error.message}"
+    for inner in error.context or ():
+        yield from _leaves(inner)
+
+
+def test_the_schema_is_a_schema_and_plain_json() -> None:
+    schema = recipe_schema(plugins())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert json.loads(json.dumps(schema, allow_nan=False)) == schema
+
+
+def test_the_schema_of_no_plugins_takes_no_step() -> None:
+    schema = recipe_schema(Plugins())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors({"steps": {"a": {"fit": {}}}}))
+
+
+EVERYTHING = """
+seed: 3
+x-common: &common {model: ./base, data: $corpus}
+steps:
+  corpus: {corpus: 1600}
+  members:
+    foreach: {ratio: [0.2, 0.4], lang: [en, de]}
+    fit:
+      <<: *common
+      notes: {lang: $lang}
+      log: logs/$lang.txt
+      sampler:
+        - bag: $ratio
+        - acme:shuffle: {batch_size: {default: 4, by_task: {sts: 8}}}
+      loss: {default: contrast, by_task: {sts: [rank, {contrast: {weight: 2}}], clustering: mask}}
+      backbone: {plain: {pooling: cls, prompts: {query: "q: "}}}
+      betas: [0.9, 0.99]
+      max_steps:
+  boom:
+    foreach: [{strategy: mean}, {strategy: {ties: 0.3}}]
+    blend:
+      models: [{model: $members, group: ir, weight: [{filter: mlp, value: [0, 1]}, {value: 2}]}, ./x]
+      weights: size
+      strategy: $strategy
+      rules: [{filter: Norm, strategy: [{grouped: {by: mean}}, {ties: {density: [0.2, 0.4]}}]}]
+  scores:
+    rate:
+      models: [./base, $members]
+      evaluators: {board: {tasks_: a, data: $corpus}, acme:board: }
+      require: [{model: $boom, not_worse_than: [$members], margin: 1e-3}]
+  page: {tell: {of: [$scores, $members]}}
+"""
+
+
+def test_all_that_a_recipe_can_say_is_valid() -> None:
+    assert len(read(EVERYTHING).steps) == 9
+    assert list(flaws(EVERYTHING)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (fit("learnin_rate: 3"), "'learnin_rate' was unexpected"),
+        (fit("sampler: [{bag: {ration: 0.2}}, shuffle]"), "'ration' was unexpected"),
+        (fit("sampler: [{bga: 0.2}, shuffle]"), "'bga' was unexpected"),
+        (fit("learning_rate: fast"), "'fast' is not of type 'number'"),
+        (fit("max_steps: 1.5"), "1.5 is not of type 'integer'"),
+        (fit("precision: float8"), "'float8' is not one of ['auto', 'bfloat16']"),
+        (fit("loss: {contrast: {temperature: 0}}"), "0 is less than or equal to the minimum of 0"),
+        (fit("loss: {by_task: {stss: rank}}"), "'stss' was unexpected"),
+        (fit("betas: [0.9]"), "[0.9] is too short"),
+        (blend("strategy: [{cut: {density: 2}}, mean]"), "2 is greater than the maximum of 1"),
+        (blend("strategy: {ties: {densty: 0.5}}"), "'densty' was unexpected"),
+        (blend("strategy: mean", "weights: sise"), "'sise' is not one of ['equal', 'size']"),
+        (blend("strategy: mean", "rules: [{filter: x}]"), "'strategy' is a required property"),
+        ("steps: {a: {fit: {model: m}}}", "'data' is a required property"),
+        ("steps: {a: {fti: {}}}", "'fti' was unexpected"),
+        ("steps: {a: {corpus: 1, norms: m}}", "is valid under each of"),
+        ("steps: {a: {foreach: {n: 1}, corpus: $n}}", "1 is not of type 'array'"),
+        ("steps: {a: {tell: {of: ./x}}}", "'./x' does not match"),
+        ("steps: {a b: {corpus: 1}}", "'a b' does not match any of the regexes"),
+        ("sede: 1\nsteps: {a: {corpus: 1}}", "'sede' does not match any of the regexes"),
+        ("seed: x\nsteps: {a: {corpus: 1}}", "'x' is not of type 'integer'"),
+    ],
+)
+def test_what_an_editor_can_see_is_flagged_as_the_grammar_would(text: str, said: str) -> None:
+    assert faults(text)
+    assert any(said in flaw for flaw in flaws(text)), list(flaws(text))
+
+
+def test_options_come_with_documentation_defaults_and_choices() -> None:
+    definitions = recipe_schema(plugins())["$defs"]
+    options = definitions["loss.acme.contrast"]["properties"]
+    assert options["temperature"]["description"] == "What similarities are divided by."
+    assert options["temperature"]["default"] == 0.05
+    assert {"enum": ["auto", "in_batch"]} in options["negatives"]["anyOf"]
+    # An inherited option is documented by the contract.
+    assert options["weight"]["description"].startswith("`weight` is its factor")
+    assert definitions["sampler.acme.bag"]["properties"]["ratio"]["default"] == 1.0
+    ties = definitions["merge_strategy.acme.ties"]["properties"]
+    assert list(ties) == ["density", "scale", "normalize"]
+    assert ties["density"]["default"] == 0.2
+    assert definitions["step.acme.fit"]["properties"]["sampler"]["default"] == "shuffle"
+
+
+def test_a_name_that_two_plugins_give_needs_its_plugin() -> None:
+    from tests.support import acme
+
+    both = plugins()
+    twin = type("twin", (), {"register_samplers": staticmethod(acme.register_samplers)})
+    both.register(twin, "twin")
+    checking = jsonschema.Draft202012Validator(recipe_schema(both))
+    assert checking.is_valid(data(fit("sampler: twin:shuffle")))
+    assert checking.is_valid(data(fit("sampler: acme:shuffle")))
+    assert not checking.is_valid(data(fit("sampler: shuffle")))
+
+
+def test_every_shipped_recipe_is_read_and_valid() -> None:
+    installed = load_plugins(block=())
+    checking = jsonschema.Draft202012Validator(recipe_schema(installed))
+    shipped = shipped_recipes()
+    assert "boom/demo" in shipped
+    for recipe in shipped.values():
+        text = recipe.path.read_text(encoding="utf-8")
+        assert [error.message for error in checking.iter_errors(data(text))] == [], recipe.name
+        assert load_recipe(recipe.path, installed).steps

@@ -1,0 +1,221 @@
+"""What a reference means, and what a model's fingerprint is made of."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hookimpl
+from emberge.recipes.folder.fingerprint import HashCache, model_fingerprint
+from emberge.recipes.folder.locate import kept_checkpoints, locate_file, locate_model
+from emberge.recipes.folder.results import Results
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    (folder / "1_Pooling").mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "1_Pooling"}]))
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize("text", ["./model", "../here/model", "{absolute}", "~/model"])
+def test_a_folder_is_found_from_the_recipe(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    (here / "model").mkdir(parents=True)
+    (here / "model" / "config.json").write_text("{}")
+    monkeypatch.setenv("HOME", str(here))
+    reference = ModelRef(text.format(absolute=here / "model"), here)
+    found = locate_model(reference, Plugins())
+    assert found.folder.resolve() == (here / "model").resolve()
+    assert found.name == "model"
+
+
+def test_what_is_after_the_plus_sign_is_an_adapter(model: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"'\./adapter' is no adapter"):
+        locate_model(ModelRef("./model+./adapter", tmp_path), Plugins())
+    (adapter / "adapter_config.json").write_text("{}")
+    found = locate_model(ModelRef("./model+./adapter", tmp_path), Plugins())
+    assert (found.folder, found.adapter) == (model, adapter)
+    assert found.name == "model+adapter"
+    assert model_fingerprint(model, adapter=adapter) != model_fingerprint(model)
+
+
+def test_the_adapter_of_a_step_is_not_part_of_its_name() -> None:
+    reference = ModelRef("$base+./adapter")
+    assert (reference.step, reference.adapter) == ("base", "./adapter")
+    kept = ModelRef("$runs.rate=1e+05.checkpoints+me/adapter")
+    assert (kept.step, kept.part, kept.adapter) == ("runs.rate=1e+05", "checkpoints", "me/adapter")
+
+
+def test_a_plus_sign_in_the_name_of_a_folder_is_no_adapter(tmp_path: Path) -> None:
+    folder = tmp_path / "a+./b"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    assert locate_model(ModelRef("./a+./b", tmp_path), Plugins()).folder == folder
+
+
+class Finder:
+    """Finds models of its own scheme."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @hookimpl
+    def locate_model(self, reference: str, revision: str | None) -> Path | None:
+        return self.folder / (revision or "main") if reference == "mine:model" else None
+
+
+def test_a_plugin_finds_models_of_its_own(model: Path, tmp_path: Path) -> None:
+    plugins = Plugins()
+    plugins.register(Finder(tmp_path), "finder")
+    model.rename(tmp_path / "v2")
+    assert locate_model(ModelRef("mine:model@v2"), plugins).folder == tmp_path / "v2"
+
+
+def test_a_model_that_nobody_finds_says_who_was_asked_and_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no plugin that looks for models is loaded"):
+        locate_model(ModelRef("me/model", tmp_path), Plugins())
+    plugins = Plugins()
+    plugins.register(Finder(tmp_path), "finder")
+    with pytest.raises(CheckpointError, match=r"asked: finder\); if you meant the folder \./me/x"):
+        locate_model(ModelRef("me/x", tmp_path), plugins)
+
+
+def test_a_missing_folder_says_where_it_was_looked_for(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        locate_model(ModelRef("./modle", tmp_path), Plugins())
+    assert str(tmp_path / "modle") in str(caught.value)
+    assert "did you mean 'model'?" in str(caught.value)
+
+
+def test_a_folder_above_a_model_is_no_model(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    model.rename(tmp_path / "here" / "model")
+    with pytest.raises(CheckpointError, match=r"did you mean '\./here/model'"):
+        locate_model(ModelRef("./here", tmp_path), Plugins())
+
+
+def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("")
+    with pytest.raises(DataError, match=r"did you mean 'rows\.jsonl'"):
+        locate_file(DataRef("./row.jsonl", tmp_path))
+    assert locate_file(DataRef("rows.jsonl", tmp_path)) == tmp_path / "rows.jsonl"
+
+
+def test_no_network_is_an_error_when_a_model_is_needed() -> None:
+    class Away:
+        @hookimpl
+        def locate_model(self, reference: str) -> Path | None:
+            raise ConnectionError("the hub cannot be reached")
+
+    plugins = Plugins()
+    plugins.register(Away(), "away")
+    with pytest.raises(CheckpointError, match="'me/model' could not be looked for: the hub"):
+        Results(plugins, HashCache()).model(ModelRef("me/model"))
+
+
+def test_checkpoints_are_ordered_by_number(tmp_path: Path) -> None:
+    for name in ("step-100", "step-9", "step-20", ".part-1"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    assert [p.name for p in kept_checkpoints(tmp_path)] == ["step-9", "step-20", "step-100"]
+    assert kept_checkpoints(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "artifact.json",
+        "metrics.jsonl",
+        "checkpoints/step-1/config.json",
+        "onnx/m.onnx",
+    ],
+)
+def test_what_lies_beside_a_model_is_no_part_of_it(model: Path, name: str) -> None:
+    before = model_fingerprint(model)
+    (model / name).parent.mkdir(parents=True, exist_ok=True)
+    (model / name).write_text("beside")
+    assert model_fingerprint(model) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"]
+)
+def test_what_decides_embeddings_is_part_of_it(model: Path, name: str) -> None:
+    before = model_fingerprint(model)
+    (model / name).write_text('{"changed": 1}')
+    assert model_fingerprint(model) != before
+
+
+def test_a_fingerprint_does_not_know_where_the_model_lies(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "copy")
+    assert model_fingerprint(tmp_path / "copy") == model_fingerprint(model)
+
+
+def test_no_model_has_no_fingerprint(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="holds no model"):
+        model_fingerprint(tmp_path)
+
+
+def test_a_big_file_is_read_once(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    time.sleep(0.15)  # files that changed this moment are not trusted
+    cache = HashCache(tmp_path / "hashes.json")
+    first = model_fingerprint(model, cache)
+    cache.save()
+    assert str(tmp_path) not in (tmp_path / "hashes.json").read_text()
+    again = HashCache(tmp_path / "hashes.json")
+    opened = []
+    real = Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda self, *a, **k: opened.append(self.name) or real(self, *a, **k)
+    )
+    assert model_fingerprint(model, again) == first
+    assert not {"model.safetensors", "tokenizer.json"} & set(opened)
+    monkeypatch.undo()
+    (model / "model.safetensors").write_bytes(b"WEIGHTS")  # of the same size
+    assert model_fingerprint(model, again) != first
+
+
+def test_a_damaged_hash_cache_is_made_anew(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "hashes.json").write_text("{")
+    cache = HashCache(tmp_path / "hashes.json")
+    model_fingerprint(model, cache)
+    cache.save()
+    assert json.loads((tmp_path / "hashes.json").read_text()) is not None
+
+
+def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:
+    from emberge import DataEntry
+
+    (tmp_path / "one.jsonl").write_text('{"anchor": "a", "positive": "b"}\n')
+    (tmp_path / "two.jsonl").write_text('{"anchor": "a", "positive": "b"}\n')
+    (tmp_path / "datasets.yaml").write_text(
+        "train:\n"
+        "- {name: one, file: one.jsonl, task: retrieval}\n"
+        "- {name: two, file: two.jsonl, task: retrieval}\n"
+    )
+    results = Results(Plugins(), HashCache())
+    path = DataRef("datasets.yaml", tmp_path)
+    entry = DataEntry(path=path, only=("one",))
+    part, whole = results.stands_for(entry), results.stands_for(path)
+    (tmp_path / "two.jsonl").write_text("other")
+    assert results.stands_for(entry) == part
+    assert results.stands_for(path) != whole
+    (tmp_path / "one.jsonl").write_text("other")
+    assert results.stands_for(entry) != part

@@ -1,0 +1,249 @@
+"""What a field's type means in a recipe, and what is said of a type that means nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Union
+
+import pytest
+from emberge import (
+    Backbone,
+    FileRef,
+    Loss,
+    MergeStrategy,
+    PerDataset,
+    PerModel,
+    PluginError,
+    Plugins,
+    RecipeError,
+    Sampler,
+    Stage,
+    Step,
+    TokenLoss,
+    chain,
+    hookimpl,
+    parse_recipe,
+)
+from emberge.recipes.options import field_types as forms
+from emberge.recipes.options.field_types import form_of
+from emberge.recipes.options.fields import first_option, options_of
+from emberge.recipes.options.phrases import say
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+NUMBER = forms.Value(float)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place."""
+
+    x: float
+    y: float = 0.0
+
+
+@pytest.mark.parametrize(
+    ("annotation", "form"),
+    [
+        (float, NUMBER),
+        (Annotated[float, "a limit"], forms.Value(Annotated[float, "a limit"])),
+        (Optional[float], forms.Maybe(NUMBER)),  # noqa: UP045
+        (Union[float, str], forms.Either((NUMBER, forms.Value(str)))),  # noqa: UP007
+        (float | None, forms.Maybe(NUMBER)),
+        (Literal["a", 1], forms.Choice(("a", 1))),
+        (Any, forms.Anything()),
+        (Path, forms.Folder()),
+        (FileRef, forms.Ref(FileRef)),
+        (PerModel, forms.Schedule(PerModel)),
+        (Point, forms.Record(Point)),
+        (tuple[float, ...], forms.Many(NUMBER, tuple)),
+        (Sequence[float], forms.Many(NUMBER, tuple)),
+        (Iterable[float], forms.Many(NUMBER, tuple)),
+        (list[float], forms.Many(NUMBER, list)),
+        (frozenset[float], forms.Many(NUMBER, frozenset)),
+        (tuple[float, str], forms.Fixed((NUMBER, forms.Value(str)))),
+        (Mapping[str, float], forms.Table(NUMBER)),
+        (dict[str, list[float]], forms.Table(forms.Many(NUMBER, list))),
+        (tuple, forms.Many(forms.Anything(), tuple)),
+        (dict, forms.Table(forms.Anything())),
+        (PerDataset[float], forms.ByData(NUMBER)),
+        (PerDataset, forms.ByData(forms.Anything())),
+        (Backbone, forms.Part((Backbone,))),
+        (MergeStrategy, forms.Part((MergeStrategy,))),
+        (Loss | TokenLoss | None, forms.Maybe(forms.Part((Loss, TokenLoss)))),
+        (tuple[Stage, ...], forms.Parts((Stage,))),
+        (tuple[Sampler, ...], forms.Parts((Sampler,))),
+        (
+            PerDataset[tuple[Loss | TokenLoss, ...]],
+            forms.ByData(forms.Parts((Loss, TokenLoss))),
+        ),
+    ],
+)
+def test_a_type_is_a_form(annotation: Any, form: forms.Form) -> None:
+    assert form_of(annotation) == form
+    assert say(form)
+
+
+def test_contracts_are_said_by_their_kinds() -> None:
+    assert say(form_of(tuple[Stage, ...])) == "a merge strategy or a chain that ends with one"
+    assert say(form_of(tuple[Loss, ...])) == "a loss or a list of them, summed"
+    assert say(form_of(Stage)) == "a merge stage"
+    assert say(form_of(FileRef)) == "statistics or a file"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hidden(Sampler):
+    """Names a type that is only there for type checkers."""
+
+    share: Decimal | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(Sampler):
+    """Names a type that no recipe can say."""
+
+    rule: Callable[[int], Odd] | Plugins = field(default=print)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [
+        (
+            Hidden,
+            "Hidden: the type of option 'share' names 'Decimal', which is not there when the plugin runs; "
+            "import it outside `if TYPE_CHECKING`",
+        ),
+        (Odd, "Odd: the type of option 'rule' cannot be used: a recipe cannot say a "),
+    ],
+)
+def test_a_type_that_cannot_be_used_names_class_and_option(owner: type, said: str) -> None:
+    plugins = Plugins()
+    hook = hookimpl(lambda: {"odd": owner})
+    plugins.register(type("odd", (), {"register_samplers": staticmethod(hook)}), "odd")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Use(Step):
+        """Use a sampler."""
+
+        sampler: Sampler
+
+    hook = hookimpl(lambda: {"use": Use})
+    plugins.register(type("use", (), {"register_steps": staticmethod(hook)}), "use")
+    with pytest.raises(PluginError) as caught:
+        parse_recipe("steps: {a: {use: {sampler: odd}}}", plugins)
+    assert said in str(caught.value)
+    assert owner.__module__ in str(caught.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base(Loss):
+    """A loss with one option."""
+
+    margin: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived(Base):
+    """Adds none."""
+
+    _cache: int = 0
+    made: int = field(default=0, init=False)
+
+
+def test_the_first_option_is_the_nearest_classs_own() -> None:
+    first = first_option(Derived)
+    assert first is not None
+    assert (first.name, first.owner) == ("margin", Base)
+    assert first_option(Sampler) is None
+
+
+def test_private_and_computed_fields_are_no_options() -> None:
+    assert list(options_of(Derived)) == ["margin", "weight", "cross_rank", "layers"]
+
+
+def test_an_options_default_is_made_by_its_factory() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Made(Sampler):
+        """Makes a list."""
+
+        names: tuple[str, ...] = field(default_factory=lambda: ("a",))
+        needed: int
+
+    options = options_of(Made)
+    assert options["names"].default == ("a",)
+    assert options["needed"].required
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragile(Step):
+    """Fails in a way that its author did not mean."""
+
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        raise RuntimeError("oh")
+
+
+def test_a_component_that_fails_by_accident_is_the_plugins_fault() -> None:
+    plugins = Plugins()
+    hook = hookimpl(lambda: {"fragile": Fragile})
+    plugins.register(type("fragile", (), {"register_steps": staticmethod(hook)}), "fragile")
+    with pytest.raises(PluginError, match=r"recipe:1: step 'fragile' cannot be made: RuntimeError"):
+        parse_recipe("steps: {a: {fragile: 3}}", plugins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masked(TokenLoss):
+    """A loss of tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed(Step):
+    """Takes a loss of embeddings only."""
+
+    loss: Loss
+
+
+def test_a_component_of_another_contract_is_refused() -> None:
+    plugins = Plugins()
+    hooks = {
+        "register_losses": staticmethod(hookimpl(lambda: {"masked": Masked, "base": Base})),
+        "register_steps": staticmethod(hookimpl(lambda: {"embed": Embed})),
+    }
+    plugins.register(type("hooks", (), hooks), "mine")
+    (one,) = parse_recipe("steps: {a: {embed: base}}", plugins).steps
+    assert one.step == Embed(loss=Base())
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe("steps: {a: {embed: {loss: masked}}}", plugins)
+    said = "recipe:1: loss 'masked' is a TokenLoss, and option 'loss' of step 'embed' takes a Loss"
+    assert str(caught.value) == said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(MergeStrategy):
+    """Scales by a point."""
+
+    by: Any = None
+    size: float = 1.0
+
+
+def test_a_chain_may_set_what_yaml_cannot_say() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Merge(Step):
+        """Merges."""
+
+        strategy: tuple[Stage, ...]
+
+    hooks = {
+        "register_merge_strategies": staticmethod(
+            hookimpl(lambda: {"pointed": chain(Scaled, doc="Points.", by=Point(1.0), size=2.0)})
+        ),
+        "register_steps": staticmethod(hookimpl(lambda: {"merge": Merge})),
+    }
+    plugins = Plugins()
+    plugins.register(type("hooks", (), hooks), "mine")
+    (one,) = parse_recipe("steps: {a: {merge: {strategy: {pointed: {size: 3}}}}}", plugins).steps
+    assert one.step == Merge(strategy=(Scaled(by=Point(1.0), size=3.0),))

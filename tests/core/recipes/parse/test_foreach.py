@@ -1,0 +1,335 @@
+"""`foreach` makes instances, `$name` finds them, and steps come out in order of need."""
+
+from __future__ import annotations
+
+import pytest
+from emberge import ModelRef
+from emberge.recipes.parse.order import in_order_of_need
+from emberge.yaml_nodes import node_of
+
+from tests.support import acme
+from tests.support.reading import FILE, faults, read
+
+MEMBERS = "  m:\n    foreach: {n: [1, 2, 3]}\n    fit: {model: ./m, data: d, seed: $n}\n"
+
+
+def ids(text: str) -> list[str]:
+    return [one.id for one in read(text).steps]
+
+
+def members(*more: str) -> str:
+    return "steps:\n" + MEMBERS + "".join(f"  {line}\n" for line in more)
+
+
+# ── instances ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_mapping_is_the_product_in_the_order_given() -> None:
+    text = "steps: {a: {foreach: {x: [1, 2], y: [p, q]}, fit: {model: $y, data: d, seed: $x}}}"
+    assert ids(text) == ["a.x=1,y=p", "a.x=1,y=q", "a.x=2,y=p", "a.x=2,y=q"]
+    first = read(text).steps[0]
+    assert (first.group, dict(first.variables)) == ("a", {"x": 1, "y": "p"})
+
+
+def test_a_list_is_its_rows() -> None:
+    text = (
+        "steps: {a: {foreach: [{x: 1, y: p}, {x: 2, y: q}], fit: {model: $y, data: d, seed: $x}}}"
+    )
+    assert ids(text) == ["a.x=1,y=p", "a.x=2,y=q"]
+
+
+def test_numbers_stay_numbers_and_mappings_stay_mappings() -> None:
+    text = """
+steps:
+  a:
+    foreach: {rate: [1e-5, 2], sampler: [shuffle, {shuffle: {batch_size: 8}}]}
+    fit: {model: m, data: d, learning_rate: $rate, sampler: $sampler}
+"""
+    built = [one.step for one in read(text).steps]
+    assert [one.learning_rate for one in built] == [1e-5, 1e-5, 2.0, 2.0]
+    assert [one.sampler[0].batch_size.default for one in built] == [32, 8, 32, 8]
+
+
+def test_a_variable_may_stand_inside_text_and_a_dollar_is_two() -> None:
+    text = """
+steps:
+  a:
+    foreach: {lang: [en, de], n: [1]}
+    fit: {model: m, data: data/$lang-$n.jsonl, notes: {price: $$5, '$lang': "$n $lang", end: "x$"}}
+"""
+    first = read(text).steps[0].step
+    assert first.data[0].path.text == "data/en-1.jsonl"
+    assert first.notes == {"price": "$5", "en": "1 en", "end": "x$"}
+
+
+def test_a_dash_after_a_variable_is_no_part_of_its_name() -> None:
+    text = "steps: {a: {foreach: {lang: [en]}, fit: {model: m, data: x, notes: $lang-dev}}}"
+    assert read(text).steps[0].step.notes == "en-dev"
+
+
+def test_a_text_that_begins_with_a_plain_dollar_is_no_step() -> None:
+    model = read("steps: {a: {fit: {model: $$odd/folder, data: d}}}").steps[0].step.model
+    assert model.step is None
+    assert model.text == "./$odd/folder"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("[0.2, 1e-5, -1, true, null]", ["0.2", "1e-5", "-1", "true", "null"]),
+        ("[1e+5]", ["1e5"]),
+        ("[BAAI/bge-base@v2, ./ft/legal, '../x y']", ["BAAI-bge-base-v2", "ft-legal", "x-y"]),
+        ("[a, A, b]", ["0", "1", "b"]),
+        ("[a/b, a b]", ["0", "1"]),
+        ("[{a: 1}, [2], x]", ["0", "1", "x"]),
+        (f"[{'x' * 41}, y]", ["0", "y"]),
+        ("[..., '', x.checkpoints]", ["0", "1", "2"]),
+        ("[日本, ok]", ["0", "ok"]),
+    ],
+)
+def test_ids_are_names_that_any_file_system_takes(values: str, expected: list[str]) -> None:
+    text = f"steps: {{a: {{foreach: {{v: {values}}}, fit: {{model: m, data: d, notes: $v}}}}}}"
+    assert ids(text) == [f"a.v={slug}" for slug in expected]
+
+
+def test_ids_that_would_be_alike_or_too_long_are_counted() -> None:
+    text = "steps: {a: {foreach: {v: [1, {x: 1}]}, fit: {model: m, data: d, notes: $v}}}"
+    assert ids(text) == ["a.0", "a.1"]  # the second value's number is the first value
+    names = [f"variable{'x' * 30}{i}" for i in range(4)]
+    row = ", ".join(f"{name}: 1" for name in names)
+    notes = ", ".join(f"${name}" for name in names)
+    long = f"steps: {{a: {{foreach: [{{{row}}}], fit: {{model: m, data: d, notes: [{notes}]}}}}}}"
+    assert ids(long) == ["a.0"]
+
+
+@pytest.mark.parametrize(
+    ("foreach", "said"),
+    [
+        ("3", "foreach takes `{name: [values]}` or a list of `{name: value}`, not the number 3"),
+        ("[]", "not an empty list"),
+        ("{}", "not an empty mapping"),
+        ("{n: 1}", "foreach: 'n' needs a list of values, not the number 1"),
+        ("{n: []}", "foreach: 'n' needs a list of values, not an empty list"),
+        ("{'a b': [1]}", "foreach: 'a b' is no name for a variable"),
+        ("[1]", "foreach: a row is `{name: value}`, not the number 1"),
+        ("[{n: 1}, {k: 2}]", "foreach: this row has k, the first has n"),
+        ("{n: [1, 1]}", "'c.0' and 'c.1' are the same run"),
+        ("{n: [1, 1.0]}", "'c.n=1' and 'c.n=1.0' are the same run"),
+        ("{n: [1], c: [2]}", "'c' is a step; name the variable differently"),
+        ("{n: [1], k: [2]}", "the variable 'k' is never used; write $k where it belongs"),
+        ("{n: [$q]}", "$q is neither an earlier step nor a variable of `foreach`"),
+    ],
+)
+def test_a_foreach_that_cannot_be_is_refused(foreach: str, said: str) -> None:
+    option = "fit: {model: m, data: d, learning_rate: $n}"
+    assert said in faults(f"steps:\n  c:\n    foreach: {foreach}\n    {option}\n")[0]
+
+
+def test_equal_runs_are_refused_and_told_to_vary_the_seed() -> None:
+    text = "steps: {a: {foreach: {n: [1, 1]}, fit: {model: m, data: d, learning_rate: $n}}}"
+    assert faults(text) == ["1: 'a.0' and 'a.1' are the same run; vary `seed`"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (
+            "$limt",
+            "$limt is neither an earlier step nor a variable of `foreach`; did you mean '$limit'?",
+        ),
+        (
+            "x$q",
+            "$q is neither an earlier step nor a variable of `foreach` (a plain dollar is written",
+        ),
+        ("x$limit", "$limit is a list and cannot stand inside text"),
+    ],
+)
+def test_a_name_that_nothing_has_is_said_once(option: str, said: str) -> None:
+    text = f"steps: {{a: {{foreach: {{limit: [[1]]}}, corpus: {{limit: {option}}}}}}}"
+    (fault,) = faults(text)
+    assert said in fault
+
+
+# ── references ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_in_a_list_a_step_is_all_of_its_instances() -> None:
+    boom = read(members("b: {blend: {models: $m, strategy: mean}}")).steps[-1]
+    assert [entry.model.text for entry in boom.step.models] == ["$m.n=1", "$m.n=2", "$m.n=3"]
+    assert boom.needs == ("m.n=1", "m.n=2", "m.n=3")
+
+
+def test_an_entry_is_repeated_with_all_that_it_says() -> None:
+    entry = "{model: $m, group: ir, weight: 0.5}"
+    text = members(f"b: {{blend: {{models: [./x, {entry}], strategy: mean}}}}")
+    models = read(text).steps[-1].step.models
+    assert [(e.model.text, e.group) for e in models] == [
+        ("./x", None),
+        ("$m.n=1", "ir"),
+        ("$m.n=2", "ir"),
+        ("$m.n=3", "ir"),
+    ]
+    assert {e.weight.plain() for e in models[1:]} == {0.5}
+
+
+def test_a_list_inside_an_entry_takes_them_all_itself() -> None:
+    claim = "[{model: ./x, not_worse_than: [$m, ./y]}]"
+    text = members(f"s: {{rate: {{models: ./x, evaluators: board, require: {claim}}}}}")
+    (only,) = read(text).steps[-1].step.require
+    assert [one.text for one in only.not_worse_than] == ["$m.n=1", "$m.n=2", "$m.n=3", "./y"]
+
+
+def test_two_steps_in_one_entry_are_matched_by_their_variables() -> None:
+    text = members(
+        "o: {foreach: {n: [1, 2, 3]}, fit: {model: ./o, data: d, seed: $n}}",
+        "s: {rate: {models: ./x, evaluators: board, require: [{model: $m, not_worse_than: [$o]}]}}",
+    )
+    claims = read(text).steps[-1].step.require
+    assert [(c.model.text, [o.text for o in c.not_worse_than]) for c in claims] == [
+        ("$m.n=1", ["$o.n=1"]),
+        ("$m.n=2", ["$o.n=2"]),
+        ("$m.n=3", ["$o.n=3"]),
+    ]
+
+
+def test_a_later_step_with_the_same_variable_sees_the_matching_one() -> None:
+    text = members(
+        "b: {foreach: {n: [2, 3]}, blend: {models: [$m, ./x], base: $m, strategy: mean}}"
+    )
+    later = read(text).steps[3:]
+    assert [one.id for one in later] == ["b.n=2", "b.n=3"]
+    assert [one.step.base.text for one in later] == ["$m.n=2", "$m.n=3"]
+    assert [[e.model.text for e in one.step.models] for one in later] == [
+        ["$m.n=2", "./x"],
+        ["$m.n=3", "./x"],
+    ]
+
+
+def test_a_truth_value_is_no_number_when_variables_are_matched() -> None:
+    text = members("b: {foreach: {n: [true]}, blend: {models: $m, strategy: mean}}")
+    assert faults(text) == ["5: no step of $m has n=True"]
+
+
+def test_several_steps_where_one_belongs_are_refused() -> None:
+    text = members("b: {blend: {models: ./x, base: $m, strategy: mean}}")
+    assert faults(text) == [
+        "5: option 'base' of step 'blend' takes one, and $m is 3 steps (m.n=1, m.n=2, m.n=3)"
+    ]
+
+
+def test_checkpoints_and_adapters_keep_their_step() -> None:
+    text = members("b: {blend: {models: [$m.checkpoints, $m+./adapter], strategy: mean}}")
+    models = [entry.model for entry in read(text).steps[-1].step.models]
+    assert [m.text for m in models[:2]] == ["$m.n=1.checkpoints", "$m.n=2.checkpoints"]
+    assert (models[0].step, models[0].part) == ("m.n=1", "checkpoints")
+    assert models[3].text == "$m.n=1+./adapter"
+    assert (models[3].step, models[3].part) == ("m.n=1", None)
+
+
+def test_a_foreach_may_go_over_steps() -> None:
+    text = """
+steps:
+  a: {fit: {model: ./a, data: d}}
+  b: {fit: {model: ./b, data: d}}
+  s: {foreach: {model: [$a, $b, ./c]}, rate: {models: $model, evaluators: board}}
+"""
+    assert [(one.id, one.needs) for one in read(text).steps[2:]] == [
+        ("s.model=a", ("a",)),
+        ("s.model=b", ("b",)),
+        ("s.model=c", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("blend: {models: $c, strategy: mean}", "$c makes data, and option 'model' of an entry of"),
+        (
+            "blend: {models: $c.checkpoints, strategy: mean}",
+            "$c.checkpoints makes data, and option",
+        ),
+        (
+            "fit: {model: m, data: $e}",
+            "$e makes a model, and option 'path' of an entry of 'data' takes data",
+        ),
+        (
+            "fit: {model: x/$e, data: d}",
+            "'x/$e': a step's output is written alone, as $e or $e.checkp",
+        ),
+        ("fit: {model: $e.best, data: d}", "'$e.best': a step's output is written alone, as $e or"),
+        (
+            "fit: {model: m, data: d, notes: $e}",
+            "'notes' of step 'fit' needs any plain value, not the",
+        ),
+        (
+            "fit: {model: m, data: d, seed: $e}",
+            "'seed' of step 'fit' needs a whole number, not the step $e",
+        ),
+        (
+            "tell: {of: ./x}",
+            "option 'of' of step 'tell' needs a step, not the text './x'; earlier steps: $c",
+        ),
+        ("tell: {of: $f}", "step 'f' needs its own output"),
+    ],
+)
+def test_a_step_where_something_else_belongs_is_refused(step: str, said: str) -> None:
+    text = f"steps:\n  c: {{corpus: 1}}\n  e: {{fit: {{model: m, data: d}}}}\n  f: {{{step}}}\n"
+    (fault,) = faults(text)
+    assert fault.startswith("4: ")
+    assert said in fault
+
+
+def test_a_faulty_step_does_not_make_those_after_it_faulty() -> None:
+    text = "steps:\n  a: {fti: {}}\n  b: {fit: {model: $a, data: d}}\n"
+    text += "  c: {rate: {models: [$b], evaluators: x}}"
+    assert faults(text) == [
+        "2: there is no kind of step 'fti'; did you mean 'fit'?",
+        "4: there is no evaluator 'x'; known: board",
+    ]
+
+
+def test_a_step_may_be_many_independent_ones() -> None:
+    text = "steps: {p: {pairs: {models: [a, b, c]}}, s: {rate: {models: $p, evaluators: board}}}"
+    *pairs, scores = read(text).steps
+    assert [one.id for one in pairs] == ["p.0-1", "p.0-2", "p.1-2"]
+    assert {one.group for one in pairs} == {"p"}
+    assert pairs[1].step == acme.Pairs(models=(ModelRef("a"), ModelRef("c")))
+    assert scores.needs == ("p.0-1", "p.0-2", "p.1-2")
+
+
+# ── order ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_steps_come_after_what_they_need_and_otherwise_as_written() -> None:
+    text = """
+steps:
+  scores: {rate: {models: [$boom, $m], evaluators: {board: {data: $corpus}}}}
+  other: {corpus: 2}
+  boom: {blend: {models: $m, strategy: mean}}
+  m: {fit: {model: ./m, data: $corpus}}
+  corpus: {corpus: 1}
+"""
+    assert ids(text) == ["other", "corpus", "m", "boom", "scores"]
+
+
+def test_a_ring_is_named() -> None:
+    text = """steps:
+  a: {blend: {models: $b, strategy: mean}}
+  b: {blend: {models: [./x, $c], strategy: mean}}
+  c: {blend: {models: $a, strategy: mean}}
+  d: {blend: {models: $c, strategy: mean}}
+"""
+    assert faults(text) == ["2: the steps a -> b -> c -> a need one another"]
+
+
+def test_order_is_by_need_then_by_place() -> None:
+    told: list[list[str]] = []
+    needs = {"z": {"y"}, "x": set[str](), "y": {"x", "outside"}, "w": set[str]()}
+    assert in_order_of_need(needs, told.append) == ["x", "y", "z", "w"]
+    assert not told
+
+
+def test_what_yaml_cannot_say_is_no_node() -> None:
+    assert node_of(object(), str(FILE)) is None
+    assert node_of([1, object()], str(FILE)) is None
+    assert node_of({"a": object()}, str(FILE)) is None

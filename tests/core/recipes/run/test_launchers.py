@@ -1,0 +1,398 @@
+"""Steps side by side: the bytes of a run alone, whoever dies on the way, and nobody left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import (
+    DataError,
+    EmbergeError,
+    Ended,
+    Launch,
+    Launcher,
+    Machine,
+    hookimpl,
+    load_plugins,
+    load_recipe,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.cli.launcher_option import launcher_of
+from emberge.cli.main import main
+from emberge.devices import torch_threads
+from emberge.engine import HashCache
+from emberge.recipes.checks.status import status
+from emberge.recipes.run import parallel as schedule
+from emberge.recipes.run.run_recipe import StepsFailedError
+from emberge_local.local import Local
+
+from tests.support.launched import (
+    PLUGIN,
+    STEPS,
+    contents,
+    gone,
+    losses,
+    until,
+    workers,
+    write_recipe,
+)
+from tests.support.launched_plugin import POISON
+from tests.support.steps import Listener, Write, recipe, toy
+
+CPU = Machine(workers=2)
+
+
+@pytest.fixture(scope="module")
+def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("trained"), bert)
+
+
+@pytest.fixture(scope="module")
+def alone(trained: Path) -> Path:
+    """What comes of a run without launcher."""
+    out = trained.parent / "alone"
+    plugins = load_plugins([PLUGIN])
+    with torch_threads(1):
+        run_recipe(load_recipe(trained, plugins), out, plugins, machine=CPU, quiet=True)
+    return out
+
+
+def launched(
+    text: str | Path, out: Path, launcher: Launcher | None, *listeners: object, **more: Any
+) -> Mapping[str, Path]:
+    plugins = load_plugins([PLUGIN])
+    for listener in listeners:
+        plugins.register(listener, "listener")
+    made = load_recipe(text, plugins) if isinstance(text, Path) else parse_recipe(text, plugins)
+    return run_recipe(made, out, plugins, machine=CPU, quiet=True, launcher=launcher, **more)
+
+
+def test_one_worker_makes_the_bytes_of_a_run_alone(
+    trained: Path, alone: Path, tmp_path: Path
+) -> None:
+    launched(trained, tmp_path, Local(workers=1))
+    assert contents(tmp_path) == contents(alone)
+    assert len(losses(tmp_path, "members.draw=1")) == STEPS
+    assert losses(tmp_path, "members.draw=1") == losses(alone, "members.draw=1")
+    assert list((tmp_path / ".work").iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in alone.iterdir())
+
+
+def test_two_workers_make_them_too_though_one_is_killed_and_goes_on(
+    trained: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison = tmp_path / "poison"
+    poison.touch()
+    monkeypatch.setenv(POISON, str(poison))
+    listener = Listener()
+    launched(trained, tmp_path / "out", Local(workers=2), listener)
+    assert not poison.exists()
+    assert contents(tmp_path / "out") == contents(alone)
+    (warned,) = [message for event, message in listener.events if event == "warned"]
+    assert warned == "its process was killed by signal 9; it goes on from its last state (1 of 2)"
+    # It went on from a state and did not start over: what was logged twice is what was lost.
+    everything = (tmp_path / "out" / "metrics.jsonl").read_text().count('"name": "loss"')
+    assert 2 * STEPS < everything < 2 * STEPS + 10
+
+
+def test_a_launcher_tells_what_a_run_alone_tells(tmp_path: Path) -> None:
+    text = "steps: {a: {wait: {ticks: 3, every: 0.01}}, b: {wait: {ticks: 3, every: 0, of: [$a]}}}"
+    told = {}
+    for name, launcher in (("alone", None), ("local", Local(workers=2))):
+        listener = Everything()
+        launched(text, tmp_path / name, launcher, listener)
+        told[name] = listener.heard
+    assert told["local"] == told["alone"]
+    assert told["alone"][0] == ("started", "a", "launched_plugin:wait")
+    assert ("metric", "b", "tick", 2, 2) in told["alone"]
+
+
+class Everything:
+    """Hears what does not depend on the clock."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+
+    @hookimpl
+    def step_started(self, step: str, kind: str) -> None:
+        self.heard.append(("started", step, kind))
+
+    @hookimpl
+    def step_warned(self, step: str, message: str) -> None:
+        self.heard.append(("warned", step, message))
+
+    @hookimpl
+    def metric_logged(self, step: str, name: str, value: float, at: int | None) -> None:
+        self.heard.append(("metric", step, name, value, at))
+
+    @hookimpl
+    def step_finished(self, step: str, folder: Path, artifact: Any) -> None:
+        self.heard.append(("finished", step, folder.name, artifact.kind, artifact.warnings))
+
+
+FAILING = """\
+steps:
+  a: {fail: {how: data}}
+  b: {wait: {name: b, ticks: 2, every: 0.01, of: [$a]}}
+  c: {wait: {name: c, ticks: 2, every: 0.01}}
+  d: {wait: {name: d, ticks: 2, every: 0.01, of: [$c]}}
+"""
+
+
+def test_a_step_that_fails_is_not_tried_again_and_others_finish(tmp_path: Path) -> None:
+    listener = Listener()
+    with pytest.raises(DataError, match=r"^rows.jsonl:3: no anchor") as caught:
+        launched(FAILING, tmp_path, Local(workers=2), listener)
+    assert caught.value.__notes__ == ["in step 'a'"]
+    assert listener.details["blocked"] == ["b"]
+    assert set(listener.details["results"]) == {"c", "d"}
+    (tries,) = tmp_path.glob(".work/a-*/tries")
+    assert tries.read_text() == "x"
+    assert [s.state for s in status(tmp_path).steps] == ["failed", "blocked", "done", "done"]
+
+
+def test_a_bug_over_there_is_named_as_a_bug_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r.yaml").write_text("steps: {a: {fail: {how: bug}}}")
+    words = ["run", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "out"), "--quiet"]
+    assert main([*words, "--plugin", str(PLUGIN), "--launcher", "local"]) == 1
+    said = capsys.readouterr().err
+    assert said == "error: ValueError in step 'a': a bug (--debug shows where)\n"
+    log = (tmp_path / "out" / "run.log").read_text()
+    assert 'raise ValueError("a bug")' in log, "the log has the traceback of the other process"
+
+
+def test_a_step_that_dies_each_time_fails_and_says_how_often(tmp_path: Path) -> None:
+    with pytest.raises(EmbergeError, match="killed by signal 9 2 times; the same command goes on"):
+        launched("steps: {a: {fail: {how: die}}}", tmp_path, Local(retries=1))
+    (tries,) = tmp_path.glob(".work/a-*/tries")
+    assert tries.read_text() == "xx"
+
+
+def test_several_failures_are_told_together(tmp_path: Path) -> None:
+    text = "steps: {a: {fail: {how: data}}, b: {fail: {how: bug}}}"
+    with pytest.raises(StepsFailedError, match=r"step 'a': rows.jsonl:3: no anchor"):
+        launched(text, tmp_path, Local(workers=2))
+
+
+def test_finished_steps_are_skipped_whoever_made_them(tmp_path: Path) -> None:
+    text = "steps: {a: {wait: {ticks: 1, every: 0}}, b: {wait: {ticks: 1, every: 0, of: [$a]}}}"
+    launched(text, tmp_path, Local())
+    for launcher in (None, Local()):
+        listener = Listener()
+        launched(text, tmp_path, launcher, listener)
+        assert [e for e in listener.events if e[0] != "run_started"] == [
+            ("skipped", "a"),
+            ("skipped", "b"),
+            ("run_finished", ""),
+        ]
+
+
+def test_every_step_sums_on_as_many_threads_as_the_launcher_says(tmp_path: Path) -> None:
+    for threads in (1, 3):
+        text = f"steps: {{a: {{wait: {{name: '{threads}', ticks: 1, every: 0}}}}}}"
+        results = launched(text, tmp_path, Local(threads=threads))
+        made = json.loads((results["a"] / "artifact.json").read_text())
+        assert made["details"]["threads"] == str(threads)
+
+
+def test_a_rehearsal_runs_side_by_side_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r.yaml").write_text("steps: {a: {wait: {}}, b: {wait: {of: [$a]}}}")
+    words = ["rehearse", str(tmp_path / "r.yaml"), "--quiet", "--plugin", str(PLUGIN)]
+    assert main([*words, "--launcher", "{local: 2}"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in said if not line.startswith(" ")] == [
+        "a: done",
+        "b: done",
+    ]
+    assert "memory" not in said[0], "that of this process says nothing about the step's"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idle(Launcher):
+    """Say at once that a step has ended."""
+
+    code: int | None = 0
+
+    @contextlib.contextmanager
+    def crew(self, machine: Machine) -> Iterator[Idle]:
+        yield self
+
+    has_room = True
+
+    def launch(self, launch: Launch) -> Idle:
+        return self
+
+    def ended(self) -> Ended:
+        return Ended(self.code)
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (0, "its process ended with exit code 0 and no result"),
+        (None, "its process was lost 3 times; the same command goes on from there"),
+        (143, "its process was asked to end 3 times"),
+    ],
+)
+def test_what_is_said_to_be_done_is_believed_when_it_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None, says: str
+) -> None:
+    monkeypatch.setattr(schedule, "PATIENCE", 0.2)
+    with pytest.raises(EmbergeError, match=says):
+        launched("steps: {a: {wait: {}}}", tmp_path, Idle(code=code))
+
+
+def test_what_several_processes_have_hashed_is_kept_of_all(tmp_path: Path) -> None:
+    kept = tmp_path / "hashes.json"
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    time.sleep(0.15)  # until the files count as settled
+    one, two = HashCache(kept), HashCache(kept)
+    one.of(tmp_path / "a")
+    two.of(tmp_path / "b")
+    one.save()
+    two.save()
+    assert len(json.loads(kept.read_text())) == 2
+
+
+# ── processes ───────────────────────────────────────────────────────────────────────────────────
+
+WAITING = "steps: {a: {wait: {name: a}}, b: {wait: {name: b}}, c: {wait: {name: c}}}"
+
+
+def parent(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A run of two workers, both of which are at work."""
+    (folder / "r.yaml").write_text(WAITING)
+    out = folder / "out"
+    line = ["run", str(folder / "r.yaml"), "--out", str(out), "--plugin", str(PLUGIN)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emberge", *line, "--launcher", "{local: {workers: 2}}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: len(list(workers(out))) == 2 and len(list(out.glob(".work/*/done"))) == 2)
+    except BaseException:
+        process.kill()
+        raise
+    return process, out
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_worker_outlives_the_run(tmp_path: Path, number: int) -> None:
+    process, out = parent(tmp_path)
+    running = dict(workers(out))
+    until(lambda: [s.state for s in status(out).steps] == ["running", "running", "waiting"])
+    until(lambda: all(re.search(r"of 100 ticks\) \d+ s left", s) for s in status(out).lines[:2]))
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    until(lambda: all(map(gone, running.values())), 10)
+    assert [s.state for s in status(out).steps] == ["stopped", "stopped", "waiting"]
+    if number != signal.SIGKILL:
+        assert (process.returncode, said) == (
+            143 if number == signal.SIGTERM else 130,
+            "stopped; the same command goes on from here\n",
+        )
+
+
+def test_a_step_is_not_entered_while_another_process_works_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that was given up for lost and is not."""
+    from emberge.files.locks import OutInUseError, hold
+    from emberge.recipes.folder.run_folder import OutFolder
+    from emberge.recipes.run import run_step as step_run
+
+    made = recipe(a=Write())
+    run_recipe(made, tmp_path, toy())
+    fingerprint = json.loads((tmp_path / "a" / "artifact.json").read_text())["fingerprint"]
+    (tmp_path / "a" / "artifact.json").unlink()
+    work = OutFolder(tmp_path).work_of("a", fingerprint)
+    work.mkdir(parents=True)
+    monkeypatch.setattr(step_run, "LEAVING", 0.1)
+    with hold(work / ".lock"), pytest.raises(OutInUseError, match=f"process {os.getpid()} on "):
+        run_recipe(made, tmp_path, toy())
+
+
+# ── the command line ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("locl", "--launcher: there is no launcher 'locl'; did you mean 'local'?"),
+        ("merge", "'merge' is a step, and option '--launcher' takes a launcher"),
+        ("{local: {worker: 2}}", "launcher 'local' has no option 'worker'; did you mean 'workers'"),
+        ("{local: {workers: 0}}", "workers is 0, and must be at least 1"),
+        ("{local: {threads: 0}}", "threads is 0, and must be at least 1"),
+        ("{local: {retries: -1}}", "retries is -1, and must be at least 0"),
+        ("{local: ", "--launcher: "),
+    ],
+)
+def test_a_launcher_that_cannot_be_is_named(
+    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r.yaml").write_text(WAITING)
+    words = ["run", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "out")]
+    assert main([*words, "--plugin", str(PLUGIN), "--launcher", text]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_ranks_and_a_launcher_exclude_each_other() -> None:
+    with pytest.raises(EmbergeError, match="leave one of them out"):
+        launcher_of("local", load_plugins(block=()), 2)
+    assert launcher_of(None, load_plugins(block=()), 2) is None
+    assert launcher_of("{local: 3}", load_plugins(block=()), None) == Local(workers=3)
+
+
+def test_a_recipe_without_text_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(EmbergeError, match="write it as YAML, or run it without a launcher"):
+        run_recipe(recipe(a=Write()), tmp_path, toy(), launcher=Local())
+
+
+def test_a_machine_is_divided_among_workers() -> None:
+    gpus = Machine(devices=("cuda:0", "cuda:1"), workers=8, memory=80)
+    assert Local().places(gpus) == [
+        Machine(devices=("cuda:0",), workers=4, memory=40),
+        Machine(devices=("cuda:1",), workers=4, memory=40),
+    ]
+    assert [p.devices for p in Local(workers=3).places(gpus)] == [
+        ("cuda:0",),
+        ("cuda:1",),
+        ("cuda:0",),
+    ]
+    assert len(Local().places(Machine(workers=8))) == 4
+    assert len(Local(threads=8).places(Machine(workers=8))) == 1
+    assert len(Local().places(Machine(workers=1))) == 1
+
+
+def test_steps_are_held_back_by_the_memory_that_they_need() -> None:
+    machine = Machine(workers=8, memory=10_000)
+    assert [p.memory for p in Local(memory="3kB").places(machine)] == [3000] * 3
+    assert len(Local(workers=2, memory="3kB").places(machine)) == 2
+    assert len(Local(memory="30kB").places(machine)) == 1
+    assert len(Local(workers=2, memory="1kB").places(Machine(workers=2))) == 2

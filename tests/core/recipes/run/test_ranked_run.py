@@ -1,0 +1,362 @@
+"""`emberge run` on several ranks, as people start it: by --ranks, torchrun, accelerate or MPI."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from emberge.cli.main import main
+from emberge.processes.rank_processes import heed_launcher, ranks_told
+
+from tests.support.training_data import retrieval
+
+STEPS = 40
+RECIPE = """\
+seed: 1
+steps:
+  tuned:
+    train:
+      model: {model}
+      data: [{{path: {data}, task: retrieval}}]
+      sampler: [{{batch_shuffle: {{batch_size: 7}}}}]
+      loss: {{infonce: {{temperature: 0.1}}}}
+      max_steps: {steps}
+      learning_rate: 1.0e-4
+      dropout: false
+      save_steps: 3
+      logging_steps: 1
+  merged:
+    merge: {{models: [$tuned, {model}], strategy: linear}}
+"""
+EMBERGE = [sys.executable, "-m", "emberge"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
+BY_MPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+SIZE_BY_MPI = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+LIMIT = 240.0
+# Of results: everything but when and how long.
+TIMED = ("artifact.json", "metrics.jsonl", "README.md")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command that has ended, and the folder it worked in."""
+
+    out: Path
+    code: int
+    said: str
+
+
+@pytest.fixture(scope="module")
+def recipe(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training and a merge with what it started from."""
+    root = tmp_path_factory.mktemp("recipe")
+    rows = [{"anchor": e.anchor, "positive": e.positives[0]} for e in retrieval(30).rows]
+    (root / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "recipe.yaml").write_text(
+        RECIPE.format(model=bert, data=root / "pairs.jsonl", steps=STEPS)
+    )
+    return root / "recipe.yaml"
+
+
+def words(recipe: Path, out: Path, *more: str, verb: str = "run") -> list[str]:
+    return [verb, str(recipe), "--out", str(out), "--devices", "cpu", *more]
+
+
+def started(
+    line: list[str], out: Path, extra: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start a command beside this one; what it says goes to a file next to `out`."""
+    threads = {"OMP_NUM_THREADS": "1", **(extra or {})}
+    with Path(f"{out}.said").open("w") as said:
+        return subprocess.Popen(
+            line, stdout=said, stderr=said, text=True, env={**os.environ, **threads}
+        )
+
+
+def ended(process: subprocess.Popen[str], out: Path) -> Run:
+    try:
+        code = process.wait(LIMIT)
+    finally:
+        process.kill()
+    return Run(out, code, Path(f"{out}.said").read_text())
+
+
+def run(line: list[str], out: Path) -> Run:
+    return ended(started(line, out), out)
+
+
+def losses(out: Path) -> list[float]:
+    rows = (json.loads(line) for line in (out / "tuned/metrics.jsonl").read_text().splitlines())
+    return [row["value"] for row in rows if row["name"] == "loss"]
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """Every file of both results that says nothing of time."""
+    found = {}
+    for step in ("tuned", "merged"):
+        for path in (out / step).resolve().rglob("*"):
+            if path.is_file() and path.name not in TIMED:
+                found[f"{step}/{path.relative_to((out / step).resolve())}"] = path.read_bytes()
+    return found
+
+
+def reached(out: Path) -> int:
+    """The last step that was logged."""
+    log = out / "metrics.jsonl"
+    found = re.findall(r'"name": "loss".*"at": (\d+)}', log.read_text() if log.is_file() else "")
+    return int(found[-1]) if found else 0
+
+
+def followers(leader: int) -> list[int]:
+    """Processes that a process has started."""
+    try:
+        return [int(p) for p in Path(f"/proc/{leader}/task/{leader}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def until(true: Callable[[int], object], process: subprocess.Popen[str]) -> None:
+    """Wait until something is true of a process that is running."""
+    end = time.monotonic() + LIMIT
+    while not true(process.pid):
+        assert process.poll() is None, "it ended too early"
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def gone(process: int) -> bool:
+    """Whether a process has ended, be it that nobody has asked how."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def all_gone(processes: list[int], seconds: float = 30) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not all(map(gone, processes)):
+        time.sleep(0.05)
+    return all(map(gone, processes))
+
+
+@pytest.fixture(scope="module")
+def alone(recipe: Path) -> Run:
+    out = recipe.parent / "alone"
+    return run([*EMBERGE, *words(recipe, out)], out)
+
+
+@pytest.fixture(scope="module")
+def both(recipe: Path) -> Run:
+    out = recipe.parent / "both"
+    return run([*EMBERGE, *words(recipe, out, "--ranks", "2")], out)
+
+
+def test_two_ranks_give_the_losses_of_one_and_finish(alone: Run, both: Run) -> None:
+    assert (alone.code, both.code) == (0, 0), both.said
+    assert len(losses(both.out)) == STEPS
+    assert losses(both.out) == pytest.approx(losses(alone.out), rel=1e-5, abs=1e-6)
+    assert losses(both.out)[-1] < losses(both.out)[0]
+    assert contents(both.out).keys() == contents(alone.out).keys()
+
+
+def test_what_ranks_make_is_written_and_told_once(alone: Run, both: Run) -> None:
+    def entries(out: Path) -> list[str]:
+        return sorted(p.name for p in out.iterdir())
+
+    assert entries(both.out) == entries(alone.out)
+    log = [json.loads(line) for line in (both.out / "metrics.jsonl").read_text().splitlines()]
+    assert len([row for row in log if row["name"] == "loss"]) == STEPS
+    assert both.said.count("tuned: done in") == both.said.count("merged: done in") == 1
+    assert both.said.count("merged: started") == 1
+    assert not any((both.out / ".work").glob("*"))
+
+
+@pytest.fixture(scope="module")
+def disturbed(recipe: Path) -> Iterator[Mapping[str, Run | list[int]]]:
+    """One run of two ranks: a follower is killed, then the leader twice, then nobody."""
+    out = recipe.parent / "disturbed"
+    line = [*EMBERGE, *words(recipe, out, "--ranks", "2")]
+    process = started(line, out)
+    until(lambda _: reached(out) >= 5, process)
+    (follower,) = followers(process.pid)
+    os.kill(follower, signal.SIGKILL)
+    found: dict[str, Run | list[int]] = {"follower killed": ended(process, out)}
+    left = []
+    # The leader: in training, and before the ranks have found each other.
+    for name, goal in (("training", 15), ("starting", 0)):
+        process = started(line, out)
+        until(followers, process)
+        until(lambda _, goal=goal: reached(out) >= goal, process)  # type: ignore[misc]
+        left = followers(process.pid)
+        process.kill()
+        found[f"leader killed {name}"] = ended(process, out)
+        found[f"left {name}"] = left
+        found[f"gone {name}"] = [p for p in left if all_gone([p])]
+    found["undisturbed"] = run(line, out)
+    yield found
+    for each in left:
+        if not gone(each):
+            os.kill(each, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
+def test_a_follower_that_is_killed_ends_the_run_with_a_word(
+    disturbed: Mapping[str, Run],
+) -> None:
+    run = disturbed["follower killed"]
+    assert run.code == 1
+    (line,) = [line for line in run.said.splitlines() if line.startswith("error: ")]
+    assert "rank 1 has ended (killed by signal 9); the same command goes on from here" in line
+    assert "Traceback" not in run.said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["training", "starting"])
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
+def test_a_leader_that_is_killed_leaves_no_follower_behind(
+    disturbed: Mapping[str, list[int]], when: str
+) -> None:
+    assert len(disturbed[f"left {when}"]) == 1
+    assert disturbed[f"gone {when}"] == disturbed[f"left {when}"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
+def test_the_same_command_goes_on_to_the_same_bytes(
+    disturbed: Mapping[str, Run], both: Run
+) -> None:
+    last = disturbed["undisturbed"]
+    assert last.code == 0, last.said
+    assert contents(last.out) == contents(both.out)
+    assert losses(last.out) == losses(both.out)
+
+
+@pytest.mark.slow
+def test_a_rehearsal_is_entered_by_all_ranks(recipe: Path) -> None:
+    found = {}
+    for ranks in ("1", "2"):
+        out = recipe.parent / f"rehearsed{ranks}"
+        done = run([*EMBERGE, *words(recipe, out, "--ranks", ranks, verb="rehearse")], out)
+        assert done.code == 0, done.said
+        assert [line.split(",")[0] for line in done.said.splitlines()[-2:]] == [
+            "tuned: done",
+            "merged: done",
+        ]
+        found[ranks] = losses(out)
+    assert len(found["2"]) == 2
+    assert found["2"] == pytest.approx(found["1"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_rehearsal_that_is_thrown_away_needs_no_folder(recipe: Path, tmp_path: Path) -> None:
+    line = ["rehearse", str(recipe), "--devices", "cpu", "--ranks", "2"]
+    process = started([*EMBERGE, *line], tmp_path / "none", {"TMPDIR": str(tmp_path)})
+    done = ended(process, tmp_path / "none")
+    assert done.code == 0, done.said
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith("emberge-")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [TORCHRUN, [*ACCELERATE, "--multi_gpu"]])
+def test_a_launcher_makes_the_same_bytes(launcher: list[str], recipe: Path, both: Run) -> None:
+    out = recipe.parent / ("torchrun" if launcher is TORCHRUN else "accelerate")
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = ["--master_port" if launcher is TORCHRUN else "--main_process_port"]
+        port.append(str(found.getsockname()[1]))
+    done = run([*launcher, *port, "-m", "emberge", *words(recipe, out)], out)
+    assert done.code == 0, done.said
+    assert contents(out) == contents(both.out)
+
+
+@pytest.mark.slow
+def test_processes_that_mpi_starts_make_the_same_bytes(recipe: Path, both: Run) -> None:
+    out = recipe.parent / "mpi"
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1])}
+    ranks = [
+        started(
+            [*EMBERGE, *words(recipe, out)],
+            recipe.parent / f"mpi{rank}",
+            {**address, **dict.fromkeys(BY_MPI, str(rank)), **dict.fromkeys(SIZE_BY_MPI, "2")},
+        )
+        for rank in (0, 1)
+    ]
+    assert [process.wait(LIMIT) for process in ranks] == [0, 0]
+    assert contents(out) == contents(both.out)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """As if started by nobody; what is set here is gone afterwards."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("told", "ranks", "message"),
+    [
+        (
+            {"RANK": "0", "WORLD_SIZE": "2"},
+            ("--ranks", "3"),
+            "--ranks 3, and the launcher started 2; leave --ranks out",
+        ),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, (), "RANK=2 and WORLD_SIZE=2 are no rank and number"),
+        ({"RANK": "one", "WORLD_SIZE": "2"}, (), "RANK=one and WORLD_SIZE=2 are no rank"),
+        ({}, ("--ranks", "0"), "--ranks 0: at least one rank is needed"),
+        (
+            # What `accelerate launch --cpu --num_processes 2` tells the one process that it starts.
+            {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "no"}
+            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+            (),
+            "accelerate launch was asked for several processes and has started one",
+        ),
+    ],
+)
+def test_ranks_that_cannot_be_are_refused_before_any_work(
+    recipe: Path,
+    tmp_path: Path,
+    launched: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    told: Mapping[str, str],
+    ranks: tuple[str, ...],
+    message: str,
+) -> None:
+    for name, value in told.items():
+        launched.setenv(name, value)
+    assert main(words(recipe, tmp_path / "out", *ranks)) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_mpi_tells_is_what_torchrun_tells(launched: pytest.MonkeyPatch) -> None:
+    launched.setenv("MASTER_ADDR", "127.0.0.1")
+    for name, value in (*((n, "1") for n in BY_MPI), *((n, "2") for n in SIZE_BY_MPI)):
+        launched.setenv(name, value)
+    heed_launcher(None)
+    assert ranks_told() == (1, 2)
+    assert (os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]) == ("1", "2")
+
+
+def test_one_process_of_a_launcher_is_one_rank(launched: pytest.MonkeyPatch) -> None:
+    launched.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    heed_launcher(None)
+    assert ranks_told() == (0, 1)
+    launched.setenv("MASTER_ADDR", "127.0.0.1")
+    heed_launcher(2)  # --ranks says how many, so nothing is amiss
+    assert ranks_told() == (0, 1)

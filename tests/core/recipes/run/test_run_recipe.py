@@ -1,0 +1,349 @@
+"""Running recipes: order, skipping, resuming, failing, and what stands in OUT afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from emberge import (
+    CheckpointError,
+    DataError,
+    DataRef,
+    EmbergeError,
+    Machine,
+    ModelRef,
+    Rehearsal,
+    RequirementError,
+    StepRef,
+    run_recipe,
+)
+from emberge.files.locks import OutInUseError, hold
+from emberge.recipes.folder.run_folder import read_artifact
+from emberge.recipes.run.run_recipe import StepsFailedError
+
+from tests.support.steps import RAN, Listener, Scores, Write, recipe, toy
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+def text_of(out: Path, step: str) -> str:
+    return str(json.loads((out / step / "config.json").read_text())["text"])
+
+
+def test_steps_run_in_order_and_each_result_stands_behind_a_relative_link(tmp_path: Path) -> None:
+    listener = Listener()
+    made = recipe(a=Write(word="A"), b=Write(word="B", of=(ModelRef("$a"),)))
+    results = run_recipe(made, tmp_path / "out", toy(listener))
+    assert results == {"a": tmp_path / "out" / "a", "b": tmp_path / "out" / "b"}
+    assert text_of(tmp_path / "out", "b").startswith("B")
+    assert not os.path.isabs(os.readlink(tmp_path / "out" / "a"))
+    told = [event for event in listener.events if event[0] != "progressed"]
+    assert told == [
+        ("run_started", "a,b"),
+        ("started", "a"),
+        ("finished", "a"),
+        ("started", "b"),
+        ("finished", "b"),
+        ("run_finished", ""),
+    ]
+    artifact = read_artifact(results["b"])
+    assert artifact is not None
+    assert (artifact.kind, artifact.size, artifact.details["names"]) == ("model", 3, ["a"])
+
+
+def test_a_finished_step_is_skipped_also_after_out_was_moved(tmp_path: Path) -> None:
+    made = recipe(a=Write(), b=Write(of=(ModelRef("$a"),)), s=Scores(of=(ModelRef("$b"),)))
+    run_recipe(made, tmp_path / "out", toy())
+    shutil.move(tmp_path / "out", tmp_path / "elsewhere")
+    RAN.clear()
+    listener = Listener()
+    run_recipe(made, tmp_path / "elsewhere", toy(listener))
+    assert RAN == []
+    assert [e for e in listener.events if e[0] == "skipped"] == [
+        ("skipped", "a"),
+        ("skipped", "b"),
+        ("skipped", "s"),
+    ]
+
+
+def test_out_holds_no_absolute_path(tmp_path: Path) -> None:
+    made = recipe(
+        path=tmp_path / "r.yaml", text="steps: {}\n", a=Write(), b=Write(of=(ModelRef("$a"),))
+    )
+    run_recipe(made, tmp_path / "out", toy())
+    time.sleep(0.15)
+    run_recipe(made, tmp_path / "out", toy())  # the hashes of settled files are written now
+    for path in (tmp_path / "out").rglob("*"):
+        if path.is_symlink():
+            assert not os.path.isabs(os.readlink(path))
+        elif path.is_file():
+            assert str(tmp_path) not in path.read_text(), path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"a": Write(word="other")},
+        {"seed": 1},
+        {"a": Write(ticks=4)},
+    ],
+)
+def test_a_change_of_option_or_seed_runs_the_step_and_what_needs_it(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    steps = {"a": Write(), "b": Write(word="b", of=(ModelRef("$a"),))}
+    run_recipe(recipe(**steps), tmp_path, toy())
+    old = (tmp_path / "a").resolve()
+    RAN.clear()
+    run_recipe(recipe(**{**steps, **change}), tmp_path, toy())  # type: ignore[arg-type]
+    assert RAN == ["a", "b"]
+    assert (tmp_path / "a").resolve() != old
+    RAN.clear()
+    run_recipe(recipe(**steps), tmp_path, toy())
+    assert RAN == []  # the first results still stand
+    assert (tmp_path / "a").resolve() == old
+
+
+def test_a_change_of_one_step_leaves_its_neighbour_alone(tmp_path: Path) -> None:
+    run_recipe(recipe(a=Write(), b=Write(word="b")), tmp_path, toy())
+    RAN.clear()
+    run_recipe(recipe(a=Write(), b=Write(word="c")), tmp_path, toy())
+    assert RAN == ["b"]
+
+
+def test_the_author_of_a_step_can_have_it_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe(s=Scores())
+    run_recipe(made, tmp_path, toy())
+    monkeypatch.setattr(Scores, "revision", 2)
+    RAN.clear()
+    run_recipe(made, tmp_path, toy())
+    assert RAN == ["s"]
+
+
+def test_machine_settings_do_not_matter_and_a_rehearsal_is_another_result(tmp_path: Path) -> None:
+    made = recipe(a=Write())
+    run_recipe(made, tmp_path, toy(), machine=Machine(workers=1))
+    run_recipe(made, tmp_path, toy(), machine=Machine(workers=7, memory=10**9))
+    assert RAN == ["a"]
+    run_recipe(made, tmp_path, toy(), rehearsal=Rehearsal())
+    assert RAN == ["a", "a"]
+
+
+def test_the_content_of_inputs_decides_and_not_their_place(tmp_path: Path) -> None:
+    def inputs(name: str, word: str) -> Write:
+        folder = tmp_path / name
+        (folder / "model").mkdir(parents=True, exist_ok=True)
+        (folder / "model" / "config.json").write_text(json.dumps({"text": word}))
+        (folder / "model" / "README.md").write_text(name)
+        (folder / "rows.jsonl").write_text(word)
+        return Write(of=(ModelRef("./model", folder),), data=DataRef("./rows.jsonl", folder))
+
+    out = tmp_path / "out"
+    run_recipe(recipe(a=inputs("here", "one")), out, toy())
+    run_recipe(recipe(a=inputs("there", "one")), out, toy())
+    assert RAN == ["a"]
+    made = recipe(a=inputs("here", "two"))
+    run_recipe(made, out, toy())
+    assert RAN == ["a", "a"]
+    (tmp_path / "here" / "rows.jsonl").write_text("three")
+    run_recipe(made, out, toy())
+    assert RAN == ["a", "a", "a"]
+    assert "two" in text_of(out, "a")
+
+
+def test_an_interrupted_step_goes_on_and_its_numbers_stand_once(tmp_path: Path) -> None:
+    made = recipe(a=Write(ticks=5, stop_at=3))
+    listener = Listener()
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(made, tmp_path, toy(listener))
+    assert listener.events[-1] == ("run_finished", "KeyboardInterrupt")
+    assert not (tmp_path / "a").exists()
+    run_recipe(made, tmp_path, toy())
+    rows = [json.loads(line) for line in (tmp_path / "a/metrics.jsonl").read_text().splitlines()]
+    assert [row["at"] for row in rows] == [0, 1, 2, 3, 4]
+    everything = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert len(everything) > len(rows)  # the run's own file tells what was really done
+    assert set(json.loads(everything[0])) == {
+        "time",
+        "step",
+        "fingerprint",
+        "name",
+        "value",
+        "at",
+    }
+    assert list((tmp_path / ".work").iterdir()) == []
+
+
+def test_a_line_that_a_kill_cut_in_half_does_no_harm(tmp_path: Path) -> None:
+    run_recipe(recipe(a=Write()), tmp_path, toy())
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text(metrics.read_text() + '{"time": 1')
+    run_recipe(recipe(a=Write(word="y")), tmp_path, toy())
+    assert all(json.loads(line) for line in metrics.read_text().splitlines())
+
+
+def test_a_failing_step_stops_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
+    listener = Listener()
+    made = recipe(
+        a=Write(word="a", fail="data"),
+        b=Write(word="b", of=(ModelRef("$a"),)),
+        c=Write(word="c", of=(ModelRef("$b"),)),
+        d=Write(word="d"),
+    )
+    with pytest.raises(DataError, match="no anchor") as caught:
+        run_recipe(made, tmp_path, toy(listener))
+    assert caught.value.__notes__ == ["in step 'a'"]
+    assert RAN == ["a", "d"]
+    assert listener.details["blocked"] == ["b", "c"]
+    assert listener.details["results"] == {"d": tmp_path / "d"}
+    assert not (tmp_path / "a").exists()
+    assert [p.name[:2] for p in (tmp_path / ".work").iterdir()] == ["a-"]
+
+
+def test_several_failures_are_told_together(tmp_path: Path) -> None:
+    with pytest.raises(StepsFailedError) as caught:
+        run_recipe(recipe(a=Write(fail="data"), b=Write(fail="bug")), tmp_path, toy())
+    assert str(caught.value).splitlines() == [
+        "step 'a': rows.jsonl:3: no anchor",
+        "step 'b': a bug",
+    ]
+    assert "Traceback" in (tmp_path / "run.log").read_text()
+
+
+def test_an_unmet_requirement_ends_the_run_after_all_else_is_done(tmp_path: Path) -> None:
+    made = recipe(a=Write(unmet=("boom is worse than base",)), b=Write(word="b"))
+    for _ in range(2):  # also when the step was finished before
+        with pytest.raises(RequirementError, match="step 'a': boom is worse"):
+            run_recipe(made, tmp_path, toy())
+    assert RAN == ["a", "b"]
+    assert (tmp_path / "b").exists()
+
+
+def test_warnings_are_told_and_kept_with_the_artifact(tmp_path: Path) -> None:
+    listener = Listener()
+    made = recipe(a=Write(warn="few rows", ticks=5, stop_at=2))
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(made, tmp_path, toy(listener))
+    run_recipe(made, tmp_path, toy(listener))
+    artifact = read_artifact(tmp_path / "a")
+    assert artifact is not None
+    assert artifact.warnings == ("few rows",)
+    assert listener.events.count(("warned", "few rows")) == 2  # once a run
+
+
+def test_progress_is_told_at_most_five_times_a_second(tmp_path: Path) -> None:
+    listener = Listener()
+    began = time.monotonic()
+    run_recipe(recipe(a=Write(ticks=200)), tmp_path, toy(listener))
+    told = listener.events.count(("progressed", "a"))
+    assert 1 <= told <= 2 + 5 * (time.monotonic() - began)
+
+
+def test_checkpoints_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    made = recipe(
+        a=Write(checkpoints=(100, 20, 3)),
+        b=Write(word="b", of=(ModelRef("$a.checkpoints"),)),
+    )
+    results = run_recipe(made, tmp_path, toy())
+    artifact = read_artifact(results["b"])
+    assert artifact is not None
+    assert artifact.details["names"] == ["a/step-3", "a/step-20", "a/step-100"]
+
+
+def test_a_training_that_kept_no_checkpoints_is_named(tmp_path: Path) -> None:
+    made = recipe(a=Write(), b=Write(word="b", of=(ModelRef("$a.checkpoints"),)))
+    with pytest.raises(CheckpointError, match=r"\$a\.checkpoints.*kept no checkpoints"):
+        run_recipe(made, tmp_path, toy())
+
+
+def test_scores_are_no_model(tmp_path: Path) -> None:
+    made = recipe(s=Scores(), b=Write(of=(ModelRef("$s"),)))
+    with pytest.raises(CheckpointError, match="made scores, and no model"):
+        run_recipe(made, tmp_path, toy())
+
+
+def test_a_result_taken_away_is_made_again(tmp_path: Path) -> None:
+    run_recipe(recipe(a=Write()), tmp_path, toy())
+    (tmp_path / "a" / "artifact.json").unlink()
+    run_recipe(recipe(a=Write()), tmp_path, toy())
+    assert RAN == ["a", "a"]
+    assert read_artifact(tmp_path / "a") is not None
+
+
+def test_something_in_the_place_of_a_link_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "mine").write_text("precious")
+    with pytest.raises(EmbergeError, match="in the way"):
+        run_recipe(recipe(a=Write()), tmp_path, toy())
+    assert (tmp_path / "a" / "mine").read_text() == "precious"
+
+
+def test_the_recipe_is_kept_with_its_overrides(tmp_path: Path) -> None:
+    import dataclasses
+
+    made = dataclasses.replace(recipe(text="seed: 0\n", a=Write()), overrides=("a.write.word=z",))
+    run_recipe(made, tmp_path, toy())
+    assert (tmp_path / "recipe.yaml").read_text() == ("# run with --set a.write.word=z\nseed: 0\n")
+
+
+def test_a_file_in_the_place_of_out_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(EmbergeError, match="choose another --out"):
+        run_recipe(recipe(a=Write()), tmp_path / "out", toy())
+
+
+def test_a_second_run_on_one_out_is_told_who_holds_it(tmp_path: Path) -> None:
+    with other_process_holding(tmp_path) as pid, pytest.raises(OutInUseError) as caught:
+        run_recipe(recipe(a=Write()), tmp_path, toy())
+    assert f"process {pid} on " in str(caught.value)
+    assert "since 20" in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_lock_left_by_a_dead_process_does_not_block(tmp_path: Path) -> None:
+    with other_process_holding(tmp_path) as pid:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert (tmp_path / ".lock").read_text()  # it had no time to tidy up
+    run_recipe(recipe(a=Write()), tmp_path, toy())
+    with hold(tmp_path / ".lock"):
+        pass
+
+
+@contextmanager
+def other_process_holding(out: Path) -> Iterator[int]:
+    """A process that holds the lock of `out`."""
+    code = (
+        "import sys, time; from pathlib import Path; from emberge.files.locks import hold\n"
+        "with hold(Path(sys.argv[1])):\n print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(out / ".lock")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_step_reference_must_name_a_step(tmp_path: Path) -> None:
+    with pytest.raises(EmbergeError, match="names no step"):
+        run_recipe(recipe(a=Write(of=(StepRef("./x"),))), tmp_path, toy())  # type: ignore[arg-type]

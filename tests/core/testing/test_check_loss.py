@@ -1,0 +1,211 @@
+"""Every law of `check_loss` finds a loss that breaks it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+import torch
+from emberge import Embeddings, Loss
+from emberge.ranks.gather_batch import gathered
+from emberge.testing import check_loss
+from emberge.testing.batches import example_embeddings, rows_of
+from torch import Tensor
+
+
+def _kept(e: Embeddings) -> Tensor:
+    """Cosines of anchors and positives [b, p], zero for filling."""
+    valid = e.valid[:, : e.positive.shape[1]]
+    return torch.cosine_similarity(e.anchor[:, None], e.positive, dim=-1).masked_fill(~valid, 0)
+
+
+def _mean(e: Embeddings, values: Tensor) -> Tensor:
+    return values.sum() / e.valid[:, : e.positive.shape[1]].sum()
+
+
+def _origin(e: Embeddings) -> str:
+    """Where the anchors come from: what no loss should look at."""
+    node = e.anchor.grad_fn
+    if type(node).__name__ == "CatBackward0":
+        return "gathered"
+    return "" if node is None else type(node.next_functions[0][0]).__name__
+
+
+CALLS: list[int] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Off(Loss):
+    """Sound as it is; each fault breaks one law."""
+
+    fault: str = ""
+
+    @property
+    def whole_batch(self) -> bool:
+        return self.fault != "examples"
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        if self.fault.startswith("parameters"):
+            return {"slope": torch.rand(()) if "anew" in self.fault else torch.tensor(2.0)}
+        return {}
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        e, pull = embeddings, _kept(embeddings)
+        plain = 1 - _mean(e, pull)
+        return getattr(self, self._method, lambda *_: plain)(e, pull, parameters)  # type: ignore[no-any-return]
+
+    @property
+    def _method(self) -> str:
+        return "_" + self.fault.replace(" ", "_")
+
+    def _scalar(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return 1 - pull.sum(1)
+
+    def _finite_constant(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return torch.tensor(1.0)
+
+    def _finite_root(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return 1 - _mean(e, pull) + e.anchor.square().sum().sqrt() * 1e-9
+
+    def _finite_spread(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return -_mean(e, pull) / e.anchor.std()  # of equal texts and of one row there is none
+
+    def _pure(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return 1 - _mean(e, pull * (1 + torch.rand_like(pull)))
+
+    def _pure_inputs(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        e.positive.data[e.valid[:, : e.positive.shape[1]]] += 1e-3
+        return 1 - _mean(e, pull) * 0
+
+    def _needs(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        if e.positive_score is None:
+            raise ValueError("it needs scores")
+        return 1 - _mean(e, pull * e.positive_score.nan_to_num())
+
+    def _order_of_rows(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return 1 - _mean(e, pull * torch.arange(len(pull))[:, None])
+
+    def _order_of_rows_gradient(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        first = pull[0].sum()
+        return 1 - _mean(e, pull) + first - first.detach()
+
+    def _filling(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return 1 - torch.cosine_similarity(e.anchor[:, None], e.positive, dim=-1).mean()
+
+    def _filling_texts(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        ids = e.text_id[:, 1 : 1 + e.positive.shape[1]].flatten()
+        once = (ids[:, None] == ids[None]).sum(1).view(pull.shape) == 1
+        return 1 - _mean(e, pull * once)
+
+    def _filling_places(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return 1 - pull.mean()
+
+    def _weight(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return self.weight * (1 - _mean(e, pull))
+
+    def _lengths(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return -_mean(e, pull * e.anchor.norm(dim=1)[:, None])
+
+    def _parameters_anew(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return 1 - _mean(e, pull)
+
+    def _parameters_own(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return -self.parameters()["slope"] * _mean(e, pull)
+
+    def _parameters_idle(self, e: Embeddings, pull: Tensor, given: Mapping[str, Tensor]) -> Tensor:
+        return 0 * given["slope"] - _mean(e, pull)
+
+    def _parameters_root(self, e: Embeddings, pull: Tensor, given: Mapping[str, Tensor]) -> Tensor:
+        return (given["slope"] - 2).abs().sqrt() - _mean(e, pull)
+
+    def _cache(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        if _origin(e) == "ViewBackward0":  # in training only, and there every second time
+            CALLS.append(len(CALLS) % 2)
+        return -_mean(e, pull) * (1 + sum(CALLS[-1:]))
+
+    def _ranks(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return -_mean(e, pull) * (2 if _origin(e) == "gathered" else 1)
+
+    def _one_row(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return -_mean(e, pull) * (len(pull) - 1) / (len(pull) - 1 or torch.nan)
+
+    def _examples(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return 1 - pull.sum()
+
+
+FAULTS = sorted(
+    name.removeprefix("_").replace("_", " ")
+    for name, value in vars(_Off).items()
+    if name.startswith("_") and not name.startswith("__") and callable(value) and name != "_one_row"
+)
+LAWS = (
+    *("scalar", "finite", "pure", "needs", "order of rows", "filling", "weight", "lengths"),
+    *("parameters", "cache", "ranks", "examples"),
+)
+
+
+@pytest.mark.parametrize("cross_rank", [True, False])
+def test_a_sound_loss_keeps_the_laws(cross_rank: bool) -> None:
+    check_loss(_Off(cross_rank=cross_rank))
+
+
+def test_every_law_has_a_fault() -> None:
+    assert {law for law in LAWS if any(fault.startswith(law) for fault in FAULTS)} == set(LAWS)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_law_is_named(fault: str) -> None:
+    law = next(law for law in LAWS if fault.startswith(law))
+    with pytest.raises(AssertionError, match=f"^{law}: "):
+        check_loss(_Off(fault=fault, cross_rank=law != "examples"))
+
+
+def test_a_loss_may_be_declared_to_differ() -> None:
+    check_loss(_Off(fault="lengths"), lengths=False)
+    with pytest.raises(AssertionError, match=r"^finite: .* one row"):
+        check_loss(_Off(fault="one row"))
+    check_loss(_Off(fault="one row"), one_row=False)
+
+
+def test_ranks_of_other_widths_are_gathered_with_filling() -> None:
+    whole = example_embeddings(5, positives=2, negatives=3)
+    whole = dataclasses.replace(whole, valid=whole.valid.clone())
+    whole.valid[3:, 1] = False  # the second rank has one positive and two negatives a row
+    whole.valid[3:, 4] = False
+    part = rows_of(whole, slice(3, None))
+    scores = part.negative_score
+    assert scores is not None
+    narrow = dataclasses.replace(
+        part,
+        positive=part.positive[:, :1],
+        negative=part.negative[:, :2],
+        valid=part.valid[:, [0, 2, 3]],
+        text_id=part.text_id[:, [0, 1, 3, 4]],
+        positive_score=None,
+        negative_score=scores[:, :2],
+        label=None,
+    )
+    joined = gathered([rows_of(whole, slice(0, 3)), narrow])
+    there = whole.valid
+    assert torch.equal(joined.valid, there)
+    assert torch.equal(joined.anchor, whole.anchor)
+    assert torch.equal(joined.candidates[there], whole.candidates[there])
+    assert torch.equal(joined.text_id[:, 1:][there], whole.text_id[:, 1:][there])
+    assert joined.label is not None
+    assert joined.label.tolist() == [0, 0, 1, -1, -1]
+    assert joined.positive_score is not None
+    assert joined.positive_score[3:].isnan().all()
+    assert joined.negative_score is not None
+    assert joined.negative_score[3:].isnan().sum() == 2
+
+
+def test_scores_that_no_rank_has_are_none() -> None:
+    batch = example_embeddings(4)
+    bare = dataclasses.replace(batch, positive_score=None, negative_score=None, label=None)
+    joined = gathered([rows_of(bare, slice(0, 1)), rows_of(bare, slice(1, None))])
+    assert joined.positive_score is None
+    assert joined.negative_score is None
+    assert joined.label is None
+    assert joined.scores.isnan().all()

@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import (
+    DataError,
+    Embeddings,
+    EmbergeError,
+    Example,
+    Loss,
+    PerDataset,
+    PluginError,
+    Rehearsal,
+)
+from emberge.engine import FitOptions, FitResult, fit
+from emberge.training.loop.optimizer import learning_rate_factor
+from emberge_boom.samplers.bagging import Bagging
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train.samplers.dataset_sequential import DatasetSequential
+from safetensors.torch import load_file
+
+from tests.support import tiny
+from tests.support.training_data import InMemory, dataset, retrieval, similarity
+
+BATCHES = BatchShuffle(batch_size=PerDataset(default=8))
+LOSSES: PerDataset[tuple[Loss, ...]] = PerDataset(
+    default=(InfoNCE(temperature=0.1),), by_task={"sts": (CoSENT(),)}
+)
+
+
+@pytest.fixture(scope="module")
+def shaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with dropout, so that random numbers matter."""
+    folder = tmp_path_factory.mktemp("shaky") / "m"
+    tiny.checkpoint(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1}))
+    return folder
+
+
+def _fit(
+    model: Path, root: Path, metrics: list[tuple[str, float, int]] | None = None, **given: Any
+) -> FitResult:
+    options = given.pop("options", FitOptions(learning_rate=1e-3, token_budget=80))
+    found = metrics if metrics is not None else []
+    arguments: dict[str, Any] = {
+        "backbone": TextEncoder(),
+        "checkpoint": model,
+        "datasets": [retrieval(), similarity()],
+        "sampler": (BATCHES,),
+        "losses": LOSSES,
+        "options": options,
+        "folder": root / "out",
+        "work": root / "work",
+        "seed": 0,
+        "device": "cpu",
+        "store": None,
+        "progress": lambda *_: None,
+        "metric": lambda name, value, at: found.append((name, value, at)),
+    }
+    return fit(**{**arguments, **given})
+
+
+def _weights(root: Path) -> bytes:
+    return (root / "out" / "model.safetensors").read_bytes()
+
+
+def test_training_learns_and_tells(shaky: Path, tmp_path: Path) -> None:
+    metrics: list[tuple[str, float, int]] = []
+    options = FitOptions(learning_rate=2e-3, epochs=12, token_budget=80)
+    result = _fit(shaky, tmp_path, metrics, datasets=[retrieval()], options=options)
+    losses = [value for name, value, _ in metrics if name == "loss"]
+    assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
+    assert result.steps == 60 == len(losses)
+    assert result.examples == 480
+    assert result.pool == {"find": 40}
+    assert result.losses["find"] == pytest.approx(sum(losses[-6:]) / 6)
+    assert result.curve[-1] == (60, losses[-1])
+    names = {name for name, _, _ in metrics}
+    assert names == {
+        "loss",
+        "learning_rate",
+        "grad_norm",
+        "tokens_per_second",
+        "padding_share",
+        "kept_share",
+        "memory_gib",
+        "examples",
+    }
+    assert {v for n, v, _ in metrics if n == "kept_share"} == {1.0}
+    assert max(v for n, v, _ in metrics if n == "padding_share") < 0.35
+
+
+def test_each_dataset_has_its_losses(shaky: Path, tmp_path: Path) -> None:
+    metrics: list[tuple[str, float, int]] = []
+    result = _fit(shaky, tmp_path, metrics)
+    assert set(result.losses) == {"find", "alike"}
+    assert {name for name, _, _ in metrics} >= {"loss/find", "loss/alike"}
+
+
+def test_the_same_arguments_give_the_same_bytes(shaky: Path, tmp_path: Path) -> None:
+    for name, options in {
+        "a": FitOptions(learning_rate=1e-3, token_budget=80),
+        "b": FitOptions(learning_rate=1e-3, token_budget=80, kept_tokens=0),
+    }.items():
+        _fit(shaky, tmp_path / name, options=options)
+    assert _weights(tmp_path / "a") == _weights(tmp_path / "b")
+    _fit(shaky, tmp_path / "c", seed=1)
+    assert _weights(tmp_path / "a") != _weights(tmp_path / "c")
+
+
+def test_the_model_keeps_its_tensors_and_files(shaky: Path, tmp_path: Path) -> None:
+    _fit(shaky, tmp_path)
+    before, after = (load_file(f / "model.safetensors") for f in (shaky, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    assert torch.equal(before["pooler.dense.weight"], after["pooler.dense.weight"])
+    moved = [name for name in before if not torch.equal(before[name], after[name])]
+    assert any("encoder.layer.0" in name for name in moved)
+    files = {p.relative_to(shaky) for p in shaky.rglob("*") if p.is_file()}
+    assert files == {
+        p.relative_to(tmp_path / "out") for p in (tmp_path / "out").rglob("*") if p.is_file()
+    }
+
+
+class _Killed(BaseException):
+    pass
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bytes(shaky: Path, tmp_path: Path) -> None:
+    options = FitOptions(learning_rate=1e-3, epochs=3, token_budget=80, save_steps=4, keep_last=2)
+    whole = _fit(shaky, tmp_path / "whole", options=options)
+
+    def stop(done: int, *_: object) -> None:
+        if done == stops[0]:
+            stops.pop(0)
+            raise _Killed
+
+    stops = [3, 5, 11, 18, 99]
+    while len(stops) > 1:
+        with pytest.raises(_Killed):
+            _fit(shaky, tmp_path / "cut", options=options, progress=stop)
+    cut = _fit(shaky, tmp_path / "cut", options=options, progress=stop)
+    assert _weights(tmp_path / "cut") == _weights(tmp_path / "whole")
+    assert (cut.losses, cut.curve, cut.examples) == (whole.losses, whole.curve, whole.examples)
+    assert [p.name for p in whole.checkpoints] == ["step-20", "step-24"]
+    for path in whole.checkpoints:
+        first, second = (
+            tmp_path / n / "out" / path / "model.safetensors" for n in ("cut", "whole")
+        )
+        assert first.read_bytes() == second.read_bytes()
+
+
+def _start(model: Path, root: Path) -> subprocess.Popen[str]:
+    repository = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("killed_fit.py")), str(model), str(root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def _finish(model: Path, root: Path) -> float:
+    started = time.monotonic()
+    process = _start(model, root)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return time.monotonic() - started
+
+
+@pytest.mark.slow
+def test_a_process_killed_at_random_moments_ends_in_the_same_bytes(
+    shaky: Path, tmp_path: Path
+) -> None:
+    _finish(shaky, tmp_path / "whole")
+    chance = random.Random(0)
+    for trial in range(2):
+        root = tmp_path / f"cut{trial}"
+        for _ in range(3):
+            process = _start(shaky, root)
+            assert process.stdout is not None
+            steps = chance.randrange(1, 30)
+            for line in process.stdout:
+                if int(line) >= steps:
+                    break
+            time.sleep(chance.uniform(0, 0.03))  # within a step, or while a state is being saved
+            process.kill()
+            process.communicate()
+        _finish(shaky, root)
+        assert _weights(root) == _weights(tmp_path / "whole")
+
+
+def test_a_kill_while_saving_costs_only_that_state(shaky: Path, tmp_path: Path) -> None:
+    options = FitOptions(learning_rate=1e-3, epochs=2, token_budget=80, save_steps=3)
+    _fit(shaky, tmp_path / "whole", options=options)
+
+    def stop(done: int, *_: object) -> None:
+        if done == 10:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        _fit(shaky, tmp_path / "cut", options=options, progress=stop)
+    states = tmp_path / "cut" / "work" / "states"
+    assert sorted(p.name for p in states.iterdir()) == ["step-6", "step-9"]
+    tensors = states / "step-9" / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-100])
+    (states / ".step-12.part").mkdir()
+    _fit(shaky, tmp_path / "cut", options=options)
+    assert _weights(tmp_path / "cut") == _weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"options": FitOptions(learning_rate=5e-4, save_steps=2)},
+            r"the options \(learning_rate\)",
+        ),
+        ({"seed": 5}, "the batches"),
+        ({"datasets": [retrieval(48), similarity()]}, r"the data \(find\)"),
+    ],
+)
+def test_a_state_of_another_training_is_refused_with_the_reason(
+    shaky: Path, tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    options = FitOptions(learning_rate=1e-3, save_steps=2)
+
+    def stop(done: int, *_: object) -> None:
+        if done == 4:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        _fit(shaky, tmp_path, options=options, progress=stop)
+    with pytest.raises(EmbergeError, match=f"{reason}.* changed since; delete the folder"):
+        _fit(shaky, tmp_path, **{"options": options, **change})
+
+
+@pytest.mark.parametrize(
+    ("data", "losses", "message"),
+    [
+        (retrieval(), PerDataset(default=(CoSENT(),)), "'find': row 1 has no score.*CoSENT"),
+        (
+            similarity(),
+            PerDataset(default=(InfoNCE(),)),
+            r"'alike': row 1 has no negative of its own.*\(24 of 24 rows\).*in_batch",
+        ),
+        (
+            similarity(),
+            PerDataset(by_task={"retrieval": (InfoNCE(),)}),
+            "'alike' .sts. has no loss",
+        ),
+        (
+            dataset("bare", "retrieval", [Example("a")] * 8),
+            PerDataset(default=(InfoNCE(),)),
+            "'bare': row 1 has no positive",
+        ),
+    ],
+)
+def test_data_that_a_loss_cannot_use_stop_before_training(
+    shaky: Path, tmp_path: Path, data: InMemory, losses: PerDataset[Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        _fit(shaky, tmp_path, datasets=[data], losses=losses)
+    assert not (tmp_path / "out").exists()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wild(Loss):
+    """A loss that is no number for the batch that holds the first row."""
+
+    def __call__(
+        self, embeddings: Embeddings, parameters: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        bad = (embeddings.text_id[:, 0] == 0).any()
+        return embeddings.anchor.square().sum() * torch.where(bad, torch.inf, 1.0)
+
+
+def test_a_loss_that_is_no_number_names_step_dataset_and_rows(shaky: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        EmbergeError, match=r"step \d+ is not finite \(dataset 'find', rows [\d, …]+\)"
+    ):
+        _fit(
+            shaky,
+            tmp_path,
+            datasets=[retrieval()],
+            losses=PerDataset(default=(Wild(),)),
+            options=FitOptions(save_steps=1),
+        )
+    assert not (tmp_path / "out").exists()
+    for state in (tmp_path / "work" / "states").glob("step-*"):
+        tensors = load_file(state / "tensors.safetensors")
+        assert all(torch.isfinite(t).all() for t in tensors.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(Loss):
+    """InfoNCE with a temperature that it learns."""
+
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        return {"scale": torch.tensor(2.0)}
+
+    def __call__(
+        self, embeddings: Embeddings, parameters: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        scores = embeddings.anchor @ embeddings.positive[:, 0].T * parameters["scale"].exp()
+        return torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)))
+
+
+def test_what_a_loss_learns_is_trained_and_resumed(shaky: Path, tmp_path: Path) -> None:
+    def stop(done: int, *_: object) -> None:
+        if done == stops.pop(0):
+            raise _Killed
+
+    given: dict[str, Any] = {
+        "datasets": [retrieval()],
+        "losses": PerDataset(default=(Learned(),)),
+        "options": FitOptions(learning_rate=1e-2, epochs=2, save_steps=3),
+    }
+    _fit(shaky, tmp_path / "whole", **given)
+    stops = [0, 0, 0, 0, 5]
+    with pytest.raises(_Killed):
+        _fit(shaky, tmp_path / "cut", progress=stop, **given)
+    state = load_file(tmp_path / "cut/work/states/step-3/tensors.safetensors")
+    assert state["loss.0.scale"] != 2.0
+    _fit(shaky, tmp_path / "cut", **given)
+    assert _weights(tmp_path / "cut") == _weights(tmp_path / "whole")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guided(Loss):
+    """A loss that wants what nobody offers."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"guide"})
+
+
+def test_a_need_that_nobody_fills_is_named(shaky: Path, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="'Guided' needs 'guide'"):
+        _fit(shaky, tmp_path, losses=PerDataset(default=(Guided(),)))
+
+
+def test_a_rehearsal_takes_two_steps_of_full_size(shaky: Path, tmp_path: Path) -> None:
+    result = _fit(
+        shaky,
+        tmp_path,
+        sampler=(BatchShuffle(batch_size=PerDataset(default=50)),),
+        options=FitOptions(epochs=5),
+        rehearsal=Rehearsal(steps=2, rows=16),
+    )
+    assert result.steps == 2
+    assert result.examples == 100
+    assert (tmp_path / "out" / "modules.json").is_file()
+
+
+def test_a_bag_tells_its_rows(shaky: Path, tmp_path: Path) -> None:
+    result = _fit(shaky, tmp_path, sampler=(Bagging(ratio=0.5), BATCHES))
+    assert result.pool == {"find": 20, "alike": 12}
+    assert {name: len(rows) for name, rows in result.bags.items()} == {"find": 20, "alike": 12}
+    assert not _fit(shaky, tmp_path / "all").bags
+
+
+def test_what_the_sampler_has_to_say_is_handed_on(shaky: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    _fit(shaky, tmp_path, datasets=[retrieval(), similarity(3)], warn=said.append)
+    assert said == [
+        "smaller than one batch and left out: 'alike' (3 rows, batches of 8); "
+        "lower their batch_size or set tail: wrap or keep"
+    ]
+
+
+def test_bfloat16_learns_too(shaky: Path, tmp_path: Path) -> None:
+    options = FitOptions(learning_rate=1e-3, precision="bfloat16", token_budget=80)
+    _fit(shaky, tmp_path / "a", options=options)
+    _fit(shaky, tmp_path / "b")
+    first, second = (load_file(tmp_path / n / "out/model.safetensors") for n in "ab")
+    assert {t.dtype for t in first.values() if t.is_floating_point()} == {torch.float32}
+    name = "encoder.layer.0.output.dense.weight"
+    assert not torch.equal(first[name], second[name])
+    assert torch.allclose(first[name], second[name], atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        ("linear", [0.5, 1.0, 1.0, 0.5, 0.125]),
+        ("cosine", [0.5, 1.0, 1.0, 0.5, 0.0380602]),
+        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0]),
+        ("warmup_stable_decay", [0.5, 1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_schedules(schedule: Any, values: list[float]) -> None:
+    found = [learning_rate_factor(step, 10, 0.2, schedule) for step in (0, 1, 2, 6, 9)]
+    assert found == pytest.approx(values)
+
+
+def test_the_schedule_may_restart_with_every_stretch(shaky: Path, tmp_path: Path) -> None:
+    metrics: list[tuple[str, float, int]] = []
+    options = FitOptions(
+        learning_rate=1.0, restart=True, max_steps=9, warmup_ratio=0.0, logging_steps=1
+    )
+    ordered = DatasetSequential(batch_size=PerDataset(default=8))
+    _fit(shaky, tmp_path, metrics, sampler=(ordered,), options=options)
+    rates = [value for name, value, _ in metrics if name == "learning_rate"]
+    assert rates == pytest.approx([1, 2 / 3, 1 / 3, 1, 0.8, 0.6, 0.4, 0.2, 1])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("epochs", 0),
+        ("warmup_ratio", 1.5),
+        ("max_steps", 0),
+        ("max_grad_norm", 0),
+        ("keep_last", -1),
+    ],
+)
+def test_options_out_of_range_are_refused(option: str, value: float) -> None:
+    with pytest.raises(ValueError, match=option):
+        FitOptions(**{option: value})  # type: ignore[arg-type]
+
+
+def test_datasets_of_one_name_are_refused(shaky: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="two datasets are named 'find'"):
+        _fit(shaky, tmp_path, datasets=[retrieval(), retrieval(24)])
+    shutil.rmtree(tmp_path, ignore_errors=True)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import PerDataset
+from emberge.engine import FitOptions
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+
+from tests.support import ranked_fit, tiny
+from tests.support.ranked_fit import Death, Training
+from tests.support.training_data import retrieval, similarity
+
+# Every moment of a save: a file half written, between two flushes, before and after the folder gets its
+# name, and while an older state is removed. Numbers count files and folders over saves of states and models.
+WHILE_SAVING = (
+    Death(0, "half", 1),
+    Death(0, "half", 2),
+    Death(0, "flush", 1),
+    Death(0, "flush", 2),
+    Death(0, "flush", 9),
+    Death(0, "rename", 1),
+    Death(0, "rename", 3),
+    Death(0, "renamed", 1),
+    Death(0, "renamed", 2),
+    Death(0, "remove", 1),
+)
+
+
+@pytest.fixture(scope="module")
+def shaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with dropout, so that random numbers matter."""
+    folder = tmp_path_factory.mktemp("shaky") / "m"
+    tiny.checkpoint(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1}))
+    return folder
+
+
+def _arguments(model: Path, epochs: int, **more: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        **{"epochs": epochs, "learning_rate": 1e-3, "token_budget": 80, "kept_tokens": 80},
+        **{"save_steps": 3, "keep_last": 2, "logging_steps": 1},
+        **more,
+    }
+    learnt = InfoNCE(temperature=0.1, learn_temperature=True)
+    return {
+        "backbone": TextEncoder(),
+        "checkpoint": model,
+        "datasets": [retrieval(), similarity()],
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=7), tail="keep"),),
+        "losses": PerDataset(default=(learnt,), by_task={"sts": (CoSENT(),)}),
+        "options": FitOptions(**options),
+        "seed": 0,
+    }
+
+
+def _contents(root: Path) -> dict[str, bytes]:
+    """Everything in a result, the kept models too."""
+    out = root / "out"
+    return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+def _killed(root: Path, arguments: dict[str, Any], deaths: Sequence[tuple[Death, ...]]) -> int:
+    """Train on two ranks, killed again and again, to the end; how many of the deaths were met."""
+    met = 0
+    for number, each in enumerate(deaths):
+        path = root / f"try{number}.pkl"
+        training = Training(root, arguments, deaths=each)
+        ended = ranked_fit.codes(ranked_fit.start([training], path, 2))
+        assert None not in ended, f"{each}: a rank hangs"
+        assert -9 in ended, f"{each}: {ended} {ranked_fit.said(path, 0)}"
+        assert 0 not in ended, f"{each}: {ended}, a rank took no notice"
+        met += 1
+    ranked_fit.run([Training(root, arguments)], root / "last.pkl", 2)
+    return met
+
+
+def test_killed_ranks_end_in_the_same_bytes(shaky: Path, tmp_path: Path) -> None:
+    arguments = _arguments(shaky, epochs=2)
+    ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", 2)
+    deaths = [(Death(1, "step", 5),), (Death(0, "flush", 7),), (Death(0, "step", 4, 0.02),)]
+    assert _killed(tmp_path / "cut", arguments, deaths) == 3
+    assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+    assert "checkpoints/step-18/model.safetensors" in _contents(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_thirty_kills_end_in_the_same_bytes(shaky: Path, tmp_path: Path) -> None:
+    arguments = _arguments(shaky, epochs=12)
+    (whole,) = ranked_fit.run([Training(tmp_path / "w", arguments)], tmp_path / "w.pkl", 2)
+    steps = whole["result"].steps
+    chance = random.Random(0)
+    at_steps = [
+        tuple(
+            Death(rank, "step", step, chance.uniform(0, 0.05))
+            for rank in chance.choice([(0,), (1,), (0, 1)])
+        )
+        # Not near the end, which would be over before a late death comes.
+        for step in sorted(chance.sample(range(1, steps - 25), 20))
+    ]
+    deaths: list[tuple[Death, ...]] = []
+    for number, each in enumerate(at_steps):
+        deaths.append(each)
+        if number % 2:
+            deaths.append((WHILE_SAVING[number // 2],))
+    assert len(deaths) == 30
+    assert _killed(tmp_path / "cut", arguments, deaths) == 30
+    assert _contents(tmp_path / "cut") == _contents(tmp_path / "w")
+
+
+def test_another_number_of_ranks_goes_on_with_the_same_batches(bert: Path, tmp_path: Path) -> None:
+    arguments = _arguments(bert, epochs=2, dropout=False, learning_rate=2e-5) | {
+        "losses": PerDataset(
+            default=(InfoNCE(temperature=0.1, learn_temperature=True),),
+            by_task={"sts": (CoSENT(cross_rank=True),)},
+        )
+    }
+    whole = Training(tmp_path / "whole", arguments)
+    (one,) = ranked_fit.run([whole], tmp_path / "whole.pkl", 1)
+    cut = tmp_path / "cut"
+    for number, (ranks, shard, deaths) in enumerate(
+        [(1, False, (Death(0, "step", 5),)), (2, True, (Death(1, "step", 10),)), (3, False, ())]
+    ):
+        path = cut / f"try{number}.pkl"
+        ended = ranked_fit.codes(
+            ranked_fit.start([Training(cut, arguments, shard, deaths)], path, ranks)
+        )
+        assert (-9 in ended) == bool(deaths), ranked_fit.said(path, 0)
+    losses = ranked_fit.results(cut / "try2.pkl")[0]["result"].curve
+    assert [step for step, _ in losses] == [step for step, _ in one["result"].curve]
+    # Seven digits, which is all that float32 has.
+    assert [loss for _, loss in losses] == pytest.approx(
+        [loss for _, loss in one["result"].curve], rel=5e-7
+    )

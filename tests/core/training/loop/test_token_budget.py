@@ -1,0 +1,172 @@
+"""The size of chunks follows the memory at hand, once, and then stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import PerDataset
+from emberge.encoding import activation_memory as memory
+from emberge.encoding.embedder import default_token_budget
+from emberge.engine import FitOptions, FitResult, fit
+from emberge.training.loop.token_budget import LEAST, activation_bytes, halved_to_fit
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+
+from tests.support import tiny
+from tests.support.training_data import retrieval
+
+MIB = 2**20
+PLENTY, SHORT = 2**40, 12 * MIB
+FULL = default_token_budget("cpu", training=True)
+
+
+@pytest.fixture(scope="module")
+def shaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with dropout, whose random numbers depend on chunks."""
+    folder = tiny.checkpoint(tmp_path_factory.mktemp("shaky") / "m")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1}))
+    return folder
+
+
+class _Killed(BaseException):
+    pass
+
+
+def _kill(done: int, *_: object) -> None:
+    if done == 3:
+        raise _Killed
+
+
+def _fit(
+    model: Path,
+    root: Path,
+    metrics: list[tuple[str, float, int]] | None = None,
+    progress: Callable[..., None] = lambda *_: None,
+    **options: Any,
+) -> FitResult:
+    found = metrics if metrics is not None else []
+    return fit(
+        backbone=TextEncoder(),
+        checkpoint=model,
+        datasets=[retrieval(120)],
+        sampler=(BatchShuffle(batch_size=PerDataset(default=60)),),
+        losses=PerDataset(default=(InfoNCE(temperature=0.1),)),
+        options=FitOptions(learning_rate=1e-3, epochs=3, save_steps=1, **options),
+        folder=root / "out",
+        work=root / "work",
+        seed=0,
+        device="cpu",
+        store=None,
+        progress=progress,
+        metric=lambda name, value, at: found.append((name, value, at)),
+    )
+
+
+def _weights(root: Path) -> bytes:
+    return (root / "out" / "model.safetensors").read_bytes()
+
+
+def _budget(root: Path) -> int:
+    return int(json.loads((root / "work" / "engine.json").read_text())["token_budget"])
+
+
+@pytest.mark.parametrize(
+    ("each", "memory_free", "budget"),
+    [
+        (1000, 10_000_000, 2048),
+        (1000, 4_096_000, 2048),  # just enough: half of it is for the chunk
+        (1000, 4_095_999, 1024),
+        (1000, 1_100_000, 512),
+        (1000, 0, LEAST),
+        (10**9, 10**9, LEAST),
+    ],
+)
+def test_a_budget_is_halved_until_a_chunk_takes_half_of_what_is_free(
+    each: float, memory_free: int, budget: int
+) -> None:
+    assert halved_to_fit(2048, each, memory_free) == budget
+
+
+def test_a_budget_that_is_small_already_is_left_alone() -> None:
+    assert halved_to_fit(60, 10**9, 0) == 60
+
+
+def test_activations_grow_with_the_text(shaky: Path) -> None:
+    encoder = TextEncoder().load(shaky, device="cpu", dtype="float32")
+    encoder.module.eval()
+    short, long = encoder.tokenise(["a list", "a list " * 20], prompt="", max_length=None)
+    ratio = activation_bytes(encoder, long) / activation_bytes(encoder, short)
+    assert ratio == pytest.approx(len(long.ids) / len(short.ids), rel=0.5)
+    assert not encoder.module.training
+
+
+def test_short_memory_makes_smaller_chunks_that_learn_the_same(
+    shaky: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for free in (PLENTY, SHORT):
+        monkeypatch.setattr(memory, "_available", lambda free=free: free)
+        metrics: list[tuple[str, float, int]] = []
+        result = _fit(shaky, tmp_path / str(free), metrics, dropout=False)
+        told = [value for name, value, _ in metrics if name == "token_budget"]
+        assert told == [_budget(tmp_path / str(free))]
+        found[free] = told[0], [loss for _, loss in result.curve]
+    assert found[PLENTY][0] == FULL
+    assert LEAST <= found[SHORT][0] < FULL
+    assert found[SHORT][1] == pytest.approx(found[PLENTY][1], rel=1e-4)
+
+
+def test_memory_that_comes_or_goes_changes_no_byte_of_a_resumed_training(
+    shaky: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first, then in ((SHORT, PLENTY), (PLENTY, SHORT)):
+        monkeypatch.setattr(memory, "_available", lambda first=first: first)
+        whole, cut = tmp_path / f"whole{first}", tmp_path / f"cut{first}"
+        _fit(shaky, whole)
+        with pytest.raises(_Killed):
+            _fit(shaky, cut, progress=_kill)
+        monkeypatch.setattr(memory, "_available", lambda then=then: then)
+        _fit(shaky, cut)
+        assert _budget(cut) == _budget(whole)
+        assert _weights(cut) == _weights(whole)
+    # With dropout the chunks would show, were they not kept.
+    assert _weights(tmp_path / f"whole{SHORT}") != _weights(tmp_path / f"whole{PLENTY}")
+
+
+def test_a_budget_asked_for_is_taken(
+    shaky: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_available", lambda: 0)
+    metrics: list[tuple[str, float, int]] = []
+    _fit(shaky, tmp_path, metrics, token_budget=700)
+    assert _budget(tmp_path) == 700
+    assert "token_budget" not in {name for name, _, _ in metrics}
+
+
+@pytest.mark.parametrize(("kept_tokens", "share"), [(0, "0% kept"), (400, r"\d\d?% kept")])
+def test_progress_says_how_many_activations_are_kept(
+    shaky: Path, tmp_path: Path, kept_tokens: int, share: str
+) -> None:
+    notes: list[str] = []
+
+    def progress(done: int, total: int, unit: str, note: str) -> None:
+        notes.append(note)
+
+    _fit(shaky, tmp_path, progress=progress, kept_tokens=kept_tokens, token_budget=200)
+    assert re.search(rf", {share}$", notes[-1])
+
+
+def test_progress_says_nothing_of_activations_when_all_are_kept(
+    shaky: Path, tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    _fit(shaky, tmp_path, progress=lambda *said: notes.append(said[3]))
+    assert "tokens/s" in notes[-1]
+    assert "kept" not in notes[-1]

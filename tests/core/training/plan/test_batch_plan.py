@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import time
+import tracemalloc
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from emberge import (
+    Batch,
+    Batches,
+    DataError,
+    DatasetInfo,
+    Negatives,
+    Part,
+    PerDataset,
+    Pool,
+    Sampler,
+    Shuffled,
+)
+from emberge.encoding.embedder import TextEmbedder
+from emberge.training.plan.batch_plan import BatchPlan
+from emberge.training.tables.batch_texts import Draw, draw_batch
+from emberge.training.tables.example_table import Side, build_table
+from emberge_boom.samplers.bagging import Bagging
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train.samplers.dataset_sequential import DatasetSequential
+from emberge_train.samplers.task_sequential import TaskSequential
+from emberge_train.samplers.two_stage import TwoStage
+
+POOL = {
+    DatasetInfo("find", "retrieval", 50): range(50),
+    DatasetInfo("alike", "sts", 30): range(30),
+    DatasetInfo("topics", "classification", 20): range(20),
+}
+SAMPLER = (BatchShuffle(batch_size=PerDataset(default=8)),)
+
+
+def _content(plan: BatchPlan) -> list[tuple[str, int, tuple[int, ...], bool]]:
+    return [(p.dataset, b.epoch, tuple(p.rows), p.in_batch) for b in plan for p in b.parts]
+
+
+def test_a_plan_is_a_pure_function_of_seed_and_step() -> None:
+    plan, again = (BatchPlan(POOL, SAMPLER, seed=3, epochs=3) for _ in range(2))
+    assert len(plan) == 3 * (6 + 3 + 2)
+    forwards = _content(plan)
+    backwards = [plan[step] for step in reversed(range(plan.steps))][::-1]
+    assert [tuple(b.parts[0].rows) for b in backwards] == [rows for _, _, rows, _ in forwards]
+    assert _content(again) == forwards
+    assert again.fingerprint == plan.fingerprint
+
+
+def test_every_epoch_has_its_own_order() -> None:
+    plan = BatchPlan(POOL, SAMPLER, seed=3, epochs=2)
+    first, second = ([c[2] for c in _content(plan) if c[1] == epoch] for epoch in (0, 1))
+    assert len(first) == len(second)
+    assert first != second
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backwards(BatchShuffle):
+    """Another code of the same options."""
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        return super().batches(dict(reversed(pool.items())), seed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 4},
+        {"epochs": 2},
+        {"epochs": 0.5},
+        {"max_steps": 3},
+        {"samplers": (Bagging(ratio=0.5), *SAMPLER)},
+        {"samplers": (BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),)},
+        {"samplers": (BatchShuffle(batch_size=PerDataset(default=8, by_task={"sts": 8})),)},
+        {"samplers": (Backwards(batch_size=PerDataset(default=8)),)},
+        {"pool": {info: rows for info, rows in POOL.items() if info.name != "topics"}},
+        {"pool": {**POOL, DatasetInfo("more", "sts", 8): range(8)}},
+        {"pool": {info: range(1, info.size) for info in POOL}},
+        {"pool": {info: list(rows)[::-1] for info, rows in POOL.items()}},
+        {"negatives": PerDataset(default="hard_only")},
+    ],
+)
+def test_the_fingerprint_tells_plans_apart(change: dict[str, object]) -> None:
+    given = {"pool": POOL, "samplers": SAMPLER, "seed": 3, "epochs": 1}
+    assert (
+        BatchPlan(**{**given, **change}).fingerprint  # type: ignore[arg-type]
+        != BatchPlan(**given).fingerprint  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(1, 11), (0.5, 6), (1.5, 17), (0.001, 1)])
+def test_part_of_an_epoch_is_its_first_batches(epochs: float, steps: int) -> None:
+    plan = BatchPlan(POOL, SAMPLER, seed=3, epochs=epochs)
+    assert plan.steps == steps
+    assert _content(plan) == _content(BatchPlan(POOL, SAMPLER, seed=3, epochs=3))[:steps]
+
+
+def test_max_steps_overrides_epochs() -> None:
+    assert BatchPlan(POOL, SAMPLER, seed=3, epochs=1, max_steps=25).steps == 25
+    assert BatchPlan(POOL, SAMPLER, seed=3, epochs=9, max_steps=2).steps == 2
+
+
+def test_other_rows_are_negatives_in_retrieval_alone_unless_told() -> None:
+    def found(negatives: PerDataset[Negatives] | None = None) -> dict[str, bool]:
+        return {c[0]: c[3] for c in _content(BatchPlan(POOL, SAMPLER, seed=0, negatives=negatives))}
+
+    assert found() == {"find": True, "alike": False, "topics": False}
+    told: PerDataset[Negatives] = PerDataset(by_task={"sts": "in_batch"}, default="hard_only")
+    assert found(told) == {"find": False, "alike": True, "topics": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardOnly(Sampler):
+    """A sampler that has the last word on negatives."""
+
+    def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
+        yield Batch((Part("find", [1, 2]),), stage=1, negatives="hard_only")
+
+
+def test_the_sampler_has_the_last_word_on_negatives() -> None:
+    plan = BatchPlan(POOL, (HardOnly(),), seed=0, negatives=PerDataset(default="in_batch"))
+    assert plan[0].stage == 1
+    assert not plan[0].parts[0].in_batch
+
+
+def test_what_a_sampler_draws_is_part_of_the_fingerprint(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Code that changes without its options does not continue another's training."""
+    before = BatchPlan(POOL, SAMPLER, seed=3).fingerprint
+    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint == before
+    monkeypatch.setattr(
+        BatchShuffle, "batches", lambda self, pool, seed: Shuffled(self.lanes(pool, seed), seed + 1)
+    )
+    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint != before
+
+
+HUGE = 10**9
+
+
+def test_a_billion_rows_take_no_memory_and_no_time() -> None:
+    pool = {
+        DatasetInfo("web", "retrieval", HUGE): range(HUGE),
+        DatasetInfo("alike", "sts", 10**6): range(10**6),
+    }
+    samplers = (
+        Bagging(ratio=0.9),
+        BatchShuffle(batch_size=PerDataset(default=256, by_task={"sts": 64})),
+    )
+    began = time.process_time()
+    tracemalloc.start()
+    plan = BatchPlan(pool, samplers, seed=1, epochs=3)
+    found = {step: plan[step] for step in (0, plan.steps // 2, plan.steps - 1)}
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert plan.steps == 3 * (900_000_000 // 256 + 900_000 // 64)
+    assert peak < 4_000_000
+    assert time.process_time() - began < 5
+    assert [batch.epoch for batch in found.values()] == [0, 1, 2]
+    again = BatchPlan(pool, samplers, seed=1, epochs=3)
+    assert again.fingerprint == plan.fingerprint
+    for step, batch in reversed(found.items()):
+        (part,), (same,) = batch.parts, again[step].parts
+        assert np.array_equal(part.rows, same.rows)
+        assert len(set(part.rows.tolist())) == len(part.rows)
+        assert part.rows.max() < HUGE
+    assert plan.groups() == (("alike", False), ("web", True))
+
+
+def test_large_and_small_sets_are_drawn_once_an_epoch() -> None:
+    """Above 65,536 rows orders are computed, and every row still comes once."""
+    pool = {DatasetInfo("web", "retrieval", 70_001): range(70_001)}
+    plan = BatchPlan(
+        pool, (BatchShuffle(batch_size=PerDataset(default=500), tail="keep"),), seed=2, epochs=2
+    )
+    for epoch in (0, 1):
+        batches = [plan[step] for step in range(plan.starts[epoch], plan.starts[epoch + 1])]
+        rows = np.concatenate([batch.parts[0].rows for batch in batches])
+        assert np.array_equal(np.sort(rows), np.arange(70_001))
+
+
+def test_groups_are_the_datasets_with_their_negatives() -> None:
+    two_stages = BatchPlan(POOL, (TwoStage(batch_size=PerDataset(default=8)),), seed=0)
+    assert set(two_stages.groups()) == {
+        (p.dataset, p.in_batch) for b in two_stages for p in b.parts
+    }
+    assert set(two_stages.groups()) == {
+        ("alike", False),
+        ("find", False),
+        ("find", True),
+        ("topics", False),
+    }
+    assert BatchPlan(POOL, (HardOnly(),), seed=0).groups() == (("find", False),)
+
+
+def test_a_generator_will_do_for_a_sampler() -> None:
+    plan = BatchPlan(POOL, (Generated(),), seed=0, epochs=2.5)
+    assert plan.starts == [0, 4, 8, 10]
+    assert [b.parts[0].rows.tolist() for b in plan][:2] == [[0], [1]]
+    assert plan.groups() == (("alike", False), ("find", True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated(Sampler):
+    """A sampler that yields its batches, an empty one among them."""
+
+    def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
+        yield Batch((Part("alike", [0]),))
+        yield Batch((Part("find", []),))
+        for row in (1, 2, 3):
+            yield Batch((Part("find", [row]),))
+
+
+@pytest.mark.parametrize(
+    ("samplers", "negatives", "message"),
+    [
+        (
+            (BatchShuffle(batch_size=PerDataset(default=8, by_dataset={"fnid": 4})),),
+            PerDataset(),
+            "batch_size of sampler BatchShuffle: by_dataset names 'fnid', which is no dataset of this "
+            "training; did you mean 'find'",
+        ),
+        (
+            SAMPLER,
+            PerDataset(by_dataset={"alik": "in_batch"}),
+            "negatives: .* did you mean 'alike'",
+        ),
+        (SAMPLER, PerDataset(by_task={"retreival": "in_batch"}), "did you mean 'retrieval'"),
+        (SAMPLER, PerDataset(by_dataset={"zzz": "in_batch"}), "there are find, alike, topics"),
+        (
+            (BatchShuffle(batch_size=PerDataset(default=64)),),
+            PerDataset(),
+            r"no dataset fills a batch: 'find' \(50 rows, batches of 64\).*tail: keep",
+        ),
+        ((Bagging(ratio=0.5),), PerDataset(), "only selects"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_refused(
+    samplers: tuple[Sampler, ...], negatives: PerDataset[Negatives], message: str
+) -> None:
+    error = NotImplementedError if isinstance(samplers[-1], Bagging) else DataError
+    with pytest.raises(error, match=message):
+        BatchPlan(POOL, samplers, seed=0, negatives=negatives)
+
+
+def test_a_sampler_says_a_thing_once() -> None:
+    pool = {**POOL, DatasetInfo("tiny", "sts", 3): range(3)}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        plan = BatchPlan(pool, SAMPLER, seed=0, epochs=4)
+        assert [plan[step].step for step in (0, plan.steps - 1, 0)] == [0, plan.steps - 1, 0]
+    assert ["'tiny' (3 rows, batches of 8)" in str(word.message) for word in said] == [True]
+
+
+def test_nothing_to_train_on_is_said() -> None:
+    with pytest.raises(DataError, match="no examples"):
+        BatchPlan({DatasetInfo("a", "sts", 0): range(0)}, SAMPLER, seed=0)
+    with pytest.raises(DataError, match="no sampler"):
+        BatchPlan(POOL, (), seed=0)
+
+
+def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]
+    from emberge import Example
+    from emberge_encoder.text_encoder import TextEncoder
+
+    from tests.support.training_data import dataset
+
+    rows = [
+        Example(f"a{i}", tuple(f"p{i}{j}" for j in range(4)), tuple(f"n{i}{j}" for j in range(i)))
+        for i in range(4)
+    ]
+    encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
+    table = build_table(
+        dataset("find", "retrieval", rows), encoder, (Side("", None),) * 2, tmp_path
+    )
+    plan = BatchPlan(
+        {table.info: range(4)}, (BatchShuffle(batch_size=PerDataset(default=4)),), seed=0, epochs=2
+    )
+
+    def drawn(step: int, draw: Draw) -> dict[int, list[int]]:
+        (part,) = draw_batch(plan[step], {"find": table}, draw, unique=True).parts
+        return {
+            int(r): [int(e) for e in es] for r, es in zip(part.part.rows, part.entries, strict=True)
+        }
+
+    draw = Draw(positives=2, negatives=2)
+    first = drawn(0, draw)
+    assert first == drawn(0, draw)
+    assert first != drawn(1, draw)
+    for row, entries in first.items():
+        start = int(table.starts[row])
+        assert entries[0] == start
+        positives, negatives = entries[1:3], entries[3:]
+        assert len(set(positives)) == 2
+        assert all(start < e <= start + 4 for e in positives)
+        assert all(start + 4 < e < table.starts[row + 1] for e in negatives if e >= 0)
+    assert first[0][3:] == [-1, -1]  # no negative to draw
+    assert first[1][3] == first[1][4] >= 0  # one negative, repeated
+    assert len(set(first[3][3:])) == 2
+    assert drawn(0, Draw(positives=1, negatives=2, fill="mask"))[1][2:].count(-1) == 1
+
+
+def test_the_same_texts_are_tokenised_once(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]
+    from emberge_encoder.text_encoder import TextEncoder
+
+    from tests.support.training_data import retrieval
+
+    encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
+    data = retrieval(6)
+    both = (Side("find it: ", 12), Side("", None))
+    table = build_table(data, encoder, both, tmp_path)
+    encoder.tokenise = None  # type: ignore[method-assign,assignment]
+    again = build_table(data, encoder, both, tmp_path)  # found, not made
+    assert np.array_equal(table.sequences.ids, again.sequences.ids)
+    fresh = TextEncoder().load(bert, device="cpu", dtype="float32")
+    (expected,) = fresh.tokenise([data[3].anchor], prompt="find it: ", max_length=12)
+    anchor = table.sequences[int(table.entries[table.starts[3]])]
+    assert list(anchor.ids) == list(expected.ids)
+    assert anchor.prompt_length == expected.prompt_length > 0
+    (positive,) = fresh.tokenise([data[3].positives[1]], prompt="", max_length=None)
+    assert list(table.sequences[int(table.entries[table.starts[3] + 2])].ids) == list(positive.ids)
+    assert TextEmbedder(fresh).embed(["a"]).shape == (1, 32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreeStages(Sampler):
+    """Batches from a plain list: two of a stage, then one, then two."""
+
+    def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
+        ((info, rows), *_) = pool.items()
+        for number, stage in enumerate((1, 1, 2, 3, 3)):
+            yield Batch((Part(info.name, rows[number : number + 1]),), stage)
+
+
+def _segments(plan: BatchPlan) -> list[tuple[int, int]]:
+    found = [plan.segment(step) for step in range(plan.steps)]
+    assert all(first <= step < end for step, (first, end) in enumerate(found))
+    return list(dict.fromkeys(found))
+
+
+def test_stretches_of_a_plan_are_its_samplers() -> None:
+    eights = PerDataset(default=8)
+    assert _segments(BatchPlan(POOL, SAMPLER, seed=0, epochs=2)) == [(0, 11), (11, 22)]
+    listed = BatchPlan(POOL, (ThreeStages(),), seed=0, epochs=1.8)
+    assert _segments(listed) == [(0, 2), (2, 3), (3, 5), (5, 7), (7, 8), (8, 9)]
+    stages = BatchPlan(POOL, (TwoStage(batch_size=eights),), seed=0)
+    halves = _segments(stages)
+    assert [{stages[step].stage for step in range(*half)} for half in halves] == [{1}, {2}]
+    ordered = BatchPlan(POOL, (DatasetSequential(batch_size=eights),), seed=0)
+    stretches = [{ordered[step].name for step in range(*half)} for half in _segments(ordered)]
+    assert sorted(stretches, key=str) == sorted(({info.name} for info in POOL), key=str)
+    in_tasks = BatchPlan(POOL, (TaskSequential(batch_size=eights),), seed=0)
+    assert len(_segments(in_tasks)) == len({info.task for info in POOL})

@@ -1,0 +1,97 @@
+"""Lengths and prompts of a dataset's two sides: the nearer word wins."""
+
+from __future__ import annotations
+
+import pytest
+from emberge import DataError, PerDataset
+from emberge.engine import FitOptions
+from emberge.training.plan.lazy_rows import Chosen, Drawn, in_pieces, same_rows, take_rows
+from emberge.training.plan.plan_fingerprint import refuse_unknown_names
+from emberge.training.tables.example_table import Side, sides
+
+from tests.support.training_data import InMemory, retrieval, similarity
+
+
+class Prompted:
+    """What `sides` asks of an encoder."""
+
+    def __init__(self, **prompts: str) -> None:
+        self.prompts = prompts
+
+
+def both(data: InMemory, encoder: Prompted | None = None, **options: object) -> tuple[Side, Side]:
+    return sides(data, encoder or Prompted(), FitOptions(**options))  # type: ignore[arg-type]
+
+
+def test_lengths_may_differ_by_task_and_dataset() -> None:
+    lengths = {
+        "max_length": PerDataset(default=64, by_task={"sts": 32}),
+        "query_length": PerDataset(by_dataset={"find": 16}),
+    }
+    assert [side.max_length for side in both(retrieval(), **lengths)] == [16, 64]
+    assert [side.max_length for side in both(retrieval(name="other"), **lengths)] == [64, 64]
+    assert [side.max_length for side in both(similarity(), **lengths)] == [32, 32]
+    assert [side.max_length for side in both(similarity())] == [None, None]
+
+
+def test_a_bare_length_is_the_default() -> None:
+    assert FitOptions(max_length=9).max_length == PerDataset(default=9)  # type: ignore[arg-type]
+    assert FitOptions(query_length=None).query_length == PerDataset(default=None)  # type: ignore[arg-type]
+    for length in (1, PerDataset(by_task={"sts": 0})):
+        with pytest.raises(ValueError, match="document_length must be at least 2"):
+            FitOptions(document_length=length)  # type: ignore[arg-type]
+
+
+def test_the_nearest_prompt_is_taken() -> None:
+    model = Prompted(query="query: ", passage="passage: ")
+    plain, own = retrieval(), retrieval(prompt="own: ")
+    told = {
+        "query_prompt": PerDataset(default="any: ", by_task={"retrieval": "task: "}),
+        "document_prompt": PerDataset(by_task={"retrieval": "text: "}),
+    }
+    named = {"query_prompt": PerDataset(by_dataset={"find": "named: "})}
+    assert [side.prompt for side in both(plain, model)] == ["query: ", "passage: "]
+    assert [side.prompt for side in both(plain, model, **told)] == ["task: ", "text: "]
+    assert [side.prompt for side in both(own, model, **told)] == ["own: ", "text: "]
+    assert both(own, model, **named)[0].prompt == "named: "
+    assert [side.prompt for side in both(similarity(), model, **told)] == ["any: ", "any: "]
+    silent = both(plain, model, query_prompt=PerDataset(by_task={"retrieval": ""}))
+    assert silent[0].prompt == ""
+
+
+def test_options_name_datasets_that_are_there() -> None:
+    infos = [retrieval().info, similarity().info]
+    refuse_unknown_names(vars(FitOptions(max_length=PerDataset(by_dataset={"find": 8}))), infos)
+    options = FitOptions(query_length=PerDataset(by_dataset={"finds": 8}))
+    with pytest.raises(DataError, match=r"query_length: by_dataset names 'finds'.*mean 'find'"):
+        refuse_unknown_names(vars(options), infos)
+
+
+def test_rows_that_are_computed_are_like_arrays() -> None:
+    import numpy as np
+
+    for rows in (range(3, 300, 3), np.arange(3, 300, 3), list(range(3, 300, 3))):
+        chosen = Chosen(rows, 7, 10, 30)
+        array = np.asarray(chosen)
+        assert len(chosen) == len(array) == len(set(array.tolist())) == 20
+        assert set(array.tolist()) <= set(range(3, 300, 3))
+        assert chosen[3] == array[3]
+        assert chosen[-1] == array[-1]
+        assert list(chosen) == array.tolist()
+        assert list(chosen[2:5]) == array[2:5].tolist()
+        assert np.array_equal(np.concatenate([*in_pieces(chosen, 7)]), array)
+        assert np.array_equal(take_rows(chosen, np.array([4, 4, 0])), array[[4, 4, 0]])
+        assert same_rows(chosen, array)
+        assert not same_rows(chosen, array[::-1])
+        assert not same_rows(chosen, array[:-1])
+    assert same_rows(range(10**12), range(10**12))
+    assert len(np.asarray(Chosen(range(5), 0, 2, 2))) == 0
+
+
+def test_draws_with_replacement_are_even() -> None:
+    import numpy as np
+    from scipy import stats
+
+    drawn = np.asarray(Drawn(range(100), 3, 20_000))
+    assert stats.chisquare(np.bincount(drawn, minlength=100)).pvalue > 1e-4
+    assert not np.array_equal(drawn, np.asarray(Drawn(range(100), 4, 20_000)))

@@ -1,0 +1,357 @@
+"""BOOM's recipes say what the paper says: its bags, tables and corpora, what is in domain, what it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mteb
+import pytest
+from emberge import DataEntry, DataRef, Example, Step, load_plugins, load_recipe
+from emberge.engine import in_domain_tasks, load_catalogue, load_datasets
+from emberge.recipes.docs.describe import shipped_recipes
+from emberge_mteb.hub_tasks import hub_tasks
+
+from tests.support.hub_models import write_hub
+from tests.support.loopback_hub import serving
+
+BOOM = {
+    name.partition("/")[2]: shipped
+    for name, shipped in shipped_recipes().items()
+    if name.startswith("boom/")
+}
+CORPORA = BOOM["static"].path.parent / "corpora"
+PAPER = ("static", "static_4b")
+# How many tasks each of the paper's tables has, by kind (methods by the paper; RTEB's open ones).
+ENGLISH = {
+    "Classification": 8,
+    "Clustering": 8,
+    "PairClassification": 3,
+    "Reranking": 2,
+    "Retrieval": 10,
+    "STS": 9,
+    "Summarization": 1,
+}
+TABLES = {
+    "english": ("MTEB(eng, v2)", ENGLISH),
+    "code": ("MTEB(Code, v1)", {"Retrieval": 12}),
+    "rteb": ("RTEB(beta)", {"Retrieval": 16}),
+}
+
+
+@cache
+def steps(name: str) -> dict[str, Any]:
+    """The recipe's concrete steps by id."""
+    recipe = load_recipe(BOOM[name].path, plugins=load_plugins())
+    return {one.id: one.step for one in recipe.steps}
+
+
+def bags(name: str) -> dict[str, tuple[Any, ...]]:
+    """(ratio, draw, part, seed) of each training's bag by step."""
+    found = {}
+    for step, one in steps(name).items():
+        samplers = getattr(one, "sampler", ())
+        bag = next((s for s in samplers if type(s).__name__ == "Bagging"), None)
+        if bag is not None:
+            found[step] = (bag.ratio.default, bag.draw, bag.part, one.seed)
+        elif samplers:
+            found[step] = (1.0, 0, None, one.seed)
+    return found
+
+
+def merged(name: str) -> dict[str, list[str]]:
+    """The members of each merge by step."""
+    return {
+        step: [entry.model.step for entry in one.models]
+        for step, one in steps(name).items()
+        if hasattr(one, "strategy")
+    }
+
+
+# ── every recipe ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", sorted(BOOM))
+def test_a_recipe_is_understood_and_says_how_it_is_run(name: str) -> None:
+    assert steps(name)
+    header = BOOM[name].description
+    assert f"emberge run boom/{name} --out" in header
+    for word in ("What it makes", "Command", "Time", "Result"):
+        assert re.search(rf"^{word}\b", header, re.MULTILINE), word
+
+
+@pytest.fixture(scope="module")
+def checked(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, subprocess.CompletedProcess[str]]:
+    """What `check` says of the paper's recipes, given the hub's configs alone."""
+    root = tmp_path_factory.mktemp("hub")
+    write_hub(root, tmp_path_factory.mktemp("built"))
+    with serving(root) as hub:
+        environment = {
+            **os.environ,
+            "HF_HOME": str(tmp_path_factory.mktemp("cache")),
+            "HF_HUB_OFFLINE": "0",
+            "HF_DATASETS_OFFLINE": "1",
+            "HF_ENDPOINT": hub.url,
+        }
+        return {
+            name: subprocess.run(
+                [sys.executable, "-m", "emberge", "check", f"boom/{name}"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            for name in PAPER
+        }
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_check_tells_cost_and_domains_by_configs_alone(
+    name: str, checked: dict[str, subprocess.CompletedProcess[str]]
+) -> None:
+    done = checked[name]
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert "could not be seen" not in said
+    assert re.search(r"boom: training cost\n +3 × one run on all rows", said)
+    assert "24 of 41 tasks are in domain: " in said
+    assert said.count("dataset cfli/bge-full-data[") == 31
+
+
+# ── the paper's scale ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_options_stand_in_the_recipe(name: str) -> None:
+    found = steps(name)
+    for step in bags(name):
+        train = found[step]
+        assert train.model.text == {"static": "Qwen/Qwen3-0.6B", "static_4b": "Qwen/Qwen3-4B"}[name]
+        assert (train.learning_rate, train.epochs, train.warmup_ratio) == (5e-5, 1, 0.1)
+        assert (train.hard_negatives, train.max_length.default) == (7, 512)
+        assert (train.backbone.pooling, train.backbone.attention) == ("last", "causal")
+        assert train.sampler[-1].batch_size.default == {"static": 256, "static_4b": 128}[name]
+        (loss,) = train.loss.default
+        assert loss.temperature == 0.02
+        lora = train.backbone.lora
+        told = lora and (lora.rank, lora.alpha, lora.fold)
+        assert told == {"static": None, "static_4b": (32, 32, True)}[name]
+        assert train.data[0].prompt == "Instruct: {instruction}\nQuery: "
+    boom = found["boom"]
+    assert (boom.weights, type(boom.strategy[0]).__name__) == ("size", "MultiSlerp")
+    ratios = sorted(bags(name)[member][0] for member in merged(name)["boom"])
+    assert ratios == [0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+@pytest.mark.parametrize("name", PAPER)
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_tables_are_pinned_to_tasks_that_mteb_has(name: str, table: str) -> None:
+    (evaluator,) = steps(name)[table].evaluators
+    benchmark, kinds = TABLES[table]
+    assert evaluator.benchmark == benchmark
+    tasks = hub_tasks((), evaluator.benchmark, (), evaluator.only)
+    assert [task.metadata.name for task in tasks] == list(evaluator.only)
+    assert Counter(task.metadata.type for task in tasks) == kinds
+    assert all(task.metadata.is_public for task in tasks)
+    subsets = {t.metadata.name: t.hf_subsets for t in mteb.get_benchmark(benchmark).tasks}
+    assert all(task.hf_subsets == subsets[task.metadata.name] for task in tasks)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_boom_must_not_be_worse_than_one_run(name: str) -> None:
+    english: Any = steps(name)["english"]
+    demanded = {(r.tasks, r.model.text, r.not_worse_than[0].text) for r in english.require}
+    assert demanded == {("ood", "$boom", "$bls"), ("ind", "$boom", "$bls")}
+    assert english.models[0].model.text == "$bls"
+
+
+# ── corpora ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def trained_on(folder: str) -> tuple[str, ...]:
+    entry = DataEntry(path=DataRef(str(CORPORA / folder)))
+    return in_domain_tasks([entry], lambda reference: Path(reference.text))
+
+
+def test_the_english_corpus_has_the_papers_31_datasets() -> None:
+    sets = load_catalogue(CORPORA / "english").train
+    assert Counter(one.task for one in sets) == {
+        "retrieval": 10,
+        "reranking": 1,
+        "sts": 1,
+        "classification": 8,
+        "clustering": 11,
+    }
+    assert {one.hub for one in sets} == {"cfli/bge-full-data"}
+    assert {one.split for one in sets} == {one.name for one in sets}
+    assert len({one.revision for one in sets}) == 1
+    assert not {"quora", "scidocsrr", "arguana"} & {one.name for one in sets}
+    by_policy = {one.task: one.negatives for one in sets}
+    assert by_policy == {
+        "retrieval": "in_batch",
+        "reranking": "in_batch",
+        "sts": "in_batch",
+        "classification": "hard_only",
+        "clustering": "hard_only",
+    }
+    assert {one.task for one in sets if one.symmetric} == {"sts", "clustering"}
+    assert all(one.instruction.endswith(".") for one in sets)
+
+
+def test_the_general_corpus_adds_languages_and_code() -> None:
+    sets = load_catalogue(CORPORA / "general").train
+    code = [one for one in sets if str(one.hub).startswith("nomic-ai/cornstack-")]
+    assert (len(sets), len(code)) == (10, 6)
+    assert {one.limit for one in code} == {100_000}
+    assert {one.columns.positive for one in code} == {"document"}
+
+
+@pytest.mark.parametrize("folder", ["english", "general"])
+def test_every_in_domain_task_is_one_of_mtebs(folder: str) -> None:
+    for task in trained_on(folder):
+        assert mteb.get_task(task).metadata.name == task
+
+
+def test_in_domain_is_what_shares_its_source_and_nothing_else() -> None:
+    english = [task.metadata.name for task in mteb.get_benchmark("MTEB(eng, v2)").tasks]
+    outside = set(english) - set(trained_on("english"))
+    assert len(outside) == 17
+    assert {"ArguAna", "SCIDOCS", "MassiveIntentClassification", "SICK-R", "TRECCOVID"} < outside
+    assert not {"FEVERHardNegatives", "STSBenchmark", "MTOPDomainClassification"} & outside
+    rteb = {task.metadata.name for task in mteb.get_benchmark("RTEB(beta)").tasks}
+    assert not rteb & set(trained_on("english"))
+    assert rteb & set(trained_on("general")) == {"MIRACLRetrievalHardNegatives"}
+
+
+# ── Table 6 and Figure 1 ────────────────────────────────────────────────────────────────────────
+
+# Its sets of bags by their per cent, and what each costs.
+TABLE_6 = {
+    (50, 50): 1.0,
+    (60, 60): 1.2,
+    (60, 80): 1.4,
+    (50, 50, 50): 1.5,
+    (60, 60, 60): 1.8,
+    (40, 60, 80): 1.8,
+    (80, 100): 1.8,
+    (20, 40, 60, 80): 2.0,
+    (60, 80, 100): 2.4,
+    (40, 60, 80, 100): 2.8,
+    (20, 40, 60, 80, 100): 3.0,
+}
+
+
+def test_the_eleven_bag_sets_share_their_members() -> None:
+    found = bags("bag_sets")
+    sets = {
+        tuple(sorted(round(100 * found[member][0]) for member in members)): members
+        for members in merged("bag_sets").values()
+    }
+    assert {ratios: sum(ratios) / 100 for ratios in sets} == pytest.approx(TABLE_6)
+    for ratios, members in sets.items():
+        assert len({found[member] for member in members}) == len(ratios), "one bag twice"
+    assert {found[member][2] for member in sets[50, 50]} == {"first", "rest"}
+    used = {member for members in sets.values() for member in members}
+    assert used == found.keys()
+    scored = [entry.model.step for entry in steps("bag_sets")["scores"].models]
+    assert scored[0] == "b100"
+    assert set(merged("bag_sets")) < set(scored)
+
+
+def test_every_ratio_is_merged_of_its_own_and_every_seed_of_all_ratios() -> None:
+    found, merges = bags("ratios"), merged("ratios")
+    ratios = {0.2, 0.4, 0.6, 0.8, 1.0}
+    for ratio in ratios:
+        members = merges[f"merged.ratio={ratio}"]
+        assert {found[member][0] for member in members} == {ratio}
+        assert {found[member][3] for member in members} == {1, 2, 3}
+    for seed in (1, 2, 3):
+        members = merges[f"five.seed={seed}"]
+        assert {found[member][0] for member in members} == ratios
+        assert {found[member][3] for member in members} == {seed}
+
+
+def test_headers_tell_what_all_trainings_cost() -> None:
+    for name in ("bag_sets", "ratios"):
+        told = re.search(r"^Cost +([\d.]+) ×", BOOM[name].description, re.MULTILINE)
+        assert told is not None
+        assert float(told[1]) == pytest.approx(sum(bag[0] for bag in bags(name).values()))
+    assert isinstance(steps("ratios")["scores"], Step)
+
+
+# ── rows as the hub has them ────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder laid out as cfli/bge-full-data: a split a dataset, with scores of a teacher in some."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "bge-full-data"
+    (folder / "data").mkdir(parents=True)
+    texts = pa.list_(pa.string())
+    schema = pa.schema(
+        {
+            "query": pa.string(),
+            "pos": texts,
+            "neg": texts,
+            "pos_scores": pa.list_(pa.float64()),
+            "neg_scores": pa.list_(pa.float64()),
+            "prompt": pa.string(),
+            "type": pa.string(),
+        }
+    )
+    for one in load_catalogue(CORPORA / "english").train:
+        rows = [
+            {
+                "query": f"{one.name} {i}",
+                "pos": [f"p{i}"],
+                "neg": [f"n{i}", f"m{i}"],
+                "pos_scores": [9.5] if one.task == "retrieval" else None,
+                "neg_scores": [-3.0, -4.5] if one.task == "retrieval" else None,
+                "prompt": "another prompt",
+                "type": "symmetric_sts" if one.task == "sts" else "normal",
+            }
+            for i in range(3)
+        ]
+        table = pa.Table.from_pylist(rows, schema=schema)
+        pq.write_table(table, folder / "data" / f"{one.split}-00000-of-00001.parquet")
+    return folder
+
+
+def _nowhere(reference: DataRef) -> Path:
+    raise AssertionError(f"{reference}: all of this data is on the hub")
+
+
+def test_every_english_dataset_is_read_as_the_hub_lays_it_out(
+    hub_copy: Path, tmp_path: Path
+) -> None:
+    prompt = steps("static")["bls"].data[0].prompt
+    sets = load_catalogue(CORPORA / "english").train
+    entries = [
+        dataclasses.replace(
+            one,
+            hub=str(hub_copy),
+            revision=None,
+            prompt=prompt.replace("{instruction}", one.instruction),
+        )
+        for one in sets
+    ]
+    found = load_datasets(entries, readers=(), resolve=_nowhere, store=tmp_path / "store")
+    assert [dataset.info.name for dataset in found] == [one.name for one in sets]
+    for dataset, one in zip(found, sets, strict=True):
+        assert (dataset.info.task, dataset.info.negatives) == (one.task, one.negatives)
+        assert dataset.prompt == f"Instruct: {one.instruction}\nQuery: "
+        assert (len(dataset), dataset.symmetric) == (3, one.symmetric)
+        assert dataset[1] == Example(f"{one.name} 1", ("p1",), ("n1", "m1"))

@@ -1,0 +1,136 @@
+"""Readers: rows with their numbers, streamed; rows that cannot be read are told and passed over."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import BadRow, DataError, Reader
+from emberge_data.delimited import Delimited
+from emberge_data.json_lines import JsonLines
+from emberge_data.parquet import Parquet
+
+ROWS = [{"query": "täglich 🦆", "pos": ["a", "b"]}, {"query": "q", "pos": ["c"]}]
+
+
+def read(reader: Reader, path: Path) -> list[tuple[int, Any]]:
+    return list(reader.rows(path))
+
+
+def faults(reader: Reader, path: Path) -> list[tuple[int, str]]:
+    return [(line, row.message) for line, row in reader.rows(path) if isinstance(row, BadRow)]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson", "a.json", "A.JSONL.GZ"])
+def test_json_lines_are_read_plain_and_compressed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    raw = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
+    path.write_bytes(gzip.compress(raw) if name.lower().endswith("gz") else raw)
+    assert read(JsonLines(), path) == [(1, ROWS[0]), (2, ROWS[1])]
+    assert path.name.lower().endswith(JsonLines.suffixes)
+
+
+def test_empty_lines_count_and_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n\r\n   \n{"a": 2}')
+    assert read(JsonLines(), path) == [(1, {"a": 1}), (4, {"a": 2})]
+
+
+def test_bad_lines_are_told_and_the_next_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": }\n[1]\n"x"\n\xff\xfe\n' + b"[" * 100_000 + b'\n{"a": 1}\n')
+    rows = read(JsonLines(), path)
+    assert rows[-1] == (6, {"a": 1})
+    told = faults(JsonLines(), path)
+    assert [line for line, _ in told] == [1, 2, 3, 4, 5]
+    assert told[0][1].startswith("not JSON: Expecting value at column")
+    assert "not a list" in told[1][1]
+    assert "not a str" in told[2][1]
+    assert "UTF-8" in told[3][1]
+    assert "nested too deeply" in told[4][1]
+
+
+def test_a_document_over_many_lines_is_told_how_to_become_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(ROWS, indent=1))
+    assert "jq -c '.[]'" in faults(JsonLines(), path)[0][1]
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.9])
+def test_truncated_gzip_ends_with_a_fault(tmp_path: Path, keep: float) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    packed = gzip.compress("".join(f'{{"a": {i}}}\n' for i in range(5000)).encode())
+    path.write_bytes(packed[: int(len(packed) * keep)])
+    rows = read(JsonLines(), path)
+    assert isinstance(rows[-1][1], BadRow)
+    assert "damaged" in rows[-1][1].message
+    assert [line for line, _ in rows] == list(range(1, len(rows) + 1))
+
+
+def test_a_file_that_is_no_gzip_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_text('{"a": 1}\n')
+    assert "damaged" in faults(JsonLines(), path)[0][1]
+
+
+@pytest.mark.parametrize("reader", [JsonLines(), Parquet(), Delimited()])
+def test_a_missing_file_is_refused(tmp_path: Path, reader: Reader) -> None:
+    with pytest.raises(DataError, match="none"):
+        read(reader, tmp_path / f"none{reader.suffixes[0]}")
+
+
+def test_json_lines_are_streamed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n' * 3 + "no json\n")
+    assert list(islice(JsonLines().rows(path), 3)) == [(i, {"a": 1}) for i in (1, 2, 3)]
+
+
+def test_parquet_is_read_in_batches(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    table = pa.table({"query": [f"q{i}" for i in range(3000)], "pos": [["a", "b"]] * 3000})
+    parquet.write_table(table, path)
+    rows = read(Parquet(), path)
+    assert [number for number, _ in rows] == list(range(1, 3001))
+    assert rows[2999][1] == {"query": "q2999", "pos": ["a", "b"]}
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 not really")
+    with pytest.raises(DataError, match=r"a\.parquet: not a readable Parquet file"):
+        read(Parquet(), path)
+
+
+@pytest.mark.parametrize(("suffix", "mark"), [(".csv", ","), (".tsv", "\t"), (".tsv.gz", "\t")])
+def test_tables_are_read_with_their_heading(tmp_path: Path, suffix: str, mark: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    text = f'sentence1{mark}score\n"two\nlines{mark}"{mark}0.5\n{mark}1\n'
+    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
+    assert read(Delimited(), path) == [
+        (3, {"sentence1": f"two\nlines{mark}", "score": "0.5"}),
+        (4, {"sentence1": None, "score": "1"}),
+    ]
+
+
+def test_a_table_row_of_another_width_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2,3\n1,2\n")
+    assert faults(Delimited(), path) == [
+        (2, "3 cells under 2 headings; quote cells that hold the delimiter")
+    ]
+    assert read(Delimited(), path)[1] == (3, {"a": "1", "b": "2"})
+
+
+def test_a_table_that_is_no_utf_8_or_no_table_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\n\xff,2\n")
+    assert "UTF-8" in faults(Delimited(), path)[0][1]
+    path.write_text('a,b\n"open,2\n')
+    assert "damaged" in faults(Delimited(), path)[0][1]

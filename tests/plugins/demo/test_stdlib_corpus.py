@@ -1,0 +1,419 @@
+"""The corpus of installed code: what is taken of a function, how modules are split, the same bytes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from emberge import (
+    Artifact,
+    DataEntry,
+    DataError,
+    DataRef,
+    Preflight,
+    Problem,
+    Rehearsal,
+    RetrievalData,
+    Workspace,
+)
+from emberge.engine import load_catalogue, load_datasets, load_eval_set
+from emberge_data.json_lines import JsonLines
+from emberge_demo import corpus
+from emberge_demo.stdlib_corpus import StdlibCorpus
+
+SOURCE = '''\
+"""A module's own docstring is no function's."""
+import functools
+
+
+@functools.cache
+def first(
+    a,  # the first
+):
+    """Return the   first
+    of all things.
+
+    More that is not asked for.
+    """
+
+    # A comment that stays.
+    text = """
+left margin
+"""
+    return text, a
+
+
+class Thing:
+    """Classes are not taken."""
+
+    class Inner:
+        def method(self):
+            """Do what the inner thing does."""
+            def nested():
+                """Nested functions are part of the outer one."""
+                return 1
+            return nested
+
+    async def later(self): """Wait for the thing to come."""; return 2
+
+    def empty(self):
+        """Nothing stands here to be found."""
+        raise NotImplementedError
+
+    def undocumented(self):
+        return 3
+
+
+if True:
+    def branch():
+        "Taken although it stands in a branch.\\f"; x = 1
+        return x
+else:
+    def branch():
+        """Taken although it stands in another branch."""
+        return 5
+'''
+
+
+class Place:
+    """As much of a workspace as the step asks for."""
+
+    def __init__(self, folder: Path, rehearsal: Rehearsal | None = None) -> None:
+        self.folder, self.rehearsal = folder, rehearsal
+        self.told: list[tuple[float, float]] = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        self.told.append((done, total))
+
+
+class Look:
+    """As much of a preflight as the step asks for."""
+
+    def problem(self, message: str, option: str = "") -> Problem:
+        return Problem(message, option)
+
+
+def run(step: StdlibCorpus, folder: Path, rehearsal: Rehearsal | None = None) -> Artifact:
+    return step.run(cast("Workspace", Place(folder, rehearsal)))
+
+
+def problems(**options: Any) -> list[Problem]:
+    return list(StdlibCorpus(**options).check(cast("Preflight", Look())))
+
+
+def package(root: Path, name: str, modules: dict[str, str]) -> Path:
+    for module, text in modules.items():
+        path = root / name / f"{module}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (root / name / "__init__.py").touch()
+    return root / name
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose packages can be imported."""
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    yield tmp_path / "site"
+    for name in [name for name in sys.modules if name.startswith("acme_")]:
+        del sys.modules[name]
+
+
+def found(folder: Path, name: str = "acme_code") -> dict[str, corpus.Definition]:
+    return {f"{d.name} {d.query}": d for d in corpus.definitions(name, folder)}
+
+
+def test_functions_and_methods_are_taken_with_their_first_paragraph(tmp_path: Path) -> None:
+    folder = package(tmp_path, "acme_code", {"code": SOURCE})
+    assert list(found(folder)) == [
+        "first Return the first of all things.",
+        "Thing.Inner.method Do what the inner thing does.",
+        "Thing.later Wait for the thing to come.",
+        "Thing.empty Nothing stands here to be found.",
+        "branch Taken although it stands in a branch.",
+        "branch Taken although it stands in another branch.",
+    ]
+
+
+def test_documents_are_definitions_without_docstrings_at_the_left_margin(tmp_path: Path) -> None:
+    documents = [
+        d.document for d in found(package(tmp_path, "acme_code", {"code": SOURCE})).values()
+    ]
+    assert documents == [
+        "@functools.cache\ndef first(\n    a,  # the first\n):\n    # A comment that stays.\n"
+        '    text = """\nleft margin\n"""\n    return text, a',
+        'def method(self):\n    def nested():\n        """Nested functions are part of the outer one."""\n'
+        "        return 1\n    return nested",
+        "async def later(self): return 2",
+        "",
+        "def branch():\n    x = 1\n    return x",
+        "def branch():\n    return 5",
+    ]
+
+
+def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
+    text = "x = 1\n\f\ndef f():\r\n    '''Täglich 🦆 gemacht wird das.'''\r\n    return '\x1c\u2028'\r\n"
+    folder = tmp_path / "acme_code"
+    folder.mkdir()
+    (folder / "code.py").write_bytes(text.encode())
+    (definition,) = found(folder).values()
+    assert definition.query == "Täglich 🦆 gemacht wird das."
+    assert definition.document == "def f():\n    return '\x1c\u2028'"
+
+
+def test_every_document_of_real_code_is_code_without_its_docstring() -> None:
+    import ast
+
+    folder = corpus.locate("email")
+    assert folder is not None
+    taken = [d for d in corpus.definitions("email", folder) if d.document]
+    assert len(taken) > 100
+    for definition in taken:
+        (node,) = ast.parse(definition.document).body
+        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef), definition.id
+        assert node.name == definition.name.rpartition(".")[2]
+        assert not (ast.get_docstring(node) or "").startswith(definition.query)
+
+
+def test_tests_copies_and_files_that_do_not_parse_are_passed_over(tmp_path: Path) -> None:
+    good = 'def f():\n    """Do the thing that is asked."""\n    return 1\n'
+    modules = {
+        "good": good,
+        "test_good": good,
+        "conftest": good,
+        "tests/good": good,
+        "_vendor/other": good,
+        "sub/good": good,
+        "broken": "def f(:",
+    }
+    folder = package(tmp_path, "acme_code", modules)
+    names = [d.id for d in corpus.definitions("acme_code", folder)]
+    assert names == ["acme_code.good.f", "acme_code.sub.good.f"]
+
+
+def module(package_name: str, number: int, functions: int = 6) -> str:
+    return "\n".join(
+        f'def f{number}_{i}():\n    """Compute number {i} of module {number} in {package_name}."""\n'
+        f'    return "{package_name} {number} {i}"\n'
+        for i in range(functions)
+    )
+
+
+@pytest.fixture
+def two(installed: Path) -> Path:
+    for name in ("acme_alpha", "acme_beta"):
+        package(installed, name, {f"m{n}": module(name, n) for n in range(40)})
+    return installed
+
+
+ALPHA = StdlibCorpus(packages=("acme_alpha",), out_of_domain=("acme_beta",), held_out=0.5)
+
+
+def texts(folder: Path) -> tuple[set[str], set[str], set[str]]:
+    """Queries trained on, searched in-domain and out-of-domain."""
+    entry = DataEntry(path=DataRef(str(folder)))
+    (train,) = load_datasets([entry], readers=[JsonLines()], resolve=lambda r: Path(r.text))
+    inside, outside = load_catalogue(folder).eval
+    halves = [load_eval_set(s, readers=[JsonLines()]) for s in (inside, outside)]
+    assert all(isinstance(half, RetrievalData) for half in halves)
+    queries = [set(cast("RetrievalData", half).queries.values()) for half in halves]
+    return {train[i].anchor for i in range(len(train))}, queries[0], queries[1]
+
+
+def test_the_corpus_is_a_catalogue_with_sets_in_and_out_of_domain(
+    two: Path, tmp_path: Path
+) -> None:
+    artifact = run(ALPHA, tmp_path / "out")
+    catalogue = load_catalogue(tmp_path / "out")
+    assert [(s.name, s.task, s.prompt) for s in catalogue.train] == [
+        ("acme_alpha", "retrieval", None)
+    ]
+    assert [(s.name, s.domain, s.symmetric) for s in catalogue.eval] == [
+        ("acme_alpha", "in", False),
+        ("acme_beta", "out", False),
+    ]
+    train, inside, outside = texts(tmp_path / "out")
+    counts = artifact.details["counts"]
+    assert artifact.kind == "data"
+    assert artifact.size == counts["acme_alpha"]["train"] == len(train)
+    assert counts["acme_alpha"]["documented"] == counts["acme_alpha"]["usable"] == 240
+    assert counts["acme_alpha"]["test"] == len(inside)
+    assert counts["acme_beta"]["test"] == len(outside) == 240
+
+
+def test_no_module_stands_on_both_sides_of_the_split(two: Path, tmp_path: Path) -> None:
+    run(ALPHA, tmp_path / "out")
+    train, inside, _ = texts(tmp_path / "out")
+    half = load_catalogue(tmp_path / "out").eval[0]
+    dev = load_eval_set(half, readers=[JsonLines()], split="dev")
+    assert isinstance(dev, RetrievalData)
+
+    def modules(queries: set[str]) -> set[str]:
+        return {query.partition(" of ")[2] for query in queries}
+
+    sides = [modules(train), modules(inside), modules(set(dev.queries.values()))]
+    assert all(sides)
+    assert sum(len(side) for side in sides) == len(set.union(*sides)) == 40
+    assert 10 <= len(sides[0]) <= 30
+    assert len(dev.corpus) == 6 * (len(sides[1]) + len(sides[2]))
+
+
+def test_every_query_has_its_own_document(two: Path, tmp_path: Path) -> None:
+    run(ALPHA, tmp_path / "out")
+    for one in load_catalogue(tmp_path / "out").eval:
+        data = load_eval_set(one, readers=[JsonLines()])
+        assert isinstance(data, RetrievalData)
+        for query, grades in data.relevant.items():
+            ((document, grade),) = grades.items()
+            number = data.queries[query].split()[2]
+            assert data.corpus[document].rstrip('"').endswith(f" {number}")
+            assert grade == 1
+            assert query not in data.corpus
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_the_bytes_are_the_same_every_time(two: Path, tmp_path: Path) -> None:
+    run(ALPHA, tmp_path / "a")
+    run(ALPHA, tmp_path / "b")
+    first = files(tmp_path / "a")
+    assert first == files(tmp_path / "b")
+    assert sorted(first) == [
+        "datasets.yaml",
+        "eval/acme_alpha/corpus.jsonl.gz",
+        "eval/acme_alpha/qrels.tsv",
+        "eval/acme_alpha/qrels_dev.tsv",
+        "eval/acme_alpha/queries.jsonl.gz",
+        "eval/acme_beta/corpus.jsonl.gz",
+        "eval/acme_beta/qrels.tsv",
+        "eval/acme_beta/queries.jsonl.gz",
+        "train/acme_alpha.jsonl.gz",
+    ]
+
+
+def test_a_smaller_limit_is_a_part_of_a_larger_one(two: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    run(replace(ALPHA, limit=20, test_queries=10), tmp_path / "small")
+    run(replace(ALPHA, limit=40, test_queries=30), tmp_path / "large")
+    small, large = texts(tmp_path / "small"), texts(tmp_path / "large")
+    assert [len(s) for s in small] == [20, 10, 10]
+    assert all(s < t for s, t in zip(small, large, strict=True))
+
+
+def test_a_rehearsal_is_small(two: Path, tmp_path: Path) -> None:
+    run(ALPHA, tmp_path / "out", Rehearsal(rows=8))
+    assert [len(side) for side in texts(tmp_path / "out")] == [8, 8, 8]
+    counts = run(ALPHA, tmp_path / "out", Rehearsal(rows=8)).details["counts"]
+    assert counts["acme_beta"]["documents"] == 16
+
+
+def filtered(installed: Path, functions: Sequence[tuple[str, str]]) -> list[str]:
+    text = "\n".join(
+        f"def f{i}():\n    {json.dumps(query)}\n    {body}\n"
+        for i, (query, body) in enumerate(functions)
+    )
+    folder = package(installed, "acme_filter", {"code": text})
+    taken = corpus.definitions("acme_filter", folder)
+    return [d.name for d in StdlibCorpus().usable(taken, set())]
+
+
+def test_queries_that_tell_nothing_and_what_was_met_before_are_left_out(installed: Path) -> None:
+    functions = [
+        ("Do the thing.", "return 1"),
+        ("Too short.", "return 2"),
+        (">>> f2() + f2() + 1", "return 3"),
+        ("f3(a, b) -> the sum of both", "return 4"),
+        ("do  THE thing.", "return 5"),
+        ("It has no body at all.", "..."),
+        ("Do another thing.", "return 6"),
+    ]
+    assert filtered(installed, functions) == ["f0", "f6"]
+
+
+def test_equal_documents_are_left_out_across_packages(installed: Path, tmp_path: Path) -> None:
+    shared = 'def f():\n    """Compute what both packages compute."""\n    return 1\n'
+    for name in ("acme_alpha", "acme_beta"):
+        modules = {f"m{n}": module(name, n) for n in range(20)}
+        package(installed, name, {**modules, "shared": shared})
+    run(ALPHA, tmp_path / "out")
+    assert not any("both packages" in query for query in texts(tmp_path / "out")[2])
+
+
+def test_long_documents_are_cut_at_the_end_of_a_line(installed: Path) -> None:
+    body = "\n    ".join(f"x{i} = {i}" for i in range(1000))
+    folder = package(
+        installed, "acme_long", {"code": f'def f():\n    """Set very many names."""\n    {body}\n'}
+    )
+    (taken,) = StdlibCorpus(max_characters=100).usable(
+        corpus.definitions("acme_long", folder), set()
+    )
+    assert len(taken.document) <= 100
+    assert taken.document.splitlines()[-1] == "    x7 = 7"
+
+
+def test_a_package_that_is_not_installed_is_refused_with_the_fix(tmp_path: Path) -> None:
+    (problem,) = problems(packages=("acme_absent",), out_of_domain=())
+    assert problem == Problem(
+        "package 'acme_absent' is not installed (or is one file); pip install acme_absent, or leave it out",
+        "packages",
+    )
+    (problem,) = problems(out_of_domain=("PyYAML",))
+    assert problem.message == "package 'PyYAML' is imported as 'yaml'; write that"
+    with pytest.raises(DataError, match="package 'acme_absent' is not installed"):
+        run(StdlibCorpus(packages=("acme_absent",)), tmp_path / "out")
+
+
+def test_a_missing_demo_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emberge_demo.stdlib_corpus.locate", lambda _: None)
+    (problem,) = problems(packages=("pandas",), out_of_domain=())
+    assert 'pip install "emberge[demo]"' in problem.message
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"packages": ()}, "names nothing to train on"),
+        ({"out_of_domain": ("stdlib",)}, "'stdlib' is named twice"),
+        ({"held_out": 1.0}, "a share of modules between 0 and 1"),
+        ({"limit": 0}, "limit must be 1 or more"),
+    ],
+)
+def test_options_that_make_no_corpus_are_refused(options: dict[str, Any], said: str) -> None:
+    found = problems(**{"out_of_domain": (), **options})
+    assert [said in problem.message for problem in found] == [True]
+
+
+def test_a_package_without_documented_functions_is_refused(installed: Path, tmp_path: Path) -> None:
+    package(installed, "acme_bare", {"code": "x = 1\n"})
+    with pytest.raises(DataError, match="'acme_bare' has no documented functions"):
+        run(StdlibCorpus(packages=("acme_bare",), out_of_domain=()), tmp_path / "out")
+
+
+def test_the_result_depends_on_the_versions_of_python_and_the_packages() -> None:
+    identity = StdlibCorpus(out_of_domain=("numpy", "acme_absent")).identity()
+    assert ".".join(str(part) for part in sys.version_info[:3]) in identity
+    assert f"numpy {__import__('numpy').__version__}" in identity
+    assert "acme_absent is missing" in identity
+
+
+def test_licences_are_what_the_packages_state() -> None:
+    assert corpus.licence("stdlib") == "PSF-2.0"
+    assert "BSD" in corpus.licence("numpy")
+    assert corpus.licence("acme_absent") == "unknown"
+
+
+@pytest.mark.slow
+def test_the_standard_library_gives_thousands_of_pairs(tmp_path: Path) -> None:
+    counts = run(StdlibCorpus(out_of_domain=()), tmp_path / "out").details["counts"]["stdlib"]
+    assert counts["documented"] > 5000
+    assert counts["usable"] > 4000
+    assert counts["train"] > 3000
+    assert (counts["documents"], counts["test"]) == (600, 300)

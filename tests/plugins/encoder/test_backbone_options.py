@@ -1,0 +1,203 @@
+"""Chains of modules, activations computed again, half precision, compilation."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import CheckpointError, Encoder
+from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.engine import TextEmbedder
+from emberge.testing import check_backbone
+from emberge_encoder.lora import Lora
+from emberge_encoder.text_encoder import TextEncoder
+from sentence_transformers import SentenceTransformer
+
+from tests.support import tiny
+
+TEXTS = ["how to read a file", "Sort a LIST of numbers", "weather", "the last row of a table"]
+
+
+def _load(backbone: TextEncoder, folder: Path) -> Encoder:
+    return backbone.load(folder, device="cpu", dtype="float32")
+
+
+def _gradients(encoder: Encoder, *, kept: int | None = None, dropout: bool = False) -> Any:
+    """Gradients of a batch by name, with an intermediate layer."""
+    texts = encoder.tokenise(TEXTS, prompt="", max_length=None)
+
+    def objective(encoded: Encoded) -> torch.Tensor:
+        return encoded.embeddings[:, 0].sum() + encoded.layers[0.5][:, 1].sum()
+
+    encoder.module.train(dropout)
+    plan = EncodePlan(16, kept, dropout=dropout)
+    encode_and_backward(encoder, texts, objective, plan, seed=1, layers=(0.5,))
+    return {n: p.grad for n, p in encoder.module.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert", "qwen3"])
+@pytest.mark.parametrize("lora", [None, Lora(rank=2)])
+def test_checkpointed_gradients_are_the_plain_ones(
+    architecture: str, lora: Lora | None, tmp_path: Path
+) -> None:
+    source = tiny.checkpoint(tmp_path / "m", architecture)
+    plain = _gradients(_load(TextEncoder(lora=lora), source))
+    encoder = _load(TextEncoder(lora=lora, gradient_checkpointing=True), source)
+    for kept in (None, 0):  # the graph of every chunk, and of none
+        encoder.module.zero_grad()
+        found = _gradients(encoder, kept=kept)
+        assert set(found) == set(plain)
+        assert all(torch.allclose(found[n], plain[n], atol=1e-6) for n in plain)
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_checkpointing_keeps_less_for_the_backward_pass(dropout: bool, tmp_path: Path) -> None:
+    from emberge.encoding.activation_memory import saved_bytes
+
+    source = tiny.checkpoint(tmp_path / "m", num_hidden_layers=4)
+    kept = []
+    for backbone in (TextEncoder(), TextEncoder(gradient_checkpointing=True)):
+        encoder = _load(backbone, source)
+        encoder.module.train(dropout)
+        features = encoder.collate(encoder.tokenise(TEXTS, prompt="", max_length=None))
+        with saved_bytes(encoder.module) as counter:
+            encoder(features).embeddings.sum().backward()  # type: ignore[no-untyped-call]
+        kept.append(counter[0])
+    assert kept[1] < kept[0] / 2
+
+
+def test_with_dropout_both_passes_draw_the_same(tmp_path: Path) -> None:
+    source = tiny.checkpoint(tmp_path / "m", "xlm-roberta")  # with dropout of its own
+    plain = _gradients(_load(TextEncoder(), source), dropout=True)
+    found = _gradients(_load(TextEncoder(gradient_checkpointing=True), source), dropout=True)
+    assert all(torch.allclose(found[n], plain[n], atol=1e-6) for n in plain)
+    still = _gradients(_load(TextEncoder(), source))
+    assert any(not torch.allclose(plain[n], still[n], atol=1e-4) for n in plain)
+
+
+def test_a_chain_of_stock_modules_keeps_the_laws(tmp_path: Path) -> None:
+    """Pooling, Dense, LayerNorm, Dense, Normalize."""
+    source = tiny.projected(tmp_path / "m")
+    encoder = _load(TextEncoder(), source)
+    plain = SentenceTransformer(str(source), device="cpu").encode(TEXTS, show_progress_bar=False)
+    assert encoder.dimension == 8
+    assert np.abs(TextEmbedder(encoder).embed(TEXTS) - plain).max() <= 1e-5
+    check_backbone(TextEncoder(), source)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last", "weighted_mean"])
+def test_every_pooling_keeps_the_laws(pooling: Any, tmp_path: Path) -> None:
+    source = tiny.checkpoint(tmp_path / "m")
+    check_backbone(TextEncoder(pooling=pooling), source)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("Router", "holds an encoder for each kind of text"),
+        ("Asym", "holds an encoder for each kind of text"),
+        ("CNN", "lets the padding of a batch change"),
+        ("LSTM", "reads lengths that a Transformer does not give"),
+        ("WordWeights", "weighs words of a word embedding"),
+        ("WeightedLayerPooling", "reads all layers"),
+        ("OfNextYear", "is not known to work after a Transformer"),
+    ],
+)
+def test_modules_that_cannot_follow_are_refused_by_name(
+    kind: str, message: str, tmp_path: Path
+) -> None:
+    source = tiny.checkpoint(tmp_path / "m")
+    modules = json.loads((source / "modules.json").read_text())
+    modules[2]["type"] = f"sentence_transformers.models.{kind}"
+    (source / "modules.json").write_text(json.dumps(modules))
+    (fault,) = TextEncoder().check(source)
+    assert f"module '{kind}' {message}" in fault
+    with pytest.raises(CheckpointError, match=kind):
+        _load(TextEncoder(), source)
+
+
+def test_modules_before_pooling_are_refused(tmp_path: Path) -> None:
+    source = tiny.projected(tmp_path / "m")
+    modules = json.loads((source / "modules.json").read_text())
+    modules[1], modules[2] = modules[2], modules[1]
+    (source / "modules.json").write_text(json.dumps(modules))
+    (fault,) = TextEncoder().check(source)
+    assert "module 'Dense' comes before Pooling" in fault
+
+
+def test_half_precision_weights_are_loaded_trained_and_saved(tmp_path: Path) -> None:
+    source = tiny.checkpoint(tmp_path / "m")
+    encoder = _load(TextEncoder(dtype="bfloat16"), source)
+    assert {p.dtype for p in encoder.module.parameters()} == {torch.bfloat16}
+    assert all(g.isfinite().all() for g in _gradients(encoder).values())
+    (tmp_path / "saved").mkdir()
+    encoder.save(tmp_path / "saved")
+    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert next(plain.parameters()).dtype == torch.bfloat16
+    theirs = np.asarray(plain.encode(TEXTS, show_progress_bar=False), np.float32)
+    assert np.abs(TextEmbedder(encoder).embed(TEXTS) - theirs).max() <= 2e-2
+
+
+def test_an_adapter_on_half_precision_is_trained_in_whole(tmp_path: Path) -> None:
+    source = tiny.checkpoint(tmp_path / "m")
+    encoder = _load(TextEncoder(dtype="bfloat16", lora=Lora(rank=2)), source)
+    trained = {p.dtype for p in encoder.module.parameters() if p.requires_grad}
+    frozen = {p.dtype for p in encoder.module.parameters() if not p.requires_grad}
+    assert (trained, frozen) == ({torch.float32}, {torch.bfloat16})
+
+
+def test_compiled_is_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiler's own interpreter: what is compiled is our matter, the code it makes is not."""
+    compiled: list[Any] = []
+
+    def eager(module: Any, **settings: Any) -> None:
+        compiled.append(settings)
+        monkeypatch.undo()
+        module.compile(backend="eager", **settings)
+
+    source = tiny.checkpoint(tmp_path / "m")
+    plain = _load(TextEncoder(), source)
+    monkeypatch.setattr(torch.nn.Module, "compile", eager)
+    encoder = _load(TextEncoder(torch_compile=True), source)
+    assert compiled == [{"dynamic": True}]
+    ours, theirs = (TextEmbedder(e).embed(TEXTS) for e in (encoder, plain))
+    assert np.abs(ours - theirs).max() <= 1e-6
+    found, expected = _gradients(encoder), _gradients(plain)
+    assert all(torch.allclose(found[n], expected[n], atol=1e-6) for n in expected)
+    (tmp_path / "saved").mkdir()
+    encoder.save(tmp_path / "saved")
+    again = TextEmbedder(_load(TextEncoder(), tmp_path / "saved")).embed(TEXTS)
+    assert np.abs(again - theirs).max() <= 1e-6
+
+
+@pytest.mark.parametrize("architecture", ["modernbert", "qwen3"])
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+def test_the_attentions_kernel_may_be_chosen(
+    architecture: str, kernel: Any, tmp_path: Path
+) -> None:
+    source = tiny.checkpoint(tmp_path / "m", architecture)
+    texts = ["how to read a file", "weather", "sort a list of numbers"]
+    chosen = _load(TextEncoder(attn_implementation=kernel), source)
+    assert chosen.module.trunk.config._attn_implementation == kernel
+    expected = TextEmbedder(_load(TextEncoder(), source)).embed(texts)
+    np.testing.assert_allclose(TextEmbedder(chosen).embed(texts), expected, atol=1e-5)
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    chosen.save(folder)
+    assert kernel not in (folder / "config.json").read_text()
+
+
+def test_flash_attention_is_asked_for_where_it_is(tmp_path: Path) -> None:
+    source = tiny.checkpoint(tmp_path / "m", "modernbert")
+    flash = TextEncoder(attn_implementation="flash_attention_2")
+    if find_spec("flash_attn") is None:
+        assert flash.check(source) == [
+            "attn_implementation flash_attention_2 needs the package flash-attn"
+        ]
+    with pytest.raises(CheckpointError, match=r"(?i)flash"):
+        _load(flash, source)  # float32 on a CPU

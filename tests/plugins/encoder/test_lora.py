@@ -1,0 +1,241 @@
+"""Adapters: trained by a recipe, merged as they are, and what peft makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import (
+    CheckpointError,
+    Encoder,
+    Machine,
+    Plugins,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import MergeInput, TextEmbedder, merge_checkpoints, read_artifact
+from emberge_encoder.lora import Lora
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_merge.methods.averages.passthrough import Passthrough
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from tests.plugins.mteb.bench import write_catalogue
+from tests.support import tiny
+from tests.support.peft_adapters import adapted
+from tests.support.training_data import retrieval
+
+TEXTS = ["find a file", "Sort a LIST of numbers", "weather", "the table of the bank"]
+KINDS: dict[str, Lora] = {
+    "plain": Lora(rank=2),
+    "scaled": Lora(rank=3, alpha=7),
+    "rslora": Lora(rank=4, alpha=8, rslora=True),
+    "dora": Lora(rank=2, dora=True),
+    "embeddings too": Lora(rank=2, targets=("query", "word_embeddings")),
+}
+
+
+def _load(backbone: TextEncoder, folder: Path) -> Encoder:
+    return backbone.load(folder, device="cpu", dtype="float32")
+
+
+def _trained(lora: Lora, folder: Path) -> Encoder:
+    """An encoder whose factors have moved from where they start."""
+    encoder = _load(TextEncoder(lora=lora), folder)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in encoder.module.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return encoder
+
+
+def _embedded(encoder: Encoder) -> Any:
+    return TextEmbedder(encoder).embed(TEXTS)
+
+
+def _plain(folder: Path) -> Any:
+    return SentenceTransformer(str(folder), device="cpu").encode(TEXTS, show_progress_bar=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_saved_is_what_was_trained(kind: str, bert: Path, tmp_path: Path) -> None:
+    """By peft, by a merge of base and adapter, and folded: the encoder's own embeddings."""
+    encoder = _trained(KINDS[kind], bert)
+    ours = _embedded(encoder)
+    assert np.abs(ours - _embedded(_load(TextEncoder(), bert))).max() > 1e-3
+    encoder.save(tmp_path / "adapter")
+    peft = adapted(bert, tmp_path / "adapter").base_model.model
+    trunk: Any = encoder.module.get_submodule("trunk")
+    ids = torch.tensor([[2, 6, 7, 8, 3]])
+    with torch.no_grad():
+        assert torch.allclose(trunk.eval()(ids)[0], peft(ids)[0], atol=1e-6)
+    one = [MergeInput("one", bert, adapter=tmp_path / "adapter")]
+    merge_checkpoints(one, strategy=[Passthrough()], out=tmp_path / "merged")
+    assert np.abs(_plain(tmp_path / "merged") - ours).max() <= 1e-5
+
+
+def test_folded_it_is_a_whole_model(bert: Path, tmp_path: Path) -> None:
+    lora = Lora(rank=2, dora=True, fold=True)
+    encoder = _trained(lora, bert)
+    before = _embedded(encoder)
+    (tmp_path / "whole").mkdir()
+    encoder.save(tmp_path / "whole")
+    assert np.abs(_plain(tmp_path / "whole") - before).max() <= 1e-5
+    assert np.array_equal(_embedded(encoder), before), "saving must not touch what is trained"
+    own, source = (load_file(f / "model.safetensors") for f in (tmp_path / "whole", bert))
+    assert set(own) == set(source)
+    assert not TextEncoder(lora=lora).leaves_adapter
+
+
+def test_only_factors_are_trained_and_they_begin_as_nothing(bert: Path) -> None:
+    encoder = _load(TextEncoder(lora=Lora(rank=2)), bert)
+    moved = {n for n, p in encoder.module.named_parameters() if p.requires_grad}
+    assert moved
+    assert all(".lora_" in name for name in moved)
+    linear = [m for m in _load(TextEncoder(), bert).module.modules() if isinstance(m, nn.Linear)]
+    assert len(moved) == 2 * len(linear)
+    assert np.allclose(_embedded(encoder), _embedded(_load(TextEncoder(), bert)), atol=1e-7)
+
+
+def test_where_it_begins_is_a_matter_of_its_seed_alone(bert: Path) -> None:
+    def start(seed: int) -> torch.Tensor:
+        torch.manual_seed(torch.seed())
+        module = _load(TextEncoder(lora=Lora(rank=2, seed=seed)), bert).module
+        return torch.cat([p.flatten() for n, p in module.named_parameters() if "lora_A" in n])
+
+    assert torch.equal(start(0), start(0))
+    assert not torch.equal(start(0), start(1))
+
+
+def test_an_adapter_says_what_it_lies_on(bert: Path, berts: list[Path], tmp_path: Path) -> None:
+    encoder = _trained(Lora(rank=2, targets=("query",), dropout=0.1), bert)
+    encoder.save(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["lora_dropout"]) == (2, 2, 0.1)
+    assert config["base_model_name_or_path"] == bert.name
+    assert all(name.endswith(".query") for name in config["target_modules"])
+    other = [MergeInput("one", berts[0], adapter=tmp_path)]
+    with pytest.raises(CheckpointError, match="whose weights differ"):
+        merge_checkpoints(other, strategy=[Passthrough()], out=tmp_path / "merged")
+
+
+@pytest.mark.parametrize(
+    ("lora", "message"),
+    [
+        (Lora(targets=("qery",)), "has no target 'qery'; did you mean 'query'?"),
+        (Lora(targets=("LayerNorm",)), "takes no adapter"),
+    ],
+)
+def test_targets_that_cannot_be_are_refused(lora: Lora, message: str, bert: Path) -> None:
+    with pytest.raises(CheckpointError, match=message.replace("?", r"\?")):
+        _load(TextEncoder(lora=lora), bert)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"rank": 0}, "rank"), ({"alpha": 0}, "alpha"), ({"dropout": 1.0}, "dropout")],
+)
+def test_numbers_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Lora(**options)
+
+
+def test_what_an_adapter_cannot_hold_is_refused_before_training(bert: Path, tmp_path: Path) -> None:
+    (fault,) = TextEncoder(lora=Lora(), pooling="cls").check(bert)
+    assert "its pooling would be lost" in fault
+    assert "fold: true" in fault
+    assert not TextEncoder(lora=Lora(fold=True), pooling="cls").check(bert)
+    bare = tiny.checkpoint(tmp_path / "bare", sentence_transformer=False)
+    (fault,) = TextEncoder(lora=Lora(), pooling="mean").check(bare)
+    assert "its pooling would be lost" in fault
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+RECIPE = """
+steps:
+  members:
+    foreach: {seed: [1, 2]}
+    train:
+      model: ./base
+      data: {path: find.jsonl, task: retrieval}
+      backbone: {text_encoder: {lora: {rank: 2, alpha: 4, dora: true, targets: [query, dense]}}}
+      sampler: {batch_shuffle: {batch_size: 8}}
+      loss: infonce
+      learning_rate: 0.01
+      max_steps: 4
+      save_steps: 2
+      keep_last: 1
+      seed: $seed
+  soup:
+    merge: {models: $members, strategy: linear}
+  signs:
+    merge: {models: $members, base: ./base, strategy: {ties: {density: 0.5}}}
+  kept:
+    merge: {models: $members.checkpoints, strategy: linear}
+  scores:
+    evaluate:
+      models: [./base, $soup, $signs]
+      evaluators: {mteb: {data: {path: sets/catalogue.yaml, only: [sts]}}}
+"""
+
+
+@pytest.fixture
+def place(bert: Path, tmp_path: Path) -> Path:
+    """A folder with a base, a file of pairs and something to score on."""
+    (tmp_path / "base").symlink_to(bert)
+    rows = [
+        {"anchor": e.anchor, "positive": e.positives[0], "negative": "a bank"}
+        for e in retrieval(24).rows
+    ]
+    (tmp_path / "find.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "sets").mkdir()
+    catalogue = write_catalogue(tmp_path / "sets")
+    (tmp_path / "sets" / "catalogue.yaml").symlink_to(catalogue)
+    return tmp_path
+
+
+def test_two_adapters_are_trained_merged_and_scored(
+    place: Path, plugins: Plugins, bert: Path
+) -> None:
+    recipe = parse_recipe(RECIPE, plugins, path=place / "recipe.yaml")
+    report = check_recipe(recipe, plugins)
+    assert not report.errors, report.errors
+    made = run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
+    members = [made[f"members.seed={seed}"] for seed in (1, 2)]
+    states = [load_file(member / "adapter_model.safetensors") for member in members]
+    assert any(not torch.equal(states[0][name], states[1][name]) for name in states[0])
+    for member in members:
+        assert not (member / "model.safetensors").exists()
+        assert (member / "checkpoints/step-4/adapter_config.json").is_file()
+        artifact = read_artifact(member)
+        assert artifact is not None
+        assert set(artifact.details["adapter"]["ranks"].values()) == {2}
+        assert "by training" in (member / "README.md").read_text()
+    peft = [adapted(bert, member).merge_and_unload().state_dict() for member in members]
+    soup = load_file(made["soup"] / "model.safetensors")
+    for name, tensor in peft[0].items():
+        assert torch.allclose(soup[name], (tensor + peft[1][name]) / 2, atol=1e-6), name
+    # The last states are the results themselves.
+    kept = load_file(made["kept"] / "model.safetensors")
+    assert all(torch.equal(kept[name], tensor) for name, tensor in soup.items())
+    scores = json.loads((made["scores"] / "scores.json").read_text())["scores"]
+    assert set(scores) == {"base", "soup", "signs"}
+    assert all(0 < own["sts"] <= 1 for own in scores.values())
+    signs = load_file(made["signs"] / "model.safetensors")
+    assert any(not torch.equal(signs[name], tensor) for name, tensor in soup.items())

@@ -1,0 +1,404 @@
+"""The evaluate step with a small evaluator of its own: no mteb, known scores, known units."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import (
+    Evaluator,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    RecipeError,
+    Rehearsal,
+    TaskInfo,
+    TaskScore,
+    Units,
+    Workspace,
+)
+from emberge.evaluating.task_groups import means
+from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate.requirements import Requirement
+
+from tests.plugins.mteb.bench import Bench
+
+TASKS = (
+    TaskInfo("code", "retrieval", "ndcg_at_10", ("en",), "in", fingerprint="a"),
+    TaskInfo("papers", "retrieval", "ndcg_at_10", ("en",), "out", "at most 50 queries", "b"),
+    TaskInfo("pairs", "sts", "cosine_spearman", ("de",), "out", fingerprint="c"),
+    TaskInfo("topics", "clustering", "v_measure", ("en",), "in", fingerprint="d"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(Evaluator):
+    """Scores by the model's name: `quality` is added to queries' and pairs' difficulty."""
+
+    quality: dict[str, float] = field(default_factory=dict, hash=False)
+    asked: list[tuple[str, str]] = field(default_factory=list, hash=False)
+    fails_at: str = ""
+    wanted: tuple[TaskInfo, ...] = TASKS
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return self.wanted
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        yield context.warning("the evaluator was asked")
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        for number, task in enumerate(tasks):
+            if f"{model.name} {task.name}" == self.fails_at:
+                raise KeyboardInterrupt
+            self.asked.append((model.name, task.name))
+            yield self._score(model, task)
+            workspace.progress(number + 1, len(tasks), "tasks", task.name)
+
+    def _score(self, model: Model, task: TaskInfo) -> TaskScore:
+        rng = np.random.default_rng(len(task.name))
+        own = np.random.default_rng(sum(map(ord, model.name + task.name)))
+        quality = self.quality.get(model.name, 0.0)
+        result = {"mteb": task.name}
+        if task.kind == "clustering":
+            return TaskScore(task, 0.4 + quality, None, result)
+        if task.kind == "sts":
+            gold = rng.random(80)
+            noise = own.random(80) * (0.5 - quality)
+            units = Units("pair", "spearman", (gold + noise).tolist(), gold.tolist())
+            from emberge_evaluate.bootstrap import statistic
+
+            return TaskScore(task, statistic(units), units, result)
+        values = np.clip(rng.random(100) * 0.8 + quality + 0.02 * own.random(100), 0, 1)
+        units = Units("query", "mean", values.tolist())
+        return TaskScore(task, float(values.mean()), units, result)
+
+
+def bench(root: Path, *names: str) -> Bench:
+    made = Bench(root)
+    for name in names:
+        made.many[f"${name}"] = [Model(name, root, f"hash-{name}")]
+    return made
+
+
+def step(*names: str, **options: Any) -> Evaluate:
+    entries = tuple(ModelEntry(model=ModelRef(f"${name}")) for name in names)
+    return Evaluate(models=entries, **options)
+
+
+def run(step_: Evaluate, workspace: Bench) -> tuple[Any, dict[str, Any]]:
+    artifact = step_.run(workspace)
+    return artifact, json.loads((workspace.folder / "scores.json").read_text())
+
+
+QUALITY = {"base": 0.0, "merged": 0.05, "worse": -0.1}
+
+
+@pytest.fixture
+def given() -> Given:
+    return Given(quality=QUALITY)
+
+
+def test_the_result_holds_what_reports_read(given: Given, tmp_path: Path) -> None:
+    workspace = bench(tmp_path, "base", "merged")
+    artifact, result = run(step("base", "merged", evaluators=(given,)), workspace)
+    assert result["models"][1] == {"name": "merged", "fingerprint": "hash-merged"}
+    assert result["tasks"][1] == {
+        "name": "papers",
+        "kind": "retrieval",
+        "metric": "ndcg_at_10",
+        "languages": ["en"],
+        "domain": "out",
+        "note": "at most 50 queries",
+        "unit": "query",
+        "units": 100,
+    }
+    assert set(result["scores"]["merged"]) == {task.name for task in TASKS}
+    assert set(result["intervals"]["merged"]) == {"code", "papers", "pairs"}
+    for model, by_task in result["intervals"].items():
+        for task, (low, high) in by_task.items():
+            assert low < result["scores"][model][task] < high
+    assert set(result["means"]["base"]) == {"task", "type", "in", "out"}
+    for model, by_mean in result["mean_intervals"].items():
+        assert set(by_mean) == {"task", "type", "in", "out"}
+        for mean, (low, high) in by_mean.items():
+            assert low < result["means"][model][mean] < high
+    assert (result["arms"], result["arm_comparisons"], result["curves"]) == ([], [], [])
+    assert (artifact.kind, artifact.parents) == ("scores", ("hash-base", "hash-merged"))
+    assert artifact.details["table"] == "scores.md"
+    own = json.loads((workspace.folder / "results/merged/code.json").read_text())
+    assert own == {"mteb": "code"}
+    assert workspace.metrics["score/code/base"] == result["scores"]["base"]["code"]
+
+
+def test_differences_are_from_the_first_model(given: Given, tmp_path: Path) -> None:
+    workspace = bench(tmp_path, "base", "merged", "worse")
+    _, result = run(step("base", "merged", "worse", evaluators=(given,)), workspace)
+    found = {(c["model"], c["tasks"]): c for c in result["comparisons"]}
+    assert {c["other"] for c in result["comparisons"]} == {"base"}
+    groups = {"all", "type", "in", "out"}
+    assert {tasks for _, tasks in found} == {*groups, *(task.name for task in TASKS)}
+    for (model, tasks), comparison in found.items():
+        if tasks == "topics":  # one score a model and no test examples
+            assert (comparison["low"], comparison["high"]) == (None, None)
+            continue
+        assert comparison["low"] <= comparison["difference"] + 1e-9
+        assert comparison["difference"] <= comparison["high"] + 1e-9
+        if tasks == "out":
+            gap = result["means"][model]["out"] - result["means"]["base"]["out"]
+            assert comparison["difference"] == pytest.approx(gap)
+    assert found["merged", "code"]["low"] > 0
+    assert found["worse", "all"]["high"] < 0
+
+
+def test_a_score_that_was_kept_is_not_computed_again(given: Given, tmp_path: Path) -> None:
+    _, first = run(step("base", evaluators=(given,)), bench(tmp_path, "base"))
+    assert len(given.asked) == 4
+    _, second = run(step("base", "merged", evaluators=(given,)), bench(tmp_path, "base", "merged"))
+    assert given.asked[4:] == [("merged", task.name) for task in TASKS]
+    assert second["scores"]["base"] == first["scores"]["base"]
+    assert second["intervals"]["base"] == first["intervals"]["base"]
+
+
+def test_another_model_of_the_same_name_is_scored_anew(given: Given, tmp_path: Path) -> None:
+    run(step("base", evaluators=(given,)), bench(tmp_path, "base"))
+    workspace = bench(tmp_path, "base")
+    workspace.many["$base"] = [Model("base", tmp_path, "other-hash")]
+    run(step("base", evaluators=(given,)), workspace)
+    assert len(given.asked) == 8
+
+
+def test_a_task_that_changed_is_scored_anew(given: Given, tmp_path: Path) -> None:
+    run(step("base", evaluators=(given,)), bench(tmp_path, "base"))
+    changed = (TaskInfo("code", "retrieval", "ndcg_at_10", fingerprint="new"), *TASKS[1:])
+    again = Given(quality=QUALITY, wanted=changed)
+    run(step("base", evaluators=(again,)), bench(tmp_path, "base"))
+    assert again.asked == [("base", "code")]
+
+
+def test_a_killed_evaluation_goes_on_behind_what_it_had(tmp_path: Path) -> None:
+    killed = Given(quality=QUALITY, fails_at="merged papers")
+    workspace = bench(tmp_path, "base", "merged")
+    with pytest.raises(KeyboardInterrupt):
+        step("base", "merged", evaluators=(killed,)).run(workspace)
+    assert not (workspace.folder / "scores.json").exists()
+    again = Given(quality=QUALITY)
+    _, resumed = run(step("base", "merged", evaluators=(again,)), workspace)
+    assert again.asked == [("merged", "papers"), ("merged", "pairs"), ("merged", "topics")]
+    undisturbed = bench(tmp_path / "other", "base", "merged")
+    _, whole = run(step("base", "merged", evaluators=(Given(quality=QUALITY),)), undisturbed)
+    assert resumed == whole
+
+
+def test_a_damaged_kept_score_is_computed_again(given: Given, tmp_path: Path) -> None:
+    workspace = bench(tmp_path, "base")
+    run(step("base", evaluators=(given,)), workspace)
+    (kept,) = (workspace.store / "scores" / "hash-base").glob("code-*.json")
+    kept.write_text(kept.read_text()[:-20])
+    run(step("base", evaluators=(given,)), workspace)
+    assert given.asked[4:] == [("base", "code")]
+
+
+@pytest.mark.parametrize(
+    ("options", "met"),
+    [
+        ({"model": "$merged", "better_than": ("$base",)}, True),
+        ({"model": "$merged", "better_than": ("$base",), "margin": 6.0}, False),
+        ({"model": "$worse", "not_worse_than": ("$base",)}, False),
+        ({"model": "$worse", "not_worse_than": ("$base",), "margin": 25.0}, True),
+        ({"model": "$merged", "not_worse_than": ("$base", "$worse"), "tasks": "ood"}, True),
+        ({"model": "$merged", "better_than": ("$base",), "tasks": "code"}, True),
+        ({"model": "$merged", "better_than": ("$base",), "tasks": "ind"}, True),
+    ],
+)
+def test_requirements_hold_when_the_lower_bound_does(
+    options: dict[str, Any], met: bool, given: Given, tmp_path: Path
+) -> None:
+    references = {
+        key: ModelRef(value) if isinstance(value, str) else tuple(ModelRef(v) for v in value)
+        for key, value in options.items()
+        if key in ("model", "better_than", "not_worse_than")
+    }
+    require = Requirement(**{**options, **references})
+    workspace = bench(tmp_path, "base", "merged", "worse")
+    wanted = step("base", "merged", "worse", evaluators=(given,), require=(require,))
+    artifact, result = run(wanted, workspace)
+    assert all(r["met"] is met for r in result["requirements"])
+    assert len(result["requirements"]) == len(list(require.demands()))
+    assert len(artifact.details["unmet"]) == (0 if met else 1)
+    for requirement in result["requirements"]:
+        assert requirement["lower_bound"] <= requirement["difference"] + 1e-9
+        assert requirement["text"] in (workspace.folder / "scores.md").read_text()
+
+
+def test_a_rehearsal_holds_nobody_to_a_requirement(given: Given, tmp_path: Path) -> None:
+    require = Requirement(model=ModelRef("$worse"), better_than=(ModelRef("$base"),))
+    workspace = bench(tmp_path, "base", "worse")
+    workspace.rehearsal = Rehearsal()
+    artifact, result = run(
+        step("base", "worse", evaluators=(given,), require=(require,)), workspace
+    )
+    assert artifact.details["unmet"] == []
+    assert not result["requirements"][0]["met"]
+
+
+def test_equal_models_are_not_worse_and_not_better(tmp_path: Path) -> None:
+    workspace = bench(tmp_path, "base")
+    workspace.many["$twin"] = [Model("base", tmp_path, "hash-base")]
+    refs = {"model": ModelRef("$twin")}
+    require = (
+        Requirement(**refs, not_worse_than=(ModelRef("$base"),)),
+        Requirement(**refs, better_than=(ModelRef("$base"),)),
+    )
+    _, result = run(step("base", "twin", evaluators=(Given(),), require=require), workspace)
+    assert [r["met"] for r in result["requirements"]] == [True, False]
+    assert [r["lower_bound"] for r in result["requirements"]] == [0.0, 0.0]
+    assert list(result["scores"]) == ["base", "base ($twin)"]
+
+
+def test_a_requirement_about_no_task_is_refused_before_any_work(
+    given: Given, tmp_path: Path
+) -> None:
+    workspace = bench(tmp_path, "base", "merged")
+    refs = {"model": ModelRef("$merged"), "better_than": (ModelRef("$base"),)}
+    for tasks, message in (("paper", "did you mean 'papers'"), ("ood", "none of the tasks is out")):
+        evaluator = given if tasks == "paper" else Given(wanted=TASKS[:1])
+        require = (Requirement(**refs, tasks=tasks),)
+        with pytest.raises(RecipeError, match=message):
+            step("base", "merged", evaluators=(evaluator,), require=require).run(workspace)
+        assert evaluator.asked == []
+
+
+def test_two_evaluators_with_one_task_are_refused(given: Given, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="2 evaluators give a task called 'code'"):
+        step("base", evaluators=(given, Given())).run(bench(tmp_path, "base"))
+
+
+def test_checkpoints_of_one_reference_get_names_of_their_own(given: Given, tmp_path: Path) -> None:
+    workspace = bench(tmp_path)
+    models = [Model(f"run/{i}", tmp_path, f"hash{i}") for i in range(3)]
+    workspace.many["$run.checkpoints"] = models
+    entry = ModelEntry(model=ModelRef("$run.checkpoints"), name="kept")
+    _, result = run(Evaluate(models=(entry,), evaluators=(given,)), workspace)
+    assert list(result["scores"]) == ["kept.1", "kept.2", "kept.3"]
+
+
+def test_progress_runs_once_from_start_to_end(given: Given, tmp_path: Path) -> None:
+    workspace = bench(tmp_path, "base", "merged")
+    run(step("base", "merged", evaluators=(given,)), workspace)
+    done = [told[0] for told in workspace.told]
+    assert done == sorted(done)
+    assert workspace.told[0] == (0.25, 2, "models", "base · code")
+    assert workspace.told[-1][:3] == (2.0, 2, "models")
+
+
+def test_the_table_shows_models_side_by_side(given: Given, tmp_path: Path) -> None:
+    workspace = bench(tmp_path, "base", "merged")
+    _, result = run(step("base", "merged", evaluators=(given,)), workspace)
+    text = (workspace.folder / "scores.md").read_text()
+    lines = text.splitlines()
+    assert lines[0] == "| task | base | merged |"
+    best = f"**{100 * result['scores']['merged']['code']:.1f}**"
+    assert (
+        f"| code (ndcg_at_10, in) | {100 * result['scores']['base']['code']:.1f} | {best} |"
+        in lines
+    )
+    for word in ("mean over tasks", "mean over kinds of task", "in domain", "out of domain"):
+        assert f"| *{word}* |" in text
+    assert "Difference from base in points, with 95% intervals" in text
+    assert "- papers: at most 50 queries" in lines
+
+
+# T-A12: means of the kinds of task of MTEB(eng, v2), and how many tasks each has.
+COUNTS = {
+    "classification": 8,
+    "clustering": 8,
+    "pair_classification": 3,
+    "reranking": 2,
+    "retrieval": 10,
+    "sts": 9,
+    "summarization": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("by_kind", "task", "kind"),
+    [
+        ((86.01, 54.68, 81.20, 45.81, 50.60, 78.34, 31.70), 65.94, 61.19),
+        ((87.28, 59.05, 82.69, 49.46, 55.03, 81.10, 35.29), 69.10, 64.27),
+    ],
+)
+def test_means_by_task_and_by_kind_are_mtebs(
+    by_kind: tuple[float, ...], task: float, kind: float
+) -> None:
+    tasks, scores = [], {}
+    for (name, count), mean in zip(COUNTS.items(), by_kind, strict=True):
+        for number in range(count):
+            tasks.append(TaskInfo(f"{name}{number}", name, "m", domain="in" if number else "out"))
+            scores[f"{name}{number}"] = mean
+    found = means(tasks, scores)
+    assert found["task"] == pytest.approx(task, abs=0.006)
+    assert found["type"] == pytest.approx(kind, abs=0.006)
+    assert found["out"] == pytest.approx(sum(by_kind) / 7)
+    assert means(tasks[1:2], scores)["out"] is None
+
+
+class Glance:
+    """What the step may ask while a recipe is checked."""
+
+    deep = False
+    readers = ()
+
+    def __init__(self) -> None:
+        self.looked: list[str] = []
+
+    def where(self, option: str = "") -> str:
+        return option
+
+    def adapter(self, reference: ModelRef) -> Path | None:
+        return None
+
+    def model(self, reference: ModelRef) -> None:
+        self.looked.append(reference.text)
+
+    def data(self, reference: Any) -> None:
+        return None
+
+    def problem(self, message: str, option: str = "") -> Problem:
+        return Problem(message, option)
+
+    def warning(self, message: str, option: str = "") -> Problem:
+        return Problem(message, option, "warning")
+
+    def note(self, title: str, lines: Sequence[str]) -> None:
+        pass
+
+
+def test_check_finds_every_fault_at_once(given: Given) -> None:
+    require = (
+        Requirement(model=ModelRef("$stray"), better_than=(ModelRef("$base"),), margin=-1),
+        Requirement(model=ModelRef("$base"), confidence=95),
+    )
+    context = Glance()
+    faulty = step("base", "base", evaluators=(given,), require=require, resamples=5)
+    found = [str(problem) for problem in faulty.check(context)]
+    assert context.looked == ["$base", "$base"]
+    for message in (
+        "models: model '$base' is named 2 times",
+        "require: '$stray' is in a requirement but not among the models; add it there",
+        "require: a margin of -1 points is below 0",
+        "require: a requirement needs not_worse_than or better_than",
+        "require: a confidence of 95 is no share from 0.5 to below 1",
+        "resamples: a bootstrap needs at least 100 resamples",
+        "the evaluator was asked",
+    ):
+        assert message in found
+    empty = [str(problem) for problem in Evaluate(models=(), evaluators=()).check(context)]
+    assert empty == ["models: there is no model to score", "evaluators: there is no evaluator"]

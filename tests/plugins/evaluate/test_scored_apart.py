@@ -1,0 +1,148 @@
+"""An evaluation of several models is a step for each of them and one that compares them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from emberge import (
+    EmbergeError,
+    Evaluator,
+    Model,
+    ModelRef,
+    Plugins,
+    Preflight,
+    Problem,
+    TaskInfo,
+    TaskScore,
+    Units,
+    Workspace,
+    check_recipe,
+    hookimpl,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.recipes.recipe import Recipe
+from emberge_evaluate.score_model import part_names
+
+asked: list[str] = []
+NOT_KEPT = TaskInfo("whim", "sts", "cosine_spearman")  # without a fingerprint no store keeps it
+TASKS = (TaskInfo("code", "retrieval", "ndcg_at_10", fingerprint="a"), NOT_KEPT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByContent(Evaluator):
+    """Scores that depend on a model's weights alone."""
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return TASKS
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        yield context.warning("the evaluator was asked")
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        for task in tasks:
+            asked.append(f"{model.name} {task.name}")
+            values = [int(digit, 16) / 16 for digit in model.fingerprint[:20]]
+            units = Units("query", "mean", values)
+            yield TaskScore(task, sum(values) / len(values), units, {"of": model.fingerprint})
+
+
+@pytest.fixture
+def plugins() -> Plugins:
+    asked.clear()
+    module = ModuleType("by_content")
+
+    @hookimpl
+    def register_evaluators() -> Mapping[str, type[Evaluator]]:
+        return {"by_content": ByContent}
+
+    vars(module)["register_evaluators"] = register_evaluators
+    found = load_plugins()
+    found.register(module, "by_content", "by_content", "1.0")
+    return found
+
+
+def recipe(plugins: Plugins, models: Sequence[Path | str], more: str = "") -> Recipe:
+    named = ", ".join(map(str, models))
+    text = f"steps: {{scores: {{evaluate: {{models: [{named}], evaluators: by_content{more}}}}}}}"
+    return parse_recipe(text, plugins)
+
+
+def test_each_model_is_scored_in_a_step_of_its_own(
+    berts: list[Path], plugins: Plugins, tmp_path: Path
+) -> None:
+    read = recipe(plugins, berts)
+    *parts, whole = read.steps
+    assert len(parts) == 3
+    assert whole.id == "scores"
+    assert whole.needs == tuple(part.id for part in parts)
+    made = run_recipe(read, tmp_path / "apart", plugins, quiet=True)
+    assert asked == [f"{bert.name} {task.name}" for bert in berts for task in TASKS]
+    # What one model alone is scored with is no other than what the parts found.
+    together = json.loads((made["scores"] / "scores.json").read_text())
+    for bert in berts:
+        alone = run_recipe(recipe(plugins, [bert]), tmp_path / bert.name, plugins, quiet=True)
+        own = json.loads((alone["scores"] / "scores.json").read_text())
+        assert together["scores"][bert.name] == own["scores"][bert.name]
+    assert list(alone) == ["scores"]
+
+
+def test_one_more_model_is_the_only_one_that_is_scored(
+    berts: list[Path], plugins: Plugins, tmp_path: Path
+) -> None:
+    run_recipe(recipe(plugins, berts[:2]), tmp_path / "out", plugins, quiet=True)
+    asked.clear()
+    made = run_recipe(recipe(plugins, berts), tmp_path / "out", plugins, quiet=True)
+    assert asked == [f"{berts[2].name} {task.name}" for task in TASKS]
+    assert len(json.loads((made["scores"] / "scores.json").read_text())["models"]) == 3
+
+
+def test_a_requirement_about_no_task_is_told_before_anything_is_scored(
+    berts: list[Path], plugins: Plugins, tmp_path: Path
+) -> None:
+    more = f", require: [{{model: {berts[0]}, not_worse_than: [{berts[1]}], tasks: coed}}]"
+    with pytest.raises(EmbergeError, match="'coed', which is no task here; did you mean 'code'"):
+        run_recipe(recipe(plugins, berts, more), tmp_path / "out", plugins, quiet=True)
+    assert not asked
+
+
+def test_a_fault_is_told_once_and_at_its_line(berts: list[Path], plugins: Plugins) -> None:
+    text = f"""steps:
+  scores:
+    evaluate:
+      evaluators: by_content
+      models:
+        - {berts[0]}
+        - {berts[1]}
+        - ./nowhere
+"""
+    read = parse_recipe(text, plugins, path=berts[0].parent / "recipe.yaml")
+    told = [str(problem) for problem in check_recipe(read, plugins).problems]
+    assert len(told) == 2
+    assert sum("the evaluator was asked" in one for one in told) == 1
+    (fault,) = [one for one in told if "nowhere" in one]
+    assert "recipe.yaml:8: './nowhere': there is no such folder" in fault
+
+
+def test_parts_have_names_that_are_ids_and_tell_models_apart() -> None:
+    texts = ["$bls.seed=1", "$run.checkpoints", "owner/name@v2", "./a/b", "./a_b", "./A/b", "m+ad"]
+    names = part_names([ModelRef(text) for text in [*texts, "./a/b"]])
+    assert list(names.values()) == [
+        "model=bls.seed=1",
+        "model=run-checkpoints",
+        "model=owner-name-v2",
+        "model=a-b",
+        "model=a_b",
+        "model=A-b-2",
+        "model=m-ad",
+    ]
+    long = part_names([ModelRef(f"./{'x' * 300}/{end}") for end in "ab"])
+    assert [name[-2:] for name in long.values()] == ["-a", "-b"]

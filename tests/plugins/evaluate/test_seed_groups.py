@@ -1,0 +1,256 @@
+"""Models that differ in their seed alone are one arm: pooled, paired seed by seed, and judged together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import Artifact, Evaluator, Model, ModelRef, Problem, TaskInfo, TaskScore, Units
+from emberge_evaluate.comparison import Judge
+from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate.requirements import Requirement
+from emberge_evaluate.seed_groups import Arm, Scored, arms_of, variables_of
+from scipy.stats import t, ttest_ind, ttest_rel
+
+from tests.plugins.mteb.bench import Bench
+
+RESAMPLES = 40_000
+TASK = TaskInfo("only", "retrieval", "ndcg_at_10")
+
+
+def alone(**scores: Sequence[float]) -> Judge:
+    """A judge of arms whose seeds have these scores, on one task whose examples all score alike."""
+    arms = [
+        Arm(name, {f"seed={i}": f"{name}.seed={i}" for i in range(len(values))})
+        for name, values in scores.items()
+    ]
+    by_model = {
+        model: {TASK.name: TaskScore(TASK, value, Units("query", "mean", [value] * 5))}
+        for arm, values in zip(arms, scores.values(), strict=True)
+        for model, value in zip(arm.members, values, strict=True)
+    }
+    return Judge([TASK], by_model, resamples=RESAMPLES, seed=0, arms=arms)
+
+
+def test_a_steps_id_tells_its_variables() -> None:
+    assert variables_of("members.ratio=0.2,seed=1") == {"ratio": "0.2", "seed": "1"}
+    assert variables_of("boom") == {}
+    assert variables_of("members.0") == {}
+
+
+def test_an_arm_is_what_differs_in_seed_alone() -> None:
+    def scored(step: str, **options: str) -> Scored:
+        return Scored(options.pop("name", step), ModelRef(f"${step}"), **options)
+
+    models = [
+        Scored("pkg:base", ModelRef("pkg:base")),
+        *(scored(f"five.ratio={r},seed={s}") for r in (0.2, 1.0) for s in (1, 2)),
+        scored("bls.seed=7"),
+        *(scored(f"half.seed={s}", called="halves", name=f"halves.seed={s}") for s in (1, 2)),
+        *(scored(f"bags.draw={d}", given="bag") for d in (1, 2)),
+        Scored("run/step-5", ModelRef("$run.seed=1.checkpoints")),
+    ]
+    found = {arm.name: dict(arm.models) for arm in arms_of(models)}
+    assert found == {
+        "pkg:base": {"1": "pkg:base"},
+        "five.ratio=0.2": {"seed=1": "five.ratio=0.2,seed=1", "seed=2": "five.ratio=0.2,seed=2"},
+        "five.ratio=1.0": {"seed=1": "five.ratio=1.0,seed=1", "seed=2": "five.ratio=1.0,seed=2"},
+        "bls.seed=7": {"seed=7": "bls.seed=7"},
+        "halves": {"seed=1": "halves.seed=1", "seed=2": "halves.seed=2"},
+        "bag": {"draw=1": "bags.draw=1", "draw=2": "bags.draw=2"},
+        "run/step-5": {"1": "run/step-5"},
+    }
+
+
+def test_seeds_that_two_arms_share_are_paired() -> None:
+    old, new = (0.50, 0.60, 0.40), (0.51, 0.62, 0.43)
+    found = alone(old=old, new=new).compare("new", "old", "all")
+    assert found.difference == pytest.approx(0.02)
+    assert found.apart == pytest.approx({"seed=0": 0.01, "seed=1": 0.02, "seed=2": 0.03})
+    wanted = ttest_rel(new, old).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=3e-3)
+    half = t.ppf(0.975, 2) * 0.01 / np.sqrt(3)
+    assert found.high == pytest.approx(0.02 + half, abs=3e-3)
+
+
+def test_seeds_that_are_not_shared_are_two_samples() -> None:
+    old, new = (0.50, 0.52, 0.48, 0.51), (0.55, 0.58, 0.50)
+    found = alone(old=old, new=new).compare("new", "old", "all")
+    assert found.apart is None
+    wanted = ttest_ind(new, old, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=6e-3)
+
+
+def test_one_model_stands_for_itself_alone() -> None:
+    judge = alone(base=(0.30,), new=(0.51, 0.62, 0.43))
+    found = judge.compare("new", "base", "all")
+    half = t.ppf(0.975, 2) * np.std([0.51, 0.62, 0.43], ddof=1) / np.sqrt(3)
+    assert (found.difference, found.apart) == (pytest.approx(0.22), None)
+    assert (found.low, found.high) == pytest.approx((0.22 - half, 0.22 + half), abs=2e-2)
+    base = judge.estimate("base", "all")
+    assert (base.mean, base.spread, base.low, base.high) == (0.30, None, 0.30, 0.30)
+
+
+def test_an_estimate_has_the_spread_of_its_seeds() -> None:
+    found = alone(new=(0.51, 0.62, 0.43)).estimate("new", "all")
+    assert found.mean == pytest.approx(0.52)
+    assert found.spread == pytest.approx(np.std([0.51, 0.62, 0.43], ddof=1))
+    assert found.low is not None
+    assert found.low < 0.43  # three seeds tell little
+
+
+# ── the step ────────────────────────────────────────────────────────────────────────────────────
+
+TASKS = (
+    TaskInfo("code", "retrieval", "ndcg_at_10", domain="in", fingerprint="a"),
+    TaskInfo("papers", "retrieval", "ndcg_at_10", domain="out", fingerprint="b"),
+    TaskInfo("pairs", "sts", "cosine_spearman", domain="out", fingerprint="c"),
+)
+QUALITY = {"bls": 0.0, "boom": 0.05, "bag": 0.01, "base": -0.2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(Evaluator):
+    """Scores by a model's group, its ratio and its seed."""
+
+    noise: Mapping[str, float] = field(default_factory=lambda: {"1": 0.0, "2": 0.01, "3": -0.004})
+
+    def plan(self, workspace: Any) -> Sequence[TaskInfo]:
+        return TASKS
+
+    def check(self, context: Any) -> Iterator[Problem]:
+        yield from ()
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Any
+    ) -> Iterator[TaskScore]:
+        variables = variables_of(model.name)
+        gain = QUALITY[model.name.partition(".")[0]] + self.noise[variables.get("seed", "1")]
+        gain += 0.1 * float(variables.get("ratio", 0))
+        for task in tasks:
+            values = np.random.default_rng(len(task.name)).random(80) * 0.4 + 0.4 + gain
+            yield TaskScore(task, float(values.mean()), Units("query", "mean", values.tolist()))
+
+
+def bench(root: Path, *steps: str, **details: Mapping[str, Any]) -> Bench:
+    made = Bench(root)
+    for step in steps:
+        artifact = Artifact(kind="model", details=details.get(step.partition(".")[0], {}))
+        made.many[f"${step}"] = [Model(step, root, f"hash-{step}", artifact)]
+    return made
+
+
+def evaluate(workspace: Bench, **options: Any) -> tuple[dict[str, Any], str, Artifact]:
+    entries = tuple(ModelEntry(model=ModelRef(name)) for name in workspace.many)
+    artifact = Evaluate(models=entries, evaluators=(Given(),), **options).run(workspace)
+    result = json.loads((workspace.folder / "scores.json").read_text())
+    return result, (workspace.folder / "scores.md").read_text(), artifact
+
+
+SEEDS = [f"{arm}.seed={seed}" for arm in ("bls", "boom") for seed in (1, 2, 3)]
+
+
+def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
+    used = {"faq": {"task": "retrieval", "rows": 10, "of": 10}}
+    cost = {"training_cost": {"times": 1.8, "rows": 18, "of": 10}}
+    workspace = bench(tmp_path, *SEEDS, "base", bls={"datasets": used}, boom=cost)
+    result, text, artifact = evaluate(workspace)
+    assert [arm["name"] for arm in result["arms"]] == ["bls", "boom", "base"]
+    boom = result["arms"][1]
+    scores = [result["means"][f"boom.seed={seed}"]["out"] for seed in (1, 2, 3)]
+    assert boom["means"]["out"]["mean"] == pytest.approx(np.mean(scores))
+    assert boom["means"]["out"]["spread"] == pytest.approx(np.std(scores, ddof=1))
+    assert boom["seeds"] == ["seed=1", "seed=2", "seed=3"]
+    lines = text.splitlines()
+    assert lines[2] == "| task | bls (3 seeds) | boom (3 seeds) | base (1 model) |"
+    assert f"**{100 * boom['means']['out']['mean']:.1f}** ± 0.7" in text
+    assert lines.index("| *training cost* | 1 | 1.8 | – |") < lines.index("Each model:")
+    assert "Difference from bls in points, with 95% intervals of a bootstrap" in text
+    assert "In domain (1): code." in lines
+    assert "Out of domain (2): papers, pairs." in lines
+    assert artifact.details["in_domain"] == ["code"]
+    assert result["models"][3]["training_cost"] == {"times": 1.8, "rows": 18, "of": 10}
+
+
+def test_a_training_on_less_data_costs_less_in_the_table(tmp_path: Path) -> None:
+    half = {"datasets": {"faq": {"task": "retrieval", "rows": 6, "of": 6}}}
+    whole = {"training_cost": {"times": 1.4, "rows": 14, "of": 10}}
+    uncounted = {"training_cost": {"times": 0.5}}
+    made = bench(tmp_path, "bls", "boom", "bag", bls=half, boom=whole, bag=uncounted)
+    result, text, _ = evaluate(made)
+    assert "| *training cost* | 0.6 | 1.4 | 0.5 |" in text.splitlines()
+    assert result["models"][0]["training_cost"] == {"times": 0.6, "rows": 6, "of": 10}
+
+
+def test_arms_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    result, text, _ = evaluate(bench(tmp_path, *SEEDS))
+    found = {c["tasks"]: c for c in result["arm_comparisons"]}
+    assert set(found) == {"all", "type", "in", "out", *(task.name for task in TASKS)}
+    assert found["out"]["difference"] == pytest.approx(0.05)
+    assert list(found["out"]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
+    assert found["out"]["low"] == pytest.approx(0.05)  # the same gain on every example and seed
+    assert "(+5.0, +5.0, +5.0)" in text
+
+
+def test_a_claim_about_seeds_is_judged_once_of_the_arm(tmp_path: Path) -> None:
+    require = tuple(
+        Requirement(
+            model=ModelRef(f"$boom.seed={seed}"),
+            better_than=(ModelRef(f"$bls.seed={seed}"),),
+            tasks="ood",
+            margin=4.0,
+        )
+        for seed in (1, 2, 3)
+    )
+    result, text, artifact = evaluate(bench(tmp_path, *SEEDS), require=require)
+    (judged,) = result["requirements"]
+    assert (judged["model"], judged["other"], judged["met"]) == ("boom", "bls", True)
+    assert "boom (3 seeds) better than bls (3 seeds) by more than 4 points on ood" in text
+    assert artifact.details["unmet"] == []
+
+
+def test_a_recipe_may_name_the_arm(tmp_path: Path) -> None:
+    workspace = bench(tmp_path, "bls.seed=1", "bag.draw=1", "bag.draw=2")
+    entries = [ModelEntry(model=ModelRef("$bls.seed=1"), name="BLS")]
+    entries += [ModelEntry(model=ModelRef(f"$bag.draw={d}"), arm="one bag") for d in (1, 2)]
+    Evaluate(models=tuple(entries), evaluators=(Given(),)).run(workspace)
+    result = json.loads((workspace.folder / "scores.json").read_text())
+    assert list(result["scores"]) == ["BLS.seed=1", "bag.draw=1", "bag.draw=2"]
+    assert [arm["name"] for arm in result["arms"]] == ["BLS.seed=1", "one bag"]
+    assert result["arms"][1]["seeds"] == ["draw=1", "draw=2"]
+
+
+def test_scores_over_a_number_are_a_curve(tmp_path: Path) -> None:
+    steps = [f"bag.ratio={r},seed={s}" for r in (0.2, 0.6, 1.0) for s in (1, 2)]
+    result, _, _ = evaluate(bench(tmp_path, "bls.seed=1", *steps))
+    (curve,) = result["curves"]
+    assert (curve["name"], curve["variable"]) == ("bag", "ratio")
+    assert [point["at"] for point in curve["points"]] == [0.2, 0.6, 1.0]
+    first, _, last = curve["points"]
+    assert first["models"] == ["bag.ratio=0.2,seed=1", "bag.ratio=0.2,seed=2"]
+    assert last["means"]["out"]["mean"] - first["means"]["out"]["mean"] == pytest.approx(0.08)
+    assert first["means"]["in"]["spread"] == pytest.approx(np.std([0.0, 0.01], ddof=1))
+    assert first["means"]["in"]["low"] < first["means"]["in"]["mean"]
+
+
+def test_two_places_are_no_curve(tmp_path: Path) -> None:
+    result, _, _ = evaluate(bench(tmp_path, "bag.ratio=0.2", "bag.ratio=0.6"))
+    assert result["curves"] == []
+
+
+def test_intervals_of_means_cover_the_test_examples(tmp_path: Path) -> None:
+    """By hand: the mean over kinds of task weighs papers and code by a quarter, pairs by half."""
+    result, _, _ = evaluate(bench(tmp_path, "bls"), resamples=RESAMPLES)
+    spread = {
+        task.name: np.std(np.random.default_rng(len(task.name)).random(80) * 0.4) / np.sqrt(80)
+        for task in TASKS
+    }
+    weights = {"code": 0.25, "papers": 0.25, "pairs": 0.5}
+    half = 1.96 * np.sqrt(sum((weights[name] * s) ** 2 for name, s in spread.items()))
+    low, high = result["mean_intervals"]["bls"]["type"]
+    assert (high - low) / 2 == pytest.approx(half, rel=0.03)

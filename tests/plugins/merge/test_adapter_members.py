@@ -1,0 +1,175 @@
+"""Members that are adapters give the bytes that whole members give, with every strategy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import FileRef, Stage, load_plugins
+from emberge.engine import (
+    Checkpoint,
+    MergeInput,
+    MergeRequest,
+    Statistics,
+    merge_checkpoints,
+    plan_merge,
+    write_statistics,
+)
+from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_mergekit.library.strategy import Mergekit
+from safetensors.torch import save_file
+
+from tests.benchmarks.measure import run as cost_of
+from tests.support import tiny
+from tests.support.peft_adapters import save_adapter
+from tests.support.registered import CHAINS
+
+STRATEGIES: dict[str, Sequence[Stage]] = {
+    **{name: links for name, (links, _) in CHAINS.items()},
+    "mergekit": [Mergekit(method="sce")],
+}
+SETTINGS = (
+    {"target_modules": ["query", "value", "word_embeddings"]},
+    {"target_modules": ["query", "output.dense"], "use_rslora": True, "r": 2},
+    {"target_modules": ["query", "key"], "use_dora": True},
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.checkpoint(tmp_path_factory.mktemp("base") / "bert", num_hidden_layers=2)
+
+
+@pytest.fixture(scope="module")
+def adapters(base: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("adapters")
+    return [
+        save_adapter(root / f"a{seed}", base, seed=seed, **settings)
+        for seed, settings in enumerate(SETTINGS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def wholes(
+    base: Path, adapters: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> list[Path]:
+    """The same members, written whole."""
+    root = tmp_path_factory.mktemp("wholes")
+    for adapter in adapters:
+        one = [MergeInput("one", base, adapter=adapter)]
+        merge_checkpoints(one, strategy=[Passthrough()], out=root / adapter.name)
+    return [root / adapter.name for adapter in adapters]
+
+
+def bytes_of(
+    members: Sequence[MergeInput], strategy: Sequence[Stage], base: MergeInput | None, out: Path
+) -> bytes:
+    """The tensors of a merge; what stands before them says what it was made of."""
+    merge_checkpoints(members, strategy=strategy, out=out, base=base)
+    raw = (out / "model.safetensors").read_bytes()
+    return raw[8 + int.from_bytes(raw[:8], "little") :]
+
+
+def fitting(strategy: Sequence[Stage], base: MergeInput, members: int) -> tuple[int, bool]:
+    """(how many members the strategy takes, whether it takes a base)."""
+    for count in range(members, 0, -1):
+        for given in (base, None):
+            inputs = tuple(
+                MergeInput(f"m{i}", base.folder, group=f"g{i % 2}", fingerprint=f"content {i}")
+                for i in range(count)
+            )
+            request = MergeRequest(inputs=inputs, strategy=tuple(strategy), base=given)
+            if not [p for p in plan_merge(request).problems if "also listed" not in str(p)]:
+                return count, given is not None
+    raise AssertionError("the strategy takes no members")
+
+
+def measured(strategy: Sequence[Stage], whole: Path, folder: Path) -> Sequence[Stage]:
+    """The strategy with a statistics file of the members' own, if it takes one."""
+    if strategy[0].measured not in ("fisher", "gram"):
+        return strategy
+    torch.manual_seed(0)
+    folder.mkdir()
+    values = {}
+    for name, spec in Checkpoint(whole).specs.items():
+        inputs = torch.rand(len(SETTINGS), *spec.shape)
+        found = inputs if strategy[0].measured == "fisher" else inputs.mT @ inputs
+        if len(spec.shape) == 2:
+            values[name] = {f"m{i}": own for i, own in enumerate(found)}
+    contents = {f"m{i}": f"content {i}" for i in range(len(SETTINGS))}
+    path = write_statistics(
+        folder, Statistics(values, models=contents, measure=strategy[0].measured)
+    )
+    files: Any = {"statistics": (FileRef(str(path)),)}
+    return [dataclasses.replace(strategy[0], **files)]
+
+
+def test_no_registered_strategy_is_left_out() -> None:
+    found = load_plugins(block=()).components
+    registered = {c.name for c in found if c.kind == "merge strategy"}
+    assert {"linear", "layer_softmax", "mergekit"} <= registered
+    assert registered <= {name.partition(",")[0].partition(" ")[0] for name in STRATEGIES}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_members_that_are_adapters_give_the_bytes_of_whole_ones(
+    name: str, base: Path, adapters: list[Path], wholes: list[Path], tmp_path: Path
+) -> None:
+    strategy = measured(STRATEGIES[name], wholes[0], tmp_path / "statistics")
+    origin = MergeInput("base", base)
+    count, based = fitting(strategy, origin, len(adapters))
+    made = []
+    for whole in (False, True):
+        members = [
+            MergeInput(
+                f"m{i}",
+                wholes[i] if whole else base,
+                group=f"g{i % 2}",
+                fingerprint=f"content {i}",  # of which random masks are a function
+                adapter=None if whole else adapters[i],
+            )
+            for i in range(count)
+        ]
+        made.append(bytes_of(members, strategy, origin if based else None, tmp_path / f"{whole}"))
+    assert made[0] == made[1]
+
+
+def deep(folder: Path, layers: int, members: int = 3) -> list[str]:
+    """`base+adapter` of adapters on a base of so many matrices of 4 MB."""
+    generator = torch.Generator().manual_seed(layers)
+    base = folder / "base"
+    base.mkdir(parents=True)
+    names = [f"layers.{i}.weight" for i in range(layers)]
+    save_file(
+        {n: torch.randn(512, 2048, generator=generator) for n in names}, base / "model.safetensors"
+    )
+    (base / "config.json").write_text("{}")
+    for member in range(members):
+        place = folder / f"a{member}"
+        place.mkdir()
+        factors = {}
+        for i in range(layers):
+            lead = f"base_model.model.layers.{i}.lora_"
+            factors[f"{lead}A.weight"] = torch.randn(4, 2048, generator=generator)
+            factors[f"{lead}B.weight"] = torch.randn(512, 4, generator=generator)
+        save_file(factors, place / "adapter_model.safetensors")
+        said = {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "base_model_name_or_path": "base"}
+        (place / "adapter_config.json").write_text(json.dumps(said))
+    return [f"{base}+{folder / f'a{member}'}" for member in range(members)]
+
+
+def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
+    """Three adapters on 8 MB and on 48 MB, of which each member written whole would be as much again."""
+    peaks = []
+    for layers in (2, 12):
+        models = deep(tmp_path / str(layers), layers)
+        words = ["--strategy", "linear", "--memory", "16MB", "--workers", "1", "--devices", "cpu"]
+        words += ["--out", str(tmp_path / f"out{layers}"), "--quiet"]
+        peaks.append(cost_of([sys.executable, "-m", "emberge", "merge", *models, *words]).anonymous)
+    assert peaks[1] < peaks[0] + (16 << 20), [peak >> 20 for peak in peaks]

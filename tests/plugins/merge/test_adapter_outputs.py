@@ -1,0 +1,539 @@
+"""Merges that come out as adapters, fine-tunes made adapters, and where peft's own merging goes wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import EmbergeError, Plugins, load_plugins, parse_recipe, run_recipe
+from emberge.engine import MergeInput, merge_checkpoints, read_artifact
+from emberge.merging.adapter_output.factorise import factorise, factorise_product
+from emberge.merging.adapter_output.truncation import Truncation
+from emberge_merge.methods.averages.passthrough import Passthrough
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.support import tiny
+from tests.support.peft_adapters import adapted, save_adapter
+
+IDS = torch.arange(5, 25)[None]
+LAYER = "encoder.layer.0.attention.self.query"
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.checkpoint(tmp_path_factory.mktemp("base") / "bert", num_hidden_layers=2)
+
+
+@pytest.fixture(scope="module")
+def adapters(base: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three of different ranks, modules and scaling."""
+    root = tmp_path_factory.mktemp("adapters")
+    settings: list[dict[str, Any]] = [
+        {"target_modules": ["query", "value", "word_embeddings"]},
+        {"target_modules": ["query", "output.dense"], "use_rslora": True, "r": 2},
+        {"target_modules": ["query", "value"], "alpha_pattern": {"value": 3}},
+    ]
+    return [
+        save_adapter(root / f"a{seed}", base, seed=seed, **one) for seed, one in enumerate(settings)
+    ]
+
+
+@pytest.fixture
+def place(base: Path, adapters: list[Path], tmp_path: Path) -> Path:
+    """A folder for recipes, with the base and adapters a0, a1, a2 in it."""
+    (tmp_path / "bert").symlink_to(base)
+    for adapter in adapters:
+        (tmp_path / adapter.name).symlink_to(adapter)
+    return tmp_path
+
+
+MODELS = "[{model: ./bert+./a0, weight: 0.5}, {model: ./bert+./a1, weight: 0.2}, ./bert+./a2]"
+
+
+def run(place: Path, steps: str, plugins: Plugins) -> dict[str, Path]:
+    recipe = parse_recipe(f"steps:\n{steps}", plugins, path=place / "recipe.yaml")
+    return {k: Path(v) for k, v in run_recipe(recipe, place / "out", plugins, quiet=True).items()}
+
+
+def hidden(model: Any) -> Tensor:
+    with torch.no_grad():
+        return model(input_ids=IDS).last_hidden_state  # type: ignore[no-any-return]
+
+
+def loaded(folder: Path) -> Any:
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(folder).eval()
+
+
+def details(folder: Path) -> Any:
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    return artifact.details["adapter"]
+
+
+def test_adapters_side_by_side_are_the_exact_merge(
+    place: Path, base: Path, plugins: Plugins
+) -> None:
+    made = run(
+        place,
+        f"  small: {{merge_adapters: {{models: {MODELS}}}}}\n"
+        f"  whole: {{merge: {{models: {MODELS}, strategy: linear}}}}\n"
+        "  again: {merge: {models: [$small], strategy: passthrough}}\n",
+        plugins,
+    )
+    expected = hidden(loaded(made["whole"]))
+    assert torch.allclose(hidden(adapted(base, made["small"])), expected, atol=2e-6)
+    assert torch.allclose(hidden(loaded(made["again"])), expected, atol=2e-6)
+    assert float((expected - hidden(loaded(base))).abs().max()) > 1e-3
+    found = details(made["small"])
+    assert found["ranks"][LAYER] == 4 + 2 + 4
+    assert found["ranks"]["embeddings.word_embeddings"] == 4
+    assert found["ranks"]["encoder.layer.1.output.dense"] == 2
+    assert set(found["errors"].values()) == {0.0}
+
+
+def test_task_arithmetic_adds_the_scaled_changes(place: Path, base: Path, plugins: Plugins) -> None:
+    strategy = "strategy: {task_arithmetic: {scale: 0.7}}"
+    made = run(
+        place,
+        f"  small: {{merge_adapters: {{models: {MODELS}, {strategy}}}}}\n"
+        f"  whole: {{merge: {{models: {MODELS}, base: ./bert, {strategy}}}}}\n",
+        plugins,
+    )
+    assert torch.allclose(
+        hidden(adapted(base, made["small"])), hidden(loaded(made["whole"])), atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("strategy", ["linear", "{ties: {density: 0.6}}", "multi_slerp"])
+def test_a_rank_cuts_to_what_is_said(
+    strategy: str, place: Path, base: Path, plugins: Plugins
+) -> None:
+    origin = "base: ./bert, " if "ties" in strategy else ""
+    made = run(
+        place,
+        f"  small: {{merge_adapters: {{models: {MODELS}, strategy: {strategy}, rank: 3}}}}\n"
+        f"  whole: {{merge: {{models: {MODELS}, {origin}strategy: {strategy}}}}}\n"
+        "  again: {merge: {models: [$small], strategy: passthrough}}\n",
+        plugins,
+    )
+    found = details(made["small"])
+    whole, again, own = (
+        load_file(folder / "model.safetensors") for folder in (made["whole"], made["again"], base)
+    )
+    assert max(found["ranks"].values()) <= 3
+    for name, tensor in whole.items():
+        change = tensor.double() - own[name].double()
+        if float(change.abs().max()) < 1e-6:  # no member changes it; averaging rounds
+            assert torch.equal(again[name], own[name])
+            continue
+        error = float((tensor.double() - again[name].double()).norm() / change.norm())
+        values = torch.linalg.svdvals(change)
+        best = float(values[3:].norm() / values.norm())
+        assert found["errors"][name] == pytest.approx(error, abs=1e-4)
+        assert found["errors"][name] == pytest.approx(best, abs=1e-4)
+    worst = found["worst"]
+    assert worst["error"] == max(found["errors"].values()) == found["errors"][worst["tensor"]]
+    assert worst["tensor"] in (made["small"] / "truncation.md").read_text()
+    assert torch.allclose(
+        hidden(adapted(base, made["small"])), hidden(loaded(made["again"])), atol=2e-6
+    )
+
+
+def test_the_card_says_what_the_adapter_lies_on_and_what_is_left_out(
+    place: Path, plugins: Plugins
+) -> None:
+    made = run(place, f"  small: {{merge_adapters: {{models: {MODELS}, rank: 2}}}}\n", plugins)
+    card = (made["small"] / "README.md").read_text()
+    assert "library_name: peft" in card
+    assert "A LoRA adapter of ./bert, made with emberge by merging adapters." in card
+    assert "PeftModel.from_pretrained(base, 'small')" in card
+    worst = details(made["small"])["worst"]
+    assert f"| `{worst['tensor']}` | {worst['error']:.3g} |" in card
+    assert "| ./bert+./a0 | 0.2941 |" in card  # 0.5 of 0.5 + 0.2 + 1
+
+
+def test_energy_takes_the_fewest_values_that_hold_it(place: Path, plugins: Plugins) -> None:
+    made = run(place, f"  small: {{merge_adapters: {{models: {MODELS}, energy: 0.9}}}}\n", plugins)
+    found = details(made["small"])
+    assert all(error**2 <= 0.1 + 1e-9 for error in found["errors"].values())
+    assert 1 <= min(found["ranks"].values()) <= max(found["ranks"].values()) < 10
+
+
+def test_modules_that_are_saved_whole_are_merged_and_saved_whole(
+    base: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    (tmp_path / "bert").symlink_to(base)
+    for seed in (0, 1):
+        save_adapter(
+            tmp_path / f"a{seed}", base, seed=seed, modules_to_save=["pooler"], bias="lora_only"
+        )
+    models = "models: [./bert+./a0, ./bert+./a1]"
+    made = run(
+        tmp_path,
+        f"  small: {{merge_adapters: {{{models}}}}}\n"
+        f"  whole: {{merge: {{{models}, strategy: linear}}}}\n",
+        plugins,
+    )
+    whole = load_file(made["whole"] / "model.safetensors")
+    small = load_file(made["small"] / "adapter_model.safetensors")
+    name = "pooler.dense.weight"
+    assert torch.equal(small[f"base_model.model.{name}"], whole[name])
+    peft, plain = adapted(base, made["small"]), loaded(made["whole"])
+    assert torch.allclose(hidden(peft), hidden(plain), atol=2e-6)
+    with torch.no_grad():
+        assert torch.allclose(
+            peft(input_ids=IDS).pooler_output, plain(input_ids=IDS).pooler_output, atol=2e-6
+        )
+
+
+FINE_TUNED = ("bert", "xlm-roberta", "modernbert", "qwen3", "gemma3")
+
+
+@pytest.mark.parametrize("architecture", FINE_TUNED)
+def test_a_fine_tune_at_full_rank_is_its_adapter(
+    architecture: str, tmp_path: Path, plugins: Plugins
+) -> None:
+    # Every tensor differs: tables, layers, norms and biases.
+    base = tiny.checkpoint(tmp_path / "base", architecture)
+    tiny.checkpoint(tmp_path / "tuned", architecture, like=base, seed=1)
+    made = run(
+        tmp_path,
+        "  small: {extract_lora: {model: ./tuned, base: ./base, energy: 1.0}}\n"
+        "  again: {merge: {models: [$small], strategy: passthrough}}\n",
+        plugins,
+    )
+    expected = hidden(loaded(tmp_path / "tuned"))
+    assert torch.allclose(hidden(adapted(base, made["small"])), expected, atol=5e-5)
+    assert torch.allclose(hidden(loaded(made["again"])), expected, atol=5e-5)
+    assert details(made["small"])["worst"]["error"] < 1e-5
+    assert not torch.allclose(hidden(loaded(base)), expected, atol=1e-2)
+
+
+def test_a_fine_tune_is_cut_to_its_rank_and_the_rest_is_told(
+    base: Path, berts: list[Path], tmp_path: Path, plugins: Plugins
+) -> None:
+    tiny.checkpoint(tmp_path / "tuned", like=base, seed=1, num_hidden_layers=2)
+    (tmp_path / "bert").symlink_to(base)
+    made = run(
+        tmp_path, "  small: {extract_lora: {model: ./tuned, base: ./bert, rank: 5}}\n", plugins
+    )
+    found = details(made["small"])
+    own, tuned = (load_file(folder / "model.safetensors") for folder in (base, tmp_path / "tuned"))
+    for name, error in found["errors"].items():
+        values = torch.linalg.svdvals(tuned[name].double() - own[name].double())
+        assert error == pytest.approx(float(values[5:].norm() / values.norm()), abs=1e-6)
+    short = {"embeddings.token_type_embeddings": 2}  # which has two rows
+    assert all(rank == short.get(module, 5) for module, rank in found["ranks"].items())
+    assert "embeddings.LayerNorm.weight" in found["whole"]
+    table = read_artifact(made["small"])
+    assert table is not None
+    assert table.details["table"] == "truncation.md"
+
+
+def test_what_did_not_change_is_not_in_the_adapter(
+    base: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    tuned = shutil.copytree(base, tmp_path / "tuned")
+    state = load_file(tuned / "model.safetensors")
+    state[f"{LAYER}.weight"] += 0.1 * torch.ones(32, 32)
+    save_file(state, tuned / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "bert").symlink_to(base)
+    made = run(
+        tmp_path, "  small: {extract_lora: {model: ./tuned, base: ./bert, rank: 8}}\n", plugins
+    )
+    found = details(made["small"])
+    assert found["ranks"] == {LAYER: 1}  # a change of rank 1 takes no more
+    assert found["whole"] == []
+    with pytest.raises(EmbergeError, match="no matrix of the model differs from its base's"):
+        run(tmp_path, "  none: {extract_lora: {model: ./bert, base: ./bert, rank: 8}}\n", plugins)
+
+
+def test_the_layers_that_store_their_transpose_come_out_right(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    from transformers import GPT2Config, GPT2Model
+
+    size = tiny.write_tokenizer(tmp_path / "base")
+    config = GPT2Config(vocab_size=size, n_embd=32, n_layer=1, n_head=4, n_positions=64)
+    for seed, name in enumerate(("base", "tuned")):
+        torch.manual_seed(seed)
+        GPT2Model(config).save_pretrained(tmp_path / name)
+    tiny.write_tokenizer(tmp_path / "tuned")
+    made = run(
+        tmp_path,
+        "  small: {extract_lora: {model: ./tuned, base: ./base, energy: 1.0}}\n"
+        "  twice: {merge_adapters: {models: [$small, {model: $small, name: b}]}}\n"
+        "  again: {merge: {models: [$small], strategy: passthrough}}\n",
+        plugins,
+    )
+    expected = hidden(loaded(tmp_path / "tuned"))
+    for folder in (made["small"], made["twice"]):
+        assert torch.allclose(hidden(adapted(tmp_path / "base", folder)), expected, atol=1e-4)
+    assert torch.allclose(hidden(loaded(made["again"])), expected, atol=1e-4)
+
+
+def test_an_adapter_of_ours_knows_its_base_by_content(
+    place: Path, base: Path, plugins: Plugins
+) -> None:
+    made = run(place, f"  small: {{merge_adapters: {{models: {MODELS}}}}}\n", plugins)
+    shutil.copytree(made["small"], place / "mine")
+    other = shutil.copytree(base, place / "elsewhere" / "bert")  # of the same name
+    merge = "  whole: {{merge: {{models: [./{}+./mine], strategy: linear}}}}\n"
+    run(place, merge.format("elsewhere/bert"), plugins)
+    state = load_file(other / "model.safetensors")
+    state["encoder.layer.1.output.dense.bias"][0] += 1e-3
+    save_file(state, other / "model.safetensors", metadata={"format": "pt"})
+    said = "mine: is an adapter of 'bert', whose weights differ from those of .*elsewhere/bert"
+    with pytest.raises(EmbergeError, match=said) as caught:
+        run(place, merge.format("elsewhere/bert"), plugins)
+    assert "\n" not in str(caught.value)
+
+
+REFUSED = {
+    "ties without a rank": (
+        f"merge_adapters: {{models: {MODELS}, strategy: ties}}",
+        "makes no sum of the adapters' factors; give a 'rank'",
+    ),
+    "a rank of nothing": (f"merge_adapters: {{models: {MODELS}, rank: 0}}", "must be at least 1"),
+    "more than all": (f"merge_adapters: {{models: {MODELS}, energy: 1.5}}", "at most 1"),
+    "neither": ("extract_lora: {model: ./tuned, base: ./bert}", "needs a 'rank', or the 'energy'"),
+    "a base that is an adapter": (
+        "extract_lora: {model: ./tuned, base: ./bert+./a0, rank: 2}",
+        "the base must be a whole model",
+    ),
+    "dora without a rank": (
+        "merge_adapters: {models: [./bert+./a0, ./bert+./dora]}",
+        "no sum of products of thin factors .DoRA or trained tokens.; give a rank",
+    ),
+    "another base": (
+        "merge_adapters: {models: [./bert+./a0, ./tuned+./a1]}",
+        "'./tuned.*' lies on another base than './bert'; only adapters of one base",
+    ),
+    "another shape": (
+        "extract_lora: {model: ./wide, base: ./bert, rank: 2}",
+        r"its shape is \[64\] and in the base \[32\]; an adapter changes none",
+    ),
+    "a deeper model": ("extract_lora: {model: ./deep, base: ./bert, rank: 2}", "the base lacks it"),
+}
+
+
+@pytest.fixture(scope="module")
+def others(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("others")
+    tiny.checkpoint(root / "tuned", like=base, seed=1, num_hidden_layers=2)
+    tiny.checkpoint(root / "wide", hidden_size=64, num_hidden_layers=2)
+    tiny.checkpoint(root / "deep", num_hidden_layers=3)
+    save_adapter(root / "dora", base, use_dora=True)
+    return root
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_an_adapter_is_refused_before_work(
+    case: str, place: Path, others: Path, plugins: Plugins
+) -> None:
+    from emberge import check_recipe
+
+    for other in others.iterdir():
+        (place / other.name).symlink_to(other)
+    step, said = REFUSED[case]
+    with pytest.raises(EmbergeError, match=said):
+        check_recipe(
+            parse_recipe(f"steps:\n  x: {{{step}}}\n", plugins, path=place / "recipe.yaml"),
+            plugins,
+        ).raise_errors()
+
+
+def test_a_whole_model_needs_the_base_by_name(
+    place: Path, others: Path, base: Path, plugins: Plugins
+) -> None:
+    (place / "tuned").symlink_to(others / "tuned")
+    models = "models: [./tuned, {model: ./tuned, name: b}]"
+    with pytest.raises(EmbergeError, match="is a whole model; name the base"):
+        run(place, f"  small: {{merge_adapters: {{{models}, rank: 4}}}}\n", plugins)
+    made = run(
+        place, f"  fine: {{merge_adapters: {{{models}, base: ./bert, energy: 1.0}}}}\n", plugins
+    )
+    assert torch.allclose(
+        hidden(adapted(base, made["fine"])), hidden(loaded(others / "tuned")), atol=5e-5
+    )
+
+
+def test_factors_of_a_product_are_those_of_the_full_matrix() -> None:
+    torch.manual_seed(0)
+    b, a = torch.randn(60, 7, dtype=torch.float64), torch.randn(7, 40, dtype=torch.float64)
+    values = torch.linalg.svdvals(b @ a)
+    for cut in (Truncation(rank=3), Truncation(energy=0.8), Truncation()):
+        thin, full = factorise_product(b, a, cut), factorise((b @ a).float(), cut)
+        assert thin.rank == full.rank
+        made = torch.linalg.svdvals(thin.b.double() @ thin.a.double())[: thin.rank]
+        assert torch.allclose(made, values[: thin.rank], atol=1e-5)
+        best = float(values[thin.rank :].norm() / values.norm())
+        assert thin.error == pytest.approx(best, abs=1e-6)
+        assert full.error == pytest.approx(best, abs=1e-6)
+    exact = factorise_product(b, a, Truncation())
+    assert exact.rank == 7
+    # Balanced: both factors carry the square roots of the singular values.
+    assert torch.allclose(exact.a.norm(dim=1), exact.b.norm(dim=0), rtol=1e-4)
+
+
+def test_the_small_decomposition_has_the_singular_values_of_the_dense_one() -> None:
+    torch.manual_seed(1)
+    b, a = torch.randn(30, 4, dtype=torch.float64), torch.randn(4, 20, dtype=torch.float64)
+    found = factorise_product(b, a, Truncation())
+    squares = found.b.double().square().sum(0)  # B = U√S
+    assert torch.allclose(squares, torch.linalg.svdvals(b @ a)[:4], atol=1e-5)
+
+
+def factors(folder: Path) -> tuple[Tensor, Tensor]:
+    tensors = load_file(folder / "adapter_model.safetensors")
+    key = f"base_model.model.{LAYER}.lora_"
+    return tensors[f"{key}A.weight"].double(), tensors[f"{key}B.weight"].double()
+
+
+def with_factors(
+    source: Path, out: Path, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+) -> Path:
+    """An adapter of rank 1 and scale 1 whose product is b a in the corner of one layer, else zero."""
+    shutil.copytree(source, out)
+    tensors = {
+        k: torch.zeros_like(v) for k, v in load_file(out / "adapter_model.safetensors").items()
+    }
+    key = f"base_model.model.{LAYER}.lora_"
+    tensors[f"{key}A.weight"][0, :2] = torch.tensor(a[0])
+    tensors[f"{key}B.weight"][:2, 0] = torch.tensor([row[0] for row in b])
+    save_file(tensors, out / "adapter_model.safetensors")
+    return out
+
+
+def peft_merged(base: Path, members: Sequence[Path], kind: str, **more: Any) -> Any:
+    """peft's own merge of the members with weights of a half."""
+    model = adapted(base, members[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.load_adapter(members[1], "other")
+        model.add_weighted_adapter(
+            ["default", "other"], [0.5, 0.5], "merged", combination_type=kind, **more
+        )
+        model.set_adapter("merged")
+    return model.eval()
+
+
+def corner(model: Any) -> Tensor:
+    """The change of one layer in the top left corner, as peft would add it."""
+    layer = model.get_submodule(f"base_model.model.{LAYER}")
+    return layer.get_delta_weight("merged").detach()[:2, :2].double()  # type: ignore[no-any-return]
+
+
+def test_routes_by_hand(base: Path, tmp_path: Path, plugins: Plugins) -> None:  # T-F2
+    source = save_adapter(tmp_path / "source", base, r=1, lora_alpha=1)
+    (tmp_path / "bert").symlink_to(base)
+    members = [
+        with_factors(source, tmp_path / "a0", [[1, 0]], [[1], [0]]),
+        with_factors(source, tmp_path / "a1", [[0, 1]], [[0], [1]]),
+    ]
+    models = "models: [./bert+./a0, ./bert+./a1]"
+    made = run(
+        tmp_path,
+        f"  exact: {{merge_adapters: {{{models}}}}}\n"
+        f"  cut: {{merge_adapters: {{{models}, rank: 1}}}}\n",
+        plugins,
+    )
+    a, b = factors(made["exact"])
+    assert torch.equal((b @ a)[:2, :2], torch.tensor([[0.5, 0.0], [0.0, 0.5]]).double())
+    assert details(made["cut"])["errors"][f"{LAYER}.weight"] == pytest.approx(0.7071068, abs=1e-6)
+    thin = [factors(member) for member in members]
+    mixed = sum(b for _, b in thin) / 2 @ (sum(a for a, _ in thin) / 2)
+    assert torch.equal(mixed[:2, :2], torch.full((2, 2), 0.25).double())
+    peft = peft_merged(base, members, "linear")
+    assert torch.allclose(corner(peft), torch.full((2, 2), 0.5).double())
+
+
+@pytest.mark.parametrize("kind", ["cat", "svd"])
+def test_peft_scales_rank_stabilised_merges_wrongly_and_we_do_not(
+    kind: str, base: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    members = [
+        save_adapter(tmp_path / f"a{seed}", base, seed=seed, r=3, use_rslora=True)
+        for seed in (0, 1)
+    ]
+    (tmp_path / "bert").symlink_to(base)
+    made = run(
+        tmp_path,
+        "  exact: {merge_adapters: {models: [./bert+./a0, ./bert+./a1]}}\n"
+        "  whole: {merge: {models: [./bert+./a0, ./bert+./a1], strategy: linear}}\n",
+        plugins,
+    )
+    scale = 8 / 3**0.5
+    right = sum(0.5 * scale * b @ a for a, b in map(factors, members))
+    a, b = factors(made["exact"])
+    assert torch.allclose(b @ a, right, atol=1e-6)
+    config = json.loads((made["exact"] / "adapter_config.json").read_text())
+    assert (config["use_rslora"], config["lora_alpha"]) == (False, config["r"])
+    peft = peft_merged(base, members, kind, **({"svd_rank": 6} if kind == "svd" else {}))
+    layer = peft.get_submodule(f"base_model.model.{LAYER}")
+    wrong = layer.get_delta_weight("merged").detach().double()
+    # The merged adapter has rank 6 and plain scaling under a rank-stabilised config: √6 times too much.
+    assert float(wrong.norm() / right.norm()) == pytest.approx(6**0.5, rel=1e-3)
+    assert torch.allclose(
+        hidden(adapted(base, made["exact"])), hidden(loaded(made["whole"])), atol=2e-6
+    )
+
+
+def test_peft_leaves_magnitudes_out_and_we_do_not(
+    base: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    member = save_adapter(tmp_path / "a0", base, use_dora=True)
+    (tmp_path / "bert").symlink_to(base)
+    one = [MergeInput("one", base, adapter=member)]
+    merge_checkpoints(one, strategy=[Passthrough()], out=tmp_path / "whole")
+    expected = hidden(adapted(base, member))
+    # Half and half of an adapter and itself should be that adapter.
+    peft = peft_merged(base, [member, member], "cat")
+    assert float((hidden(peft) - expected).abs().max()) > 1e-3
+    assert torch.allclose(hidden(loaded(tmp_path / "whole")), expected, atol=2e-6)
+    made = run(
+        tmp_path,
+        "  cut: {merge_adapters: {models: [./bert+./a0], energy: 1.0}}\n",
+        plugins,
+    )
+    assert torch.allclose(hidden(adapted(base, made["cut"])), expected, atol=5e-6)
+
+
+def test_random_adapters_lose_what_each_route_loses(
+    base: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    members = [
+        save_adapter(tmp_path / f"a{seed}", base, seed=seed, lora_alpha=4) for seed in (0, 1)
+    ]
+    (tmp_path / "bert").symlink_to(base)
+    models = "models: [./bert+./a0, ./bert+./a1]"
+    made = run(
+        tmp_path,
+        f"  exact: {{merge_adapters: {{{models}}}}}\n"
+        f"  cut: {{merge_adapters: {{{models}, rank: 4}}}}\n",
+        plugins,
+    )
+    right = sum(0.5 * b @ a for a, b in map(factors, members))
+
+    def error(found: Tensor) -> float:
+        return float((found - right).norm() / right.norm())
+
+    products = {name: factors(folder) for name, folder in made.items()}
+    assert error(products["exact"][1] @ products["exact"][0]) < 1e-6
+    assert 0.2 < error(products["cut"][1] @ products["cut"][0]) < 0.6
+    layer = peft_merged(base, members, "linear").get_submodule(f"base_model.model.{LAYER}")
+    assert error(layer.get_delta_weight("merged").detach().double()) > 0.6

@@ -1,0 +1,212 @@
+"""What opens a model's folder takes `base+adapter` too; statistics files go from one run to the next."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from emberge import Machine, Model
+from emberge.cli.main import main
+from emberge.engine import MergeInput, merge_checkpoints, whole_model
+from emberge.merging.statistics.statistics_file import read_statistics
+from emberge_merge.methods.averages.passthrough import Passthrough
+from safetensors.torch import load_file, save_file
+
+from tests.plugins.mteb.bench import write_catalogue
+from tests.support.peft_adapters import save_adapter
+from tests.support.training_data import retrieval
+
+QUERY = "encoder.layer.0.attention.self.query.weight"
+KINDS: dict[str, dict[str, Any]] = {
+    "a": {
+        "target_modules": ["query", "value", "word_embeddings"],
+        "use_rslora": True,
+        "lora_alpha": 64,
+    },
+    "b": {
+        "target_modules": ["query", "output.dense", "word_embeddings"],
+        "use_dora": True,
+        "lora_alpha": 64,
+    },
+}
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def models(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base, the adapters a and b, each written whole as well, data and sets to evaluate on."""
+    root = tmp_path_factory.mktemp("models")
+    shutil.copytree(bert, root / "base")
+    for seed, (name, settings) in enumerate(KINDS.items()):
+        save_adapter(root / name, root / "base", seed=seed, **settings)
+        one = [MergeInput(name, root / "base", adapter=root / name)]
+        merge_checkpoints(one, strategy=[Passthrough()], out=root / f"whole-{name}")
+    lines = [{"anchor": r.anchor, "positive": r.positives[0]} for r in retrieval(8).rows]
+    (root / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    write_catalogue(root / "sets", ["retrieval", "sts"])
+    return root
+
+
+@pytest.fixture
+def place(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for one in models.iterdir():
+        (tmp_path / one.name).symlink_to(one)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: Capture, out: str, steps: Any, *, verb: str = "run", code: int = 0) -> str:
+    """What a run says of itself and its faults."""
+    Path(f"{out}.yaml").write_text(yaml.safe_dump({"steps": steps}))
+    words = ["--out", out] if verb == "run" else []
+    found = main([verb, f"{out}.yaml", *words])
+    said = capsys.readouterr()
+    assert found == code, said.err
+    assert "Traceback" not in said.err
+    return " ".join((said.out + said.err).split())
+
+
+def measured(kind: str, **models: str) -> Any:
+    data = [{"path": "./data.jsonl", "task": "retrieval"}]
+    return {"stats": {"measure_statistics": {"models": models, "measure": kind, "data": data}}}
+
+
+def merge(strategy: str, statistics: list[str], *models: str) -> Any:
+    entries = [{"model": model, "name": f"m{i}"} for i, model in enumerate(models)]
+    told = {"statistics": statistics} if statistics else {}
+    return {"merged": {"merge": {"models": entries, "strategy": {strategy: told}}}}
+
+
+def numbers(folder: str) -> dict[str, torch.Tensor]:
+    found = read_statistics(Path(folder)).values
+    return {n: torch.as_tensor(v) for n, by in found.items() for v in by.values()}
+
+
+@pytest.mark.parametrize(("kind", "strategy"), [("fisher", "fisher"), ("gram", "regmean")])
+def test_a_file_of_one_run_is_used_by_another_and_refused_for_another_model(
+    kind: str, strategy: str, place: Path, capsys: Capture
+) -> None:
+    run(capsys, "first", measured(kind, a="./whole-a", b="./whole-b"))
+    # The file travels without the run, and without the data.
+    for name in "ab":
+        shutil.copytree(place / "first" / f"stats.{name}", place / "shared" / name)
+    files = ["./shared/b", "./shared/a"]
+    both = ("./whole-a", "./whole-b")
+    run(capsys, "second", merge(strategy, files, *both))
+    run(capsys, "plain", merge("linear", [], *both))
+    found, plain = (
+        load_file(place / out / "merged" / "model.safetensors")[QUERY]
+        for out in ("second", "plain")
+    )
+    assert float((found - plain).abs().max()) > 1e-3
+    told = {n: numbers(f"./shared/{n}")[QUERY].double() for n in "ab"}
+    a, b = (load_file(Path(m) / "model.safetensors")[QUERY].double() for m in both)
+    if kind == "gram":
+        grams = []
+        for gram in told.values():
+            diagonal = gram.diagonal()
+            grams.append(0.9 * gram + torch.diag(0.1 * diagonal + 1e-6 * diagonal.mean()))
+        expected = (a @ grams[0] + b @ grams[1]) @ torch.linalg.inv(grams[0] + grams[1])
+        torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-4)
+    # One number of one model is another model.
+    shutil.copytree(place / "whole-b", place / "changed")
+    state = load_file(place / "changed" / "model.safetensors")
+    state[QUERY][0, 0] += 1e-3
+    save_file(state, place / "changed" / "model.safetensors", {"format": "pt"})
+    for verb in ("check", "run"):
+        steps = merge(strategy, files, "./whole-a", "./changed")
+        said = run(capsys, "third", steps, verb=verb, code=2)
+        assert "nothing was measured of 'm1' as it is now" in said
+        assert "third.yaml:" in said
+    assert not list((place / "third").glob("merged/*"))
+
+
+@pytest.mark.parametrize("kind", ["fisher", "gram"])
+def test_an_adapter_on_its_base_measures_as_the_whole_model_does(
+    kind: str, place: Path, capsys: Capture
+) -> None:
+    run(capsys, "adapted", measured(kind, a="./base+./a", b="./base+./b"))
+    run(capsys, "whole", measured(kind, a="./whole-a", b="./whole-b"))
+    for name in "ab":
+        found, expected = numbers(f"adapted/stats.{name}"), numbers(f"whole/stats.{name}")
+        assert found.keys() == expected.keys()
+        for tensor, values in expected.items():
+            assert torch.equal(found[tensor], values), tensor
+    # The file knows the model by the contents of both, so the merge of the adapters may use it.
+    strategy = {"fisher": "fisher", "gram": "regmean"}[kind]
+    files = ["./adapted/stats.a", "./adapted/stats.b"]
+    run(capsys, "one", merge(strategy, files, "./base+./a", "./base+./b"))
+    files = ["./whole/stats.a", "./whole/stats.b"]
+    run(capsys, "two", merge(strategy, files, "./whole-a", "./whole-b"))
+    one, two = (load_file(f"{out}/merged/model.safetensors") for out in ("one", "two"))
+    assert all(torch.equal(one[n], two[n]) for n in two)
+    said = run(capsys, "swapped", merge(strategy, files, "./base+./a", "./base+./b"), code=2)
+    assert "nothing was measured of 'm0' as it is now" in said
+    assert not list(place.rglob("whole/*/model.safetensors.partial"))
+
+
+def test_norms_of_adapters_are_those_of_whole_models(place: Path, capsys: Capture) -> None:
+    for out, a, b in (("one", "./base+./a", "./base+./b"), ("two", "./whole-a", "./whole-b")):
+        step = {"models": {"a": a, "b": b}, "base": "./base"}
+        run(capsys, out, {"norms": {"measure_statistics": step}})
+    found, expected = (read_statistics(Path(out, "norms")).values for out in ("one", "two"))
+    assert found == expected
+    assert max(float(v["a"]) for v in found.values()) > 0.1
+
+
+def test_an_adapter_on_its_base_scores_as_the_whole_model_does(
+    place: Path, capsys: Capture
+) -> None:
+    models = ["./base", "./base+./a", "./whole-a", "./base+./b", "./whole-b"]
+    evaluators = {"mteb": {"data": [{"path": "./sets/datasets.yaml"}]}}
+    run(capsys, "out", {"scores": {"evaluate": {"models": models, "evaluators": evaluators}}})
+    found = json.loads((place / "out" / "scores" / "scores.json").read_text())
+    base, *others = (found["scores"][one["name"]] for one in found["models"])
+    for adapted, whole in (others[:2], others[2:]):
+        assert adapted == whole
+        assert adapted != base
+
+
+def test_an_adapter_that_does_not_fit_is_said_before_any_work(
+    place: Path, berts: list[Path], capsys: Capture
+) -> None:
+    broken = shutil.copytree(place / "a", place / "broken")
+    config = json.loads((broken / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = "acme/another-model"
+    (broken / "adapter_config.json").write_text(json.dumps({**config, "peft_type": "IA3"}))
+    evaluators = {"mteb": {"data": [{"path": "./sets/datasets.yaml"}]}}
+    models = ["./base+./broken"]
+    for steps in (
+        measured("fisher", one=models[0]),
+        measured("gram", one=models[0]),
+        {"scores": {"evaluate": {"models": models, "evaluators": evaluators}}},
+    ):
+        said = run(capsys, "bad", steps, verb="check", code=2)
+        assert "adapters of type IA3 are not merged" in said
+        assert "bad.yaml:" in said
+
+
+def test_the_whole_folder_goes_away_and_one_that_a_kill_left_is_used(
+    place: Path, tmp_path: Path
+) -> None:
+    model = Model("a", place / "base", "f" * 64, None, place / "a")
+    work = tmp_path / "work"
+    with whole_model(model, work, Machine()) as folder:
+        first = load_file(folder / "model.safetensors")
+        assert (folder / "modules.json").is_file()
+        left = shutil.copytree(folder, tmp_path / "left")
+    assert not folder.exists()
+    expected = load_file(place / "whole-a" / "model.safetensors")
+    assert all(torch.equal(first[n], expected[n]) for n in expected)
+    (left / "mark").touch()
+    shutil.copytree(left, folder)
+    with whole_model(model, work) as again:
+        assert (again / "mark").is_file()
+    with whole_model(Model("base", place / "base", "b"), work) as plain:
+        assert plain == place / "base"
+    assert plain.is_dir()

@@ -1,0 +1,78 @@
+"""Directions from inner products: small angles, frozen models, lengths far apart, opposite ways."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from emberge.engine import merge_state_dicts
+from emberge_merge.methods.spherical.karcher import Karcher
+from torch import Tensor
+
+from tests.support.chains import blocks_of, chain, merge_one
+
+SPACES: list[tuple[str, dict[str, Any]]] = [
+    ("multi_slerp", {"space": "deltas"}),
+    ("multi_slerp", {"space": "deltas", "mode": "projected"}),
+    ("nuslerp", {}),
+]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("name", "options"), SPACES)
+def test_a_model_that_did_not_move_has_no_direction(
+    name: str, options: dict[str, Any], place: int
+) -> None:
+    """Wherever it stands: its change is zero to the bit, and rounding must not give it a way to point."""
+    torch.manual_seed(0)
+    base = torch.randn(200, 300)
+    models = [base + 0.01 * torch.randn(200, 300)]
+    models.insert(place, base.clone())
+    merged = merge_state_dicts([{"w": m} for m in models], chain(name, **options), {"w": base})
+    moved = models[1 - place] - base
+    torch.testing.assert_close(merged["w"] - base, moved / 2, rtol=0, atol=1e-6)
+
+
+def angle(a: Tensor, b: Tensor) -> float:
+    u, v = a / a.norm(), b / b.norm()
+    return 2 * math.atan2(float((u - v).norm()), float((u + v).norm()))
+
+
+@pytest.mark.parametrize("ratio", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("apart", [1e-3, 0.5, 3.0])
+def test_lengths_far_apart_leave_the_angle(apart: float, ratio: float) -> None:
+    """T = 1/2 lies half the angle from either, in float32, however long one is beside the other."""
+    torch.manual_seed(1)
+    first = torch.randn(60_000, dtype=torch.float64)
+    first /= first.norm()
+    other = torch.randn_like(first)
+    other -= (other @ first) * first
+    other /= other.norm()
+    second = ratio * (math.cos(apart) * first + math.sin(apart) * other)
+    models = [{"w": v.float()} for v in (first, second)]
+    merged = merge_state_dicts(models, chain("multi_slerp"))["w"].double()
+    assert merged.norm().item() == pytest.approx((1 + ratio) / 2, rel=1e-5)
+    # Products of float32 numbers are sums of their roundings: an angle is as exact as their root.
+    tolerance = 1e-5 if ratio == 1 or apart > 0.1 else 1e-3
+    assert angle(merged, first) == pytest.approx(apart / 2, abs=tolerance)
+    assert angle(merged, second) == pytest.approx(apart / 2, abs=tolerance)
+
+
+@pytest.mark.parametrize("name", ["slerp", "nuslerp", "multi_slerp", "karcher"])
+@pytest.mark.parametrize("second", [[-1.0, -2.0, 0.5], [-1e-4, -2e-4, 0.5e-4]])
+def test_opposite_models_meet_in_the_weighted_mean(name: str, second: list[float]) -> None:
+    first = [1.0, 2.0, -0.5]
+    merged = merge_one(chain(name), [first, second])
+    straight = merge_one(chain("linear"), [first, second])
+    torch.testing.assert_close(merged, straight)
+
+
+def test_directions_that_cancel_out_are_reported() -> None:
+    models = [torch.tensor([1.0, 2.0]).double(), torch.tensor([-3.0, -6.0]).double()]
+    (block,) = blocks_of("w", models, None)
+    stage = Karcher()
+    found = stage.conclude(block, [stage.measure(block, [])])
+    assert found["coefficients"].tolist() == [0.5, 0.5]
+    assert "cancel out" in found["warning"]

@@ -1,0 +1,344 @@
+"""Fisher merging: the worked numbers, its laws with statistics, and files held to their models."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError, FileRef
+from emberge.engine import (
+    Checkpoint,
+    MergeInput,
+    MergeRequest,
+    Statistics,
+    canonical_names,
+    merge_checkpoints,
+    merge_state_dicts,
+    model_fingerprint,
+    plan_merge,
+    write_statistics,
+)
+from emberge.merging.statistics.statistics_file import read_statistics
+from emberge.tensor_files.safetensors_header import read_header
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.group import Group
+from emberge_merge.methods.measured.fisher import Fisher
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+# The worked example of T-E30.
+BASE = torch.tensor([[1.0, 2, 3], [4, 5, 6]], dtype=torch.float64)
+D1 = torch.tensor([[0.4, -0.2, 0], [0.1, -0.6, 0.3]], dtype=torch.float64)
+D2 = torch.tensor([[0.2, 0.3, -0.1], [-0.4, -0.25, 0.5]], dtype=torch.float64)
+F1 = torch.tensor([[4.0, 1, 0], [1, 9, 1]], dtype=torch.float64)
+F2 = torch.tensor([[1.0, 1, 0], [3, 1, 1]], dtype=torch.float64)
+NAMES = ("a", "b")
+
+
+def merged(
+    models: list[Tensor],
+    information: list[Tensor],
+    weights: tuple[float, ...] = (1.0, 1.0),
+    how: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Tensor:
+    stage = Fisher(statistics=(), **options)
+    told = {"w": dict(zip(NAMES, information, strict=True))}
+    states = [{"w": model} for model in models]
+    settings = {"dtype": "float64", "names": NAMES, "statistics": told, **(how or {})}
+    return merge_state_dicts(states, [stage], weights=weights, **settings)["w"]
+
+
+def test_the_worked_numbers() -> None:  # T-E30
+    expected = torch.tensor([[0.36, 0.05, -0.05], [-0.275, -0.565, 0.4]], dtype=torch.float64)
+    found = merged([D1, D2], [F1, F2], normalise="none")
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    found = merged([BASE + D1, BASE + D2], [F1, F2], normalise="none") - BASE
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_each_information_may_be_divided_by_its_mean() -> None:
+    for normalise in ("tensor", "model"):  # one tensor is the model
+        plain = merged([D1, D2], [F1 / F1.mean(), F2 / F2.mean()], normalise="none")
+        found = merged([D1, D2], [F1, F2], normalise=normalise)
+        torch.testing.assert_close(found, plain, atol=1e-12, rtol=0)
+        louder = merged([D1, D2], [1e9 * F1, F2], normalise=normalise)
+        torch.testing.assert_close(louder, plain, atol=1e-9, rtol=0)
+    dominated = merged([D1, D2], [1e9 * F1, F2], normalise="none")
+    torch.testing.assert_close(dominated[F1 > 0], D1[F1 > 0], atol=1e-6, rtol=0)
+
+
+def test_the_mean_of_the_model_is_over_all_its_tensors() -> None:
+    states = [{"layers.0.w": D1, "layers.1.w": D2}, {"layers.0.w": D2, "layers.1.w": D1}]
+    told = {"layers.0.w": {"a": F1, "b": F2}, "layers.1.w": {"a": 5 * F1, "b": F2}}
+    means = {"a": torch.stack([F1, 5 * F1]).mean(), "b": F2.mean()}
+    found = merge_state_dicts(
+        states, [Fisher(statistics=())], names=NAMES, dtype="float64", statistics=told
+    )
+    by_hand = {n: {m: f / means[m] for m, f in entries.items()} for n, entries in told.items()}
+    plain = [Fisher(statistics=(), normalise="none")]
+    expected = merge_state_dicts(states, plain, names=NAMES, dtype="float64", statistics=by_hand)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, atol=1e-12, rtol=0)
+
+
+def test_weights_multiply_the_information() -> None:
+    found = merged([D1, D2], [F1, F2], weights=(3.0, 1.0), normalise="none")
+    expected = merged([D1, D2], [3 * F1, F2], normalise="none")
+    known = F1 > 0
+    torch.testing.assert_close(found[known], expected[known], atol=1e-5, rtol=0)
+
+
+def test_numbers_that_no_loss_depends_on_are_averaged() -> None:
+    zero = torch.zeros(())  # how a file says it of a whole tensor
+    for floor in (1e-6, 0.0):
+        for normalise in ("none", "tensor", "model"):
+            found = merged([D1, D2], [zero, zero], (3.0, 1.0), floor=floor, normalise=normalise)
+            torch.testing.assert_close(found, (3 * D1 + D2) / 4, atol=1e-12, rtol=0)
+
+
+@settings(max_examples=25, deadline=None, database=None)
+@given(
+    seed=st.integers(0, 1000),
+    weights=st.lists(st.floats(0.1, 5), min_size=2, max_size=2),
+    normalise=st.sampled_from(["none", "tensor", "model"]),
+    level=st.floats(1e-3, 1e3),
+)
+def test_equal_information_is_the_weighted_mean(
+    seed: int, weights: list[float], normalise: str, level: float
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    models = [torch.randn(3, 4, generator=generator, dtype=torch.float64) for _ in NAMES]
+    information = level * torch.rand(3, 4, generator=generator, dtype=torch.float64)
+    found = merged(models, [information] * 2, tuple(weights), normalise=normalise)
+    linear = merge_state_dicts(
+        [{"w": m} for m in models], [Linear()], weights=weights, dtype="float64"
+    )["w"]
+    torch.testing.assert_close(found, linear, atol=1e-9, rtol=0)
+    same = merged([models[0]] * 2, [information, 2 * information], normalise=normalise)
+    assert torch.equal(same, models[0])
+
+
+@pytest.mark.parametrize("how", [{"block": 1}, {"granule": 1}, {"block": 3, "workers": 3}])
+def test_blocks_do_not_matter(how: Mapping[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    models = [torch.randn(50, 7, generator=generator) for _ in NAMES]
+    information = [torch.rand(50, 7, generator=generator) for _ in NAMES]
+    whole = merged(models, information)
+    torch.testing.assert_close(merged(models, information, how=how), whole, atol=1e-7, rtol=1e-6)
+    if "granule" not in how:
+        assert torch.equal(merged(models, information, how=how), whole)
+
+
+def test_groups_are_merged_by_their_members_information() -> None:
+    states = [{"w": m} for m in (D1, D2, D1 + D2)]
+    told = {"w": {"a": F1, "b": F2, "c": F1 + F2}}
+    inner = Fisher(statistics=(), normalise="none")
+    found = merge_state_dicts(
+        states,
+        [Group(by=inner), Linear()],
+        names=("a", "b", "c"),
+        groups=("x", "x", "y"),
+        dtype="float64",
+        statistics=told,
+    )["w"]
+    expected = (merged([D1, D2], [F1, F2], normalise="none") + D1 + D2) / 2
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+
+
+def test_broken_information_is_refused() -> None:
+    for bad in (float("nan"), -1.0):
+        information = F1.clone()
+        information[0, 0] = bad
+        with pytest.raises(CheckpointError, match=r"w: the Fisher information of 'a' holds NaN"):
+            merged([D1, D2], [information, F2])
+    with pytest.raises(CheckpointError, match="not negative"):
+        merged([D1, D2], [F1, F2], weights=(2.0, -1.0))
+    with pytest.raises(ValueError, match="floor must be at least 0"):
+        Fisher(statistics=(), floor=-1)
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def measure(folder: Path, seed: int = 0, **leave_out: Any) -> Statistics:
+    """Random information of every tensor of a model, as a file would have it."""
+    generator = torch.Generator().manual_seed(seed)
+    specs = canonical_names(Checkpoint(folder)).specs
+    values = {
+        name: {"m": torch.rand(spec.shape, generator=generator)}
+        for name, spec in specs.items()
+        if name not in leave_out.get("without", ())
+    }
+    return Statistics(values, models={"m": model_fingerprint(folder)}, measure="fisher")
+
+
+def files(folders: list[Path], root: Path) -> tuple[FileRef, ...]:
+    found = []
+    for number, folder in enumerate(folders):
+        place = root / f"measured{number}"
+        place.mkdir()
+        write_statistics(place, measure(folder, number))
+        found.append(FileRef(str(place)))
+    return tuple(found)
+
+
+def inputs(folders: list[Path]) -> list[MergeInput]:
+    return [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in folders]
+
+
+def problems(folders: list[Path], stage: Fisher) -> str:
+    request = MergeRequest(inputs=tuple(inputs(folders)), strategy=(stage,))
+    return "\n".join(str(problem) for problem in plan_merge(request).problems)
+
+
+def test_files_are_matched_by_content_in_any_order(berts: list[Path], tmp_path: Path) -> None:
+    pair = berts[:2]
+    first, second = files(pair, tmp_path)
+    for order, out in (((first, second), "out"), ((second, first), "turned")):
+        stage = Fisher(statistics=order, normalise="none")
+        merge_checkpoints(inputs(pair), strategy=[stage], out=tmp_path / out)
+    name = "encoder.layer.1.output.dense.weight"
+    states = [load_file(f / "model.safetensors")[name] for f in pair]
+    information = [measure(f, i).values[name]["m"] + 1e-6 for i, f in enumerate(pair)]
+    expected = (information[0] * states[0] + information[1] * states[1]) / sum(information)
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    torch.testing.assert_close(found[name], expected, atol=1e-6, rtol=1e-5)
+    turned = load_file(tmp_path / "turned" / "model.safetensors")
+    assert all(torch.equal(found[n], turned[n]) for n in found)
+
+
+def test_a_file_of_another_model_is_refused_before_work(berts: list[Path], tmp_path: Path) -> None:
+    told = files(berts[:2], tmp_path)
+    stage = Fisher(statistics=told)
+    assert problems(berts[:2], stage) == ""
+    said = problems([berts[0], berts[2]], stage)
+    assert "nothing was measured of 'sibling3' as it is now (content " in said
+    assert said.endswith("measure it again")
+    assert "\n" not in said
+    with pytest.raises(CheckpointError, match="nothing was measured of 'sibling3'"):
+        merge_checkpoints(inputs([berts[0], berts[2]]), strategy=[stage], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_was_changed_since_is_another_model(berts: list[Path], tmp_path: Path) -> None:
+    changed = shutil.copytree(berts[0], tmp_path / "changed")
+    stage = Fisher(statistics=files([changed, berts[1]], tmp_path))
+    assert problems([changed, berts[1]], stage) == ""
+    weights = changed / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert "nothing was measured of 'changed' as it is now" in problems([changed, berts[1]], stage)
+
+
+def test_a_model_without_a_fingerprint_cannot_be_held_against_a_file(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    stage = Fisher(statistics=files(berts[:2], tmp_path))
+    unknown = [MergeInput(f.name, f) for f in berts[:2]]
+    with pytest.raises(CheckpointError, match="'sibling1' has no fingerprint"):
+        merge_checkpoints(unknown, strategy=[stage], out=tmp_path / "out")
+
+
+def test_a_file_of_other_numbers_is_refused(berts: list[Path], tmp_path: Path) -> None:
+    write_statistics(tmp_path, Statistics({"layers.0": {"a": 1.0}}))
+    stage = Fisher(statistics=(FileRef(str(tmp_path)),))
+    assert "holds delta_norms, and 'fisher' needs fisher" in problems(berts[:2], stage)
+    stage = Fisher(statistics=(FileRef(str(tmp_path / "absent")),))
+    assert "there is no such statistics file" in problems(berts[:2], stage)
+
+
+def test_a_model_measured_twice_needs_a_choice(berts: list[Path], tmp_path: Path) -> None:
+    stage = Fisher(statistics=files([berts[0], berts[1], berts[0]], tmp_path))
+    assert "'sibling1' was measured 2 times" in problems(berts[:2], stage)
+
+
+def test_a_tensor_that_was_not_measured_is_named_before_work(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    name = "encoder.layer.1.output.dense.weight"
+    told = files([berts[0]], tmp_path)
+    lacking = tmp_path / "lacking"
+    lacking.mkdir()
+    write_statistics(lacking, measure(berts[1], without=(name,)))
+    told += (FileRef(str(lacking)),)
+    said = problems(berts[:2], Fisher(statistics=told))
+    assert said == (
+        f"{name}: 'fisher': nothing was measured of it in 'sibling2'; set fallback: linear to "
+        "average it, or give it another strategy by a rule"
+    )
+    stage = Fisher(statistics=told, fallback="linear")
+    assert problems(berts[:2], stage) == ""
+    merge_checkpoints(inputs(berts[:2]), strategy=[stage], out=tmp_path / "out")
+    found, a, b = (load_file(f / "model.safetensors")[name] for f in (tmp_path / "out", *berts[:2]))
+    torch.testing.assert_close(found, (a + b) / 2, atol=1e-7, rtol=1e-6)
+
+
+def test_information_of_another_shape_is_refused(berts: list[Path], tmp_path: Path) -> None:
+    told = files([berts[0]], tmp_path)
+    values = {**measure(berts[1]).values, "embeddings.LayerNorm.bias": {"m": torch.rand(5)}}
+    statistics = Statistics(values, models={"m": model_fingerprint(berts[1])}, measure="fisher")
+    (tmp_path / "bent").mkdir()
+    write_statistics(tmp_path / "bent", statistics)
+    stage = Fisher(statistics=(*told, FileRef(str(tmp_path / "bent"))))
+    assert "the Fisher information of 'sibling2' has shape [5], not [32]" in problems(
+        berts[:2], stage
+    )
+
+
+def test_a_damaged_file_is_refused(berts: list[Path], tmp_path: Path) -> None:
+    told = files(berts[:2], tmp_path)
+    path = tmp_path / "measured0" / "statistics.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="its numbers are not those that were measured"):
+        merge_checkpoints(
+            inputs(berts[:2]), strategy=[Fisher(statistics=told)], out=tmp_path / "out"
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_it_cannot_follow_a_link_that_merges(berts: list[Path], tmp_path: Path) -> None:
+    stage = Fisher(statistics=files(berts[:2], tmp_path))
+    grouped = tuple(
+        MergeInput(m.name, m.folder, group=m.name, fingerprint=m.fingerprint)
+        for m in inputs(berts[:2])
+    )
+    request = MergeRequest(inputs=grouped, strategy=(Group(by=Linear()), stage))
+    said = [str(p) for p in plan_merge(request).problems]
+    assert any("needs what was measured of the very models" in s for s in said)
+
+
+def test_information_is_read_by_rows(tmp_path: Path) -> None:
+    """A file as large as the model is never in memory: no stage sees more rows than its block has."""
+    seen: list[int] = []
+
+    class Watching(Fisher):
+        def _of(self, block: Any, model: str) -> Tensor:
+            information = super()._of(block, model)
+            seen.append(information.numel())
+            return information
+
+    generator = torch.Generator().manual_seed(1)
+    models = [{"w": torch.randn(400, 8, generator=generator)} for _ in NAMES]
+    told = {"w": {name: torch.rand(400, 8, generator=generator) for name in NAMES}}
+    stage = Watching(statistics=())
+    merge_state_dicts(models, [stage], names=NAMES, statistics=told, block=80, granule=160)
+    assert max(seen) == 160
+    assert sum(seen) == 2 * 2 * 3200  # once to measure, once to merge, of each of two models
+
+
+def test_a_file_says_what_it_holds(berts: list[Path], tmp_path: Path) -> None:
+    path = write_statistics(tmp_path, measure(berts[0]))
+    found = read_statistics(path)
+    assert found.measure == "fisher"
+    assert found.models == {"m": model_fingerprint(berts[0])}
+    assert len(read_header(path)[1]["content"]) == 32

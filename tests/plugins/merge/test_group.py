@@ -1,0 +1,131 @@
+"""Groups are merged first, each by itself, and nothing is written in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import CheckpointError, PerModel, PerTensor, Stage
+from emberge.engine import MergeInput, merge_checkpoints, plan_merge
+from emberge.merging.planning.plan_merge import MergeRequest
+from emberge_merge.methods.group import Group
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.support.chains import EVERYTHING, chain, merge, merge_one
+
+State = dict[str, Tensor]
+GROUPS = ("a", "b", "a", "b", "b")
+SHAPES = {"layers.0.weight": (5, 4), "layers.0.bias": (4,), "layers.1.weight": (3, 4), "scale": ()}
+
+
+def states() -> tuple[State, list[State]]:
+    torch.manual_seed(8)
+    base = {n: torch.randn(s, dtype=torch.float64) for n, s in SHAPES.items()}
+    shared = {n: 0.3 * torch.randn_like(t) for n, t in base.items()}
+    return base, [
+        {n: t + shared[n] + 0.3 * torch.randn_like(t) for n, t in base.items()} for _ in GROUPS
+    ]
+
+
+# Name: (the strategy inside groups, what merges the groups)
+CHAINS: dict[str, tuple[Stage, Stage]] = {
+    "linear": (chain("linear")[0], chain("linear")[0]),
+    "karcher, then slerp": (chain("karcher")[0], chain("slerp", t=0.25)[0]),
+    "model_stock, then arithmetic": (chain("model_stock")[0], chain("task_arithmetic")[0]),
+    "layers": (
+        chain("multi_slerp", granularity="layer")[0],
+        chain("karcher", granularity="model")[0],
+    ),
+    "sign_consensus": (chain("sign_consensus")[0], chain("multi_slerp", space="deltas")[0]),
+}
+
+
+@pytest.mark.parametrize("rows", [1, EVERYTHING], ids=["one row", "everything"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_group_is_merged_as_if_alone(name: str, rows: int) -> None:
+    inside, last = CHAINS[name]
+    base, models = states()
+    weights = (0.5, 0.3, 0.2, 0.4, 0.6)
+    found = merge([Group(by=inside), last], models, base, groups=GROUPS, weights=weights, rows=rows)
+    soups = [
+        merge(
+            [inside],
+            [m for m, g in zip(models, GROUPS, strict=True) if g == group],
+            base,
+            weights=[w for w, g in zip(weights, GROUPS, strict=True) if g == group],
+        )
+        for group in ("a", "b")
+    ]
+    expected = merge([last], soups, base)
+    for tensor, value in expected.items():
+        torch.testing.assert_close(found[tensor], value, rtol=1e-9, atol=1e-12)
+
+
+def test_groups_have_weights_of_their_own() -> None:
+    models = [[1.0, 0.0], [0.0, 1.0], [3.0, 0.0]]
+    groups = ("a", "b", "a")
+    links = [Group(by=chain("linear")[0], group_weights={"a": 3.0}), *chain("linear")]
+    found = merge_one(links, models, groups=groups)
+    torch.testing.assert_close(found, torch.tensor([1.5, 0.25], dtype=torch.float64))
+
+
+def test_one_model_sets_its_own_numbers_inside_a_group(
+    bert: Path, berts: Sequence[Path], tmp_path: Path
+) -> None:
+    """Numbers per model reach the links before the group, each its own model."""
+    inputs = [
+        MergeInput("one", berts[0], group="a", options={"trim": {"density": PerModel(0.0)}}),
+        MergeInput("two", berts[1], group="b"),
+    ]
+    links = [*chain("trim", density=1.0), Group(by=chain("linear")[0]), *chain("linear")]
+    merge_checkpoints(inputs, strategy=links, base=MergeInput("base", bert), out=tmp_path / "out")
+    merged, base, second = (
+        load_file(f / "model.safetensors") for f in (tmp_path / "out", bert, berts[1])
+    )
+    for name, tensor in merged.items():
+        torch.testing.assert_close(tensor, (base[name] + second[name]) / 2, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("groups", "links", "message"),
+    [
+        (("a", ""), [Group(by=chain("linear")[0])], "the model 'two' has no group"),
+        (("a", "b"), [Group(by=chain("slerp")[0])], "the group 'a' has 1 models"),
+        (
+            ("ir", "sts"),
+            [Group(by=chain("linear")[0], group_weights={"stss": 2.0})],
+            "'stss', which is no group; did you mean 'sts'",
+        ),
+    ],
+)
+def test_wrong_groups_are_said_before_work(
+    groups: Sequence[str],
+    links: list[Stage],
+    message: str,
+    berts: Sequence[Path],
+    tmp_path: Path,
+) -> None:
+    inputs = [
+        MergeInput(name, folder, PerTensor(1.0), group)
+        for name, folder, group in zip(("one", "two"), berts, groups, strict=False)
+    ]
+    strategy = [*links, *chain("linear")]
+    plan = plan_merge(MergeRequest(inputs=tuple(inputs), strategy=tuple(strategy)))
+    assert [p for p in plan.problems if message in str(p)]
+    with pytest.raises(CheckpointError, match=message):
+        merge_checkpoints(inputs, strategy=strategy, out=tmp_path / "out")
+
+
+def test_as_many_groups_as_the_last_link_takes(berts: Sequence[Path]) -> None:
+    inputs = tuple(
+        MergeInput(f.name, f, PerTensor(1.0), group)
+        for f, group in zip(berts, ("a", "b", "b"), strict=True)
+    )
+    by = Group(by=chain("linear")[0])
+    fits = plan_merge(MergeRequest(inputs=inputs, strategy=(by, *chain("slerp"))))
+    assert not fits.problems
+    unfit = plan_merge(MergeRequest(inputs=inputs, strategy=(by, *chain("passthrough"))))
+    assert any("'passthrough' takes 1 model and there are 2" in str(p) for p in unfit.problems)

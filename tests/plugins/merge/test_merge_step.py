@@ -1,0 +1,225 @@
+"""The `merge` step: from a recipe to a model that loads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import (
+    EmbergeError,
+    Machine,
+    Plugins,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import read_artifact
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture
+def place(bert: Path, berts: list[Path], tmp_path: Path) -> Path:
+    """A folder with a base, three models called a, b, c, and room for a recipe."""
+    for name, folder in zip("abc", berts, strict=True):
+        (tmp_path / name).symlink_to(folder)
+    (tmp_path / "base").symlink_to(bert)
+    return tmp_path
+
+
+def run(place: Path, text: str, plugins: Plugins) -> Path:
+    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    report = check_recipe(recipe, plugins)
+    assert not report.errors, report.errors
+    return run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)["merged"]
+
+
+def faults(place: Path, text: str, plugins: Plugins) -> str:
+    try:
+        report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
+    except EmbergeError as error:
+        return str(error)
+    return "\n".join(str(problem) for problem in report.errors)
+
+
+RECIPE = """
+steps:
+  merged:
+    merge:
+      base: ./base
+      models:
+        - {model: ./a, weight: [0.6, 0.2], name: falling}
+        - {model: ./b, weight: [{filter: embeddings, value: 0}, {value: 0.5}]}
+        - {model: ./c, weight: 0.3, options: {trim: {density: 0.7}}}
+      strategy: [{trim: {density: 0.5}}, sign_consensus]
+      rules: [{filter: LayerNorm, strategy: linear}]
+"""
+
+
+def test_a_recipe_becomes_a_model(
+    place: Path, plugins: Plugins, bert: Path, berts: list[Path]
+) -> None:
+    folder = run(place, RECIPE, plugins)
+    from sentence_transformers import SentenceTransformer
+
+    assert SentenceTransformer(str(folder), device="cpu").encode("a file").shape == (32,)
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    assert artifact.kind == "model"
+    assert artifact.parents == ("./a", "./b", "./c")
+    details = artifact.details
+    assert details["strategy"] == ["trim", "sign_consensus"]
+    assert details["rules"] == {"LayerNorm": ["linear"]}
+    assert details["base"] == "./base"
+    assert list(details["weights"]) == ["./a", "./b", "./c"]
+    assert details["tensors"]["merged"] == len(load_file(bert / "model.safetensors"))
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["emberge"])["step"] == "merged"
+    norm = "embeddings.LayerNorm.weight"
+    states = [load_file(f / "model.safetensors")[norm] for f in (*berts, folder)]
+    expected = (0.6 * states[0] + 0 * states[1] + 0.3 * states[2]) / 0.9
+    torch.testing.assert_close(states[3], expected)
+
+
+def test_a_chain_by_its_name_is_its_links(place: Path, plugins: Plugins) -> None:
+    named = RECIPE.replace("[{trim: {density: 0.5}}, sign_consensus]", "{ties: {density: 0.5}}")
+    first = (run(place, RECIPE, plugins) / "model.safetensors").read_bytes()
+    shutil.rmtree(place / "out")
+    second = run(place, named, plugins)
+    a, b = (load_file(p) for p in _two(place, first, second))
+    assert all(torch.equal(a[n], b[n]) for n in a)
+
+
+def _two(place: Path, first: bytes, second: Path) -> tuple[Path, Path]:
+    (place / "first.safetensors").write_bytes(first)
+    return place / "first.safetensors", second / "model.safetensors"
+
+
+def test_the_plan_is_shown_before_the_run(place: Path, plugins: Plugins) -> None:
+    recipe = parse_recipe(RECIPE, plugins, path=place / "recipe.yaml")
+    (note,) = check_recipe(recipe, plugins).notes
+    text = "\n".join(note.lines)
+    assert "tensors     55 merged" in text
+    assert "falling  0.444 (0.6 in layers.0 to 0.2 in layers.2)" in text
+
+
+def sized(place: Path, name: str, size: int | None) -> None:
+    folder = shutil.copytree((place / name).resolve(), place / f"{name}_sized")
+    artifact = {"kind": "model", "size": size, "parents": [], "details": {}, "warnings": []}
+    (folder / "artifact.json").write_text(json.dumps(artifact))
+
+
+SIZED = """
+steps:
+  merged:
+    merge: {models: [./a_sized, {model: ./b_sized, weight: 2}], weights: size, strategy: linear}
+"""
+
+
+def test_weights_by_size_multiply_given_ones(place: Path, plugins: Plugins) -> None:
+    sized(place, "a", 300)
+    sized(place, "b", 100)
+    artifact = read_artifact(run(place, SIZED, plugins))
+    assert artifact is not None
+    assert artifact.size == 400
+    assert artifact.details["weights"] == pytest.approx({"./a_sized": 0.6, "./b_sized": 0.4})
+    assert artifact.details["weight_sum"] == pytest.approx(500)
+
+
+def test_weights_by_size_need_sizes(place: Path, plugins: Plugins) -> None:
+    sized(place, "a", 300)
+    sized(place, "b", None)
+    assert "number of examples that './b_sized' was trained on" in faults(place, SIZED, plugins)
+    plain = SIZED.replace("./b_sized", "./b")
+    assert "number of examples that './b' was trained on" in faults(place, plain, plugins)
+
+
+BAD = {
+    "shape": "LayerNorm.weight: './bad' has shape [5]",
+    "missing": "LayerNorm.weight: './bad' lacks it",
+    "pickle": "emberge safetensors",
+    "truncated": "truncated",
+    "tokenizer": "different tokenizers",
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_check_finds_it_before_the_run(case: str, place: Path, plugins: Plugins) -> None:
+    folder = shutil.copytree((place / "b").resolve(), place / "bad")
+    weights = folder / "model.safetensors"
+    state = load_file(weights)
+    if case == "shape":
+        save_file({**state, "embeddings.LayerNorm.weight": torch.ones(5)}, weights)
+    elif case == "missing":
+        del state["embeddings.LayerNorm.weight"]
+        save_file(state, weights)
+    elif case == "pickle":
+        weights.rename(folder / "pytorch_model.bin")
+    elif case == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-9])
+    else:
+        content = json.loads((folder / "tokenizer.json").read_text())
+        content["model"]["vocab"]["merge"] = 9999
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+    text = "steps:\n  merged:\n    merge:\n      models: [./a, ./bad]\n      strategy: linear\n"
+    said = faults(place, text, plugins)
+    assert BAD[case] in said
+    assert "recipe.yaml:4: " in said
+
+
+def test_a_wrong_number_of_models_is_found(place: Path, plugins: Plugins) -> None:
+    text = "steps:\n  merged:\n    merge: {models: [./a, ./b, ./c], strategy: slerp}\n"
+    assert "'slerp' takes 2 models and there are 3" in faults(place, text, plugins)
+
+
+def test_a_merge_of_a_step_yet_to_run_is_checked_as_far_as_it_goes(
+    place: Path, plugins: Plugins
+) -> None:
+    text = """
+steps:
+  first:
+    merge: {models: [./a, ./b], strategy: linear}
+  merged:
+    merge: {models: [$first, ./c], strategy: {slerp: {t: 0.25}}}
+"""
+    folder = run(place, text, plugins)
+    a, b, c = (load_file(place / n / "model.safetensors") for n in "abc")
+    name = "encoder.layer.1.output.dense.weight"
+    first = (a[name] + b[name]) / 2
+    found = load_file(folder / "model.safetensors")[name]
+    straight = 0.75 * first + 0.25 * c[name]
+    assert float((found - straight).norm() / straight.norm()) < 0.02
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    assert artifact.parents == ("$first", "./c")
+
+
+def test_two_folders_of_one_name_are_told_apart(place: Path, plugins: Plugins) -> None:
+    for side, name in (("x", "a"), ("y", "b")):
+        (place / side).mkdir()
+        shutil.copytree((place / name).resolve(), place / side / "model")
+    text = "steps:\n  merged:\n    merge: {models: [./x/model, ./y/model], strategy: linear}\n"
+    artifact = read_artifact(run(place, text, plugins))
+    assert artifact is not None
+    assert artifact.details["weights"] == {"./x/model": 0.5, "./y/model": 0.5}
+
+
+def test_nan_ends_the_run_in_one_line(place: Path, plugins: Plugins) -> None:
+    folder = shutil.copytree((place / "b").resolve(), place / "bad")
+    state = load_file(folder / "model.safetensors")
+    state["embeddings.LayerNorm.weight"][3] = float("nan")
+    save_file(state, folder / "model.safetensors")
+    text = "steps:\n  merged:\n    merge: {models: [./a, ./bad], strategy: linear}\n"
+    with pytest.raises(EmbergeError, match=r"LayerNorm\.weight: 'bad' holds NaN") as caught:
+        run(place, text, plugins)
+    assert "\n" not in str(caught.value)
+    assert not (place / "out" / "merged").exists()

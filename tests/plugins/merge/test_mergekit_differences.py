@@ -1,0 +1,163 @@
+"""Where we part from mergekit 0.1.5 on purpose: each a small case that shows why."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from emberge.engine import merge_state_dicts
+from emberge_merge.methods.sparse.select_important import row_divergence
+from torch import Tensor
+
+from tests.support.chains import blocks_of, chain
+
+with warnings.catch_warnings():
+    # mergekit's dependencies warn about their own deprecations while they are imported.
+    warnings.simplefilter("ignore")
+    from mergekit.merge_methods.api import merge_tensors
+
+
+def both(
+    name: str,
+    method: str,
+    base: Tensor,
+    models: Sequence[Tensor],
+    parameters: dict[str, Any],
+    **options: Any,
+) -> tuple[Tensor, Tensor]:
+    """(ours, mergekit's) of one tensor."""
+    weights = parameters.get("weight")
+    given = {
+        k: [0.0, *v] if isinstance(v, list) else v for k, v in parameters.items() if k != "weight"
+    }
+    if weights is not None:
+        given["weight"] = dict(enumerate(weights, 1))
+    ours = merge_state_dicts(
+        [{"w": m} for m in models], chain(name, **options), {"w": base}, weights
+    )["w"]
+    with torch.no_grad():
+        found = merge_tensors([base, *models], method, parameters=given, base_index=0)
+    return ours, found
+
+
+def siblings(shape: tuple[int, ...], noise: float, count: int = 2) -> tuple[Tensor, list[Tensor]]:
+    torch.manual_seed(4)
+    base = 0.02 * torch.randn(shape)
+    return base, [base + noise * (i + 1) * torch.randn(shape) for i in range(count)]
+
+
+def test_sce_weighs_small_changes_too() -> None:
+    """mergekit takes equal weights once mean squares sum to less than 1e-6, as after most fine-tuning."""
+    base, models = siblings((40, 30), 1e-4)
+    ours, found = both("sce", "sce", base, models, {})
+    same, _ = both("sce", "sce", base, models, {}, least_energy=1e-6)
+    torch.testing.assert_close(same, found, rtol=0, atol=1e-8)
+    grown, _ = both("sce", "sce", base * 1000, [m * 1000 for m in models], {})
+    torch.testing.assert_close(ours * 1000, grown, rtol=1e-4, atol=1e-5)
+    assert float((ours - found).abs().max()) > 1e-5
+
+
+def test_sce_divides_by_the_weights_that_agree_however_small() -> None:
+    """mergekit divides by at least 1e-6, so what a model alone changed is shrunk by how little it did."""
+    base = torch.zeros(1, 4)
+    loud, faint = torch.tensor([[1.0, 1, 1, 0]]), torch.tensor([[0.0, 0, 0, 1e-4]])
+    ours, found = both("sce", "sce", base, [loud, faint], {})
+    torch.testing.assert_close(ours, torch.tensor([[1.0, 1, 1, 1e-4]]))
+    assert float(found[0, 3]) < 1e-6
+
+
+def test_breadcrumbs_leave_something_of_a_tiny_tensor() -> None:
+    """int(density · n) is 0 for three elements at a quarter: mergekit leaves nothing."""
+    base, models = torch.zeros(3), [torch.tensor([0.1, 0.3, 0.2])]
+    parameters = {"weight": [1.0], "density": 0.25, "gamma": 0.0}
+    ours, found = both(
+        "breadcrumbs", "breadcrumbs", base, models, parameters, density=0.25, gamma=0.0
+    )
+    assert found.tolist() == [0, 0, 0]
+    torch.testing.assert_close(ours, torch.tensor([0, 0.3, 0]))
+
+
+def test_rows_of_one_element_have_no_rank_to_divide_by() -> None:
+    """mergekit's DELLA divides zero by zero there: a mask of NaN is refused, or spoils the tensor."""
+    base, models = torch.zeros(5, 1), [torch.ones(5, 1)]
+    ours = merge_state_dicts([{"w": models[0]}], chain("della_linear", density=0.5), {"w": base})[
+        "w"
+    ]
+    assert ours.isfinite().all()
+    try:
+        found = merge_tensors(
+            [base, *models],
+            "della_linear",
+            parameters={"weight": {1: 1.0}, "density": 0.5},
+            base_index=0,
+        )
+    except RuntimeError:
+        return
+    assert not found.isfinite().all()
+
+
+def test_importance_of_small_changes_is_not_rounding() -> None:
+    """The divergence of a fine-tuned row is below what float32 sums hold: mergekit's is noise."""
+    base, models = siblings((64, 1024), 3e-4, 1)
+    (block,) = blocks_of("w", models, base)
+    (fine,) = blocks_of("w", [m.double() for m in models], base.double())
+    exact = row_divergence(fine, precise=True)
+    ours, rounded = (row_divergence(block, precise=precise) for precise in (True, False))
+    torch.testing.assert_close(ours.double(), exact, rtol=1e-3, atol=0)
+    assert bool((rounded < 0).any())
+    assert float((rounded - exact).abs().max()) > float(exact.max())
+
+
+def test_quartiles_of_large_tensors_are_those_of_all_elements() -> None:
+    """Beyond a million elements mergekit draws a sample, so its result changes from run to run."""
+    base, models = siblings((1001, 1000), 0.5, 1)
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        found.append(merge_tensors([base, *models], "arcee_fusion", base_index=0))
+    assert not torch.equal(*found)
+    (block,) = blocks_of("w", models, base)
+    scores = block.deltas.abs() * row_divergence(block, precise=True)[..., None]
+    rising = scores.flatten().sort().values
+    low, middle, high = (float(rising[int(q * (len(rising) - 1))]) for q in (0.25, 0.5, 0.75))
+    taken = scores[0] >= middle + 1.5 * (high - low)
+    ours = merge_state_dicts([{"w": models[0]}], chain("arcee_fusion"), {"w": base})["w"]
+    changed = ours != base
+    assert float((changed != taken).float().mean()) < 1e-5  # the limit itself may round either way
+    assert abs(int(changed.sum()) - int((found[0] != base).sum())) < 0.01 * int(taken.sum())
+
+
+def test_model_stock_near_its_pole_is_exact() -> None:
+    """t grows without bound towards a cosine of -1/(N - 1); in float32 cosines are off by as much more."""
+    torch.manual_seed(0)
+    base = torch.zeros(64)
+    first = torch.randn(64)
+    second = -first * 0.9995 + 0.02 * torch.randn(64)
+    ours, found = both("model_stock", "model_stock", base, [first, second], {}, clamp=False)
+    exact = merge_state_dicts(
+        [{"w": first.double()}, {"w": second.double()}],
+        chain("model_stock", clamp=False),
+        {"w": base.double()},
+        dtype="float64",
+    )["w"]
+    size = float(exact.abs().max())
+    assert float((ours - exact).abs().max()) / size < 1e-5
+    assert float((found - exact).abs().max()) / size > 1e-5
+    clamped, _ = both("model_stock", "model_stock", base, [first, second], {})
+    assert torch.equal(clamped, base)  # by default nothing walks away from models that disagree
+
+
+def test_small_angles_are_walked_as_angles() -> None:
+    """Above a cosine of 0.9995 mergekit's slerp is linear, which is nearly always."""
+    torch.manual_seed(2)
+    first = torch.randn(50, 20)
+    second = first + 0.02 * torch.randn(50, 20)
+    models = [{"w": first}, {"w": second}]
+    ours = merge_state_dicts(models, chain("slerp"))["w"]
+    straight = merge_state_dicts(models, chain("linear"))["w"]
+    found = merge_tensors([first, second], "slerp", parameters={"t": 0.5}, base_index=0)
+    torch.testing.assert_close(found, straight)
+    assert float((ours - straight).norm() / straight.norm()) > 2e-5
+    assert float(ours.norm()) > float(straight.norm())

@@ -1,0 +1,249 @@
+"""RegMean: the worked numbers, the regression that it solves, and Gram matrices from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError, FileRef, Machine
+from emberge.engine import (
+    MergeInput,
+    MergeRequest,
+    Statistics,
+    merge_checkpoints,
+    merge_state_dicts,
+    model_fingerprint,
+    plan_merge,
+    write_statistics,
+)
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.measured.regmean import Regmean
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+# The worked example of T-E30.
+D1 = torch.tensor([[0.4, -0.2, 0], [0.1, -0.6, 0.3]], dtype=torch.float64)
+D2 = torch.tensor([[0.2, 0.3, -0.1], [-0.4, -0.25, 0.5]], dtype=torch.float64)
+X1 = torch.tensor([[1.0, 0, 0], [0, 2, 0], [0, 0, 1]], dtype=torch.float64)
+X2 = torch.tensor([[2.0, 0, 0], [0, 1, 1], [0, 0, 1]], dtype=torch.float64)
+NAMES = ("a", "b")
+
+
+def merged(
+    models: list[Tensor],
+    grams: list[Tensor],
+    weights: tuple[float, ...] = (1.0, 1.0),
+    how: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Tensor:
+    told = {"w": dict(zip(NAMES, grams, strict=True))}
+    settings = {"dtype": "float64", "names": NAMES, "statistics": told, **(how or {})}
+    stage = Regmean(statistics=(), **options)
+    return merge_state_dicts([{"w": m} for m in models], [stage], weights=weights, **settings)["w"]
+
+
+@pytest.mark.parametrize(
+    ("off_diagonal", "expected"),
+    [
+        (1.0, [[0.24, -0.135714, 0.078571], [-0.3, -0.535714, 0.528571]]),
+        (0.9, [[0.24, -0.129175, 0.062086], [-0.3, -0.533298, 0.518323]]),
+    ],
+)
+def test_the_worked_numbers(off_diagonal: float, expected: list[list[float]]) -> None:  # T-E30
+    found = merged([D1, D2], [X1.mT @ X1, X2.mT @ X2], off_diagonal=off_diagonal)
+    torch.testing.assert_close(found, torch.tensor(expected).double(), atol=1e-6, rtol=0)
+
+
+def test_the_default_shrinks_by_a_tenth() -> None:
+    grams = [X1.mT @ X1, X2.mT @ X2]
+    assert torch.equal(merged([D1, D2], grams), merged([D1, D2], grams, off_diagonal=0.9))
+
+
+def test_it_is_the_regression_on_both_models_outputs() -> None:
+    generator = torch.Generator().manual_seed(3)
+    models = [torch.randn(4, 6, generator=generator, dtype=torch.float64) for _ in NAMES]
+    data = [torch.randn(50, 6, generator=generator, dtype=torch.float64) for _ in NAMES]
+    found = merged(models, [x.mT @ x for x in data], off_diagonal=1.0, ridge=0.0)
+    # Least squares of all inputs against what each model makes of its own.
+    inputs = torch.cat(data)
+    outputs = torch.cat([x @ w.mT for x, w in zip(data, models, strict=True)])
+    expected = torch.linalg.lstsq(inputs, outputs).solution.mT
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+
+
+def test_a_model_alone_in_using_an_input_decides_it() -> None:
+    first = torch.diag(torch.tensor([1.0, 0, 1, 0], dtype=torch.float64))
+    second = torch.diag(torch.tensor([0.0, 1, 1, 0], dtype=torch.float64))
+    generator = torch.Generator().manual_seed(4)
+    models = [torch.randn(3, 4, generator=generator, dtype=torch.float64) for _ in NAMES]
+    found = merged(models, [first, second])
+    expected = torch.stack(
+        [
+            models[0][:, 0],
+            models[1][:, 1],
+            (models[0][:, 2] + models[1][:, 2]) / 2,
+            (models[0][:, 3] + models[1][:, 3]) / 2,  # an input that neither ever sees
+        ],
+        dim=1,
+    )
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_rows_of_tokens_come_from_the_models_that_saw_them() -> None:
+    generator = torch.Generator().manual_seed(5)
+    models = [torch.randn(4, 3, generator=generator, dtype=torch.float64) for _ in NAMES]
+    counts = [torch.tensor(c, dtype=torch.float64) for c in ([5.0, 0, 3, 0], [0.0, 7, 1, 0])]
+    found = merged(models, counts)
+    a, b = models
+    expected = torch.stack([a[0], b[1], (3 * a[2] + b[2]) / 4, (a[3] + b[3]) / 2])
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+    weighted = merged(models, counts, weights=(1.0, 3.0))
+    torch.testing.assert_close(
+        weighted[2:], torch.stack([(a[2] + b[2]) / 2, (a[3] + 3 * b[3]) / 4])
+    )
+
+
+@settings(max_examples=25, deadline=None, database=None)
+@given(
+    seed=st.integers(0, 1000),
+    weights=st.lists(st.floats(0.1, 5), min_size=2, max_size=2),
+    off_diagonal=st.floats(0, 1),
+)
+def test_equal_grams_are_the_weighted_mean(
+    seed: int, weights: list[float], off_diagonal: float
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    models = [torch.randn(3, 5, generator=generator, dtype=torch.float64) for _ in NAMES]
+    linear = merge_state_dicts(
+        [{"w": m} for m in models], [Linear()], weights=weights, dtype="float64"
+    )["w"]
+    inputs = torch.randn(20, 5, generator=generator, dtype=torch.float64)
+    for gram in (torch.eye(5, dtype=torch.float64), inputs.mT @ inputs):
+        found = merged(models, [gram, gram], tuple(weights), off_diagonal=off_diagonal)
+        torch.testing.assert_close(found, linear, atol=1e-8, rtol=0)
+    same = merged([models[0]] * 2, [inputs.mT @ inputs, torch.eye(5)], tuple(weights))
+    assert torch.equal(same, models[0])
+
+
+def test_what_has_no_gram_is_averaged() -> None:
+    models = [{"w": D1, "b": D1[0], "n": D1[0, 0]}, {"w": D2, "b": D2[0], "n": D2[0, 0]}]
+    told = {"w": {"a": X1.mT @ X1}}  # of the other model nothing is known
+    found = merge_state_dicts(
+        models, [Regmean(statistics=())], names=NAMES, dtype="float64", statistics=told
+    )
+    for name in ("w", "b", "n"):
+        torch.testing.assert_close(found[name], (models[0][name] + models[1][name]) / 2)
+
+
+def test_layers_are_merged_whole_and_the_rest_by_rows() -> None:
+    generator = torch.Generator().manual_seed(6)
+    shapes = {"embeddings.weight": (300, 8), "layers.0.w": (40, 8), "layers.0.b": (40,)}
+    models = [{n: torch.randn(s, generator=generator) for n, s in shapes.items()} for _ in NAMES]
+    inputs = [torch.randn(30, 8, generator=generator) for _ in NAMES]
+    told = {
+        "layers.0.w": {n: x.mT @ x for n, x in zip(NAMES, inputs, strict=True)},
+        "embeddings.weight": {n: torch.rand(300, generator=generator) for n in NAMES},
+    }
+    rows: list[tuple[str, int]] = []
+
+    class Watching(Regmean):
+        def merge(self, block: Any, stats: Any) -> Tensor:
+            rows.append((block.name, block.tensors.shape[1]))
+            return super().merge(block, stats)
+
+    how = {"names": NAMES, "statistics": told}
+    stage = Watching(statistics=())
+    cut = merge_state_dicts(models, [stage], block=80, workers=2, **how)
+    assert ("layers.0.w", 40) in rows
+    assert ("embeddings.weight", 10) in rows
+    whole = merge_state_dicts(models, [stage], **how)
+    assert all(torch.equal(cut[n], whole[n]) for n in shapes)
+
+
+def test_square_layers_read_their_whole_gram() -> None:
+    generator = torch.Generator().manual_seed(7)
+    models = [torch.randn(6, 6, generator=generator) for _ in NAMES]
+    inputs = [torch.randn(30, 6, generator=generator) for _ in NAMES]
+    grams = [x.mT @ x for x in inputs]
+    found = merged(models, grams, how={"block": 1, "dtype": "float32"})
+    expected = merged([m.double() for m in models], [g.double() for g in grams])
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
+
+
+def test_broken_grams_are_refused() -> None:
+    good = X1.mT @ X1
+    bad = good.clone()
+    bad[0, 1] = float("nan")
+    with pytest.raises(CheckpointError, match="w: the Gram matrix of 'b' holds NaN"):
+        merged([D1, D2], [good, bad])
+    flat = torch.diag(torch.tensor([1.0, 0, 1], dtype=torch.float64))
+    with pytest.raises(CheckpointError, match="cannot be inverted; set ridge above 0"):
+        merged([D1, D2], [flat, flat], ridge=0.0)
+    with pytest.raises(CheckpointError, match="not negative"):
+        merged([D1, D2], [good, good], weights=(2.0, -1.0))
+    for options in ({"off_diagonal": 1.5}, {"ridge": -1.0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            Regmean(statistics=(), **options)
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────
+
+LAYER = "encoder.layer.1.attention.self.key.weight"
+
+
+def file(folder: Path, root: Path, seed: int, size: int = 32) -> FileRef:
+    inputs = torch.randn(64, size, generator=torch.Generator().manual_seed(seed))
+    values = {LAYER: {"m": inputs.mT @ inputs}}
+    place = root / f"measured{seed}"
+    place.mkdir()
+    models = {"m": model_fingerprint(folder)}
+    write_statistics(place, Statistics(values, models=models, measure="gram"))
+    return FileRef(str(place))
+
+
+def test_grams_come_from_files(berts: list[Path], tmp_path: Path) -> None:
+    pair = berts[:2]
+    told = tuple(file(f, tmp_path, i) for i, f in enumerate(pair))
+    inputs = [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in pair]
+    merge_checkpoints(inputs, strategy=[Regmean(statistics=told)], out=tmp_path / "out")
+    found, *states = (load_file(f / "model.safetensors") for f in (tmp_path / "out", *pair))
+    data = [torch.randn(64, 32, generator=torch.Generator().manual_seed(i)) for i in (0, 1)]
+    expected = merged([s[LAYER].double() for s in states], [(x.mT @ x).double() for x in data])
+    torch.testing.assert_close(found[LAYER].double(), expected, atol=1e-6, rtol=1e-5)
+    for name, tensor in found.items():
+        if name != LAYER and tensor.is_floating_point():
+            mean = (states[0][name] + states[1][name]) / 2
+            torch.testing.assert_close(tensor, mean, atol=1e-7, rtol=1e-6)
+
+
+def test_files_are_held_to_models_and_shapes(berts: list[Path], tmp_path: Path) -> None:
+    pair = berts[:2]
+    inputs = tuple(MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in pair)
+    wrong = (file(berts[0], tmp_path, 0), file(berts[2], tmp_path, 1))
+    plan = plan_merge(MergeRequest(inputs=inputs, strategy=(Regmean(statistics=wrong),)))
+    assert "nothing was measured of 'sibling2'" in str(plan.problems[0])
+    bent = (file(berts[0], tmp_path, 2), file(berts[1], tmp_path, 3, size=16))
+    plan = plan_merge(MergeRequest(inputs=inputs, strategy=(Regmean(statistics=bent),)))
+    assert "the Gram matrix of 'sibling2' has shape [16, 16]" in str(plan.problems[0])
+    half = (file(berts[0], tmp_path, 4),)
+    plan = plan_merge(MergeRequest(inputs=inputs, strategy=(Regmean(statistics=half),)))
+    assert "nothing was measured of 'sibling2'" in str(plan.problems[0])
+
+
+def test_grams_count_against_the_memory(berts: list[Path], tmp_path: Path) -> None:
+    pair = berts[:2]
+    told = tuple(file(f, tmp_path, i) for i, f in enumerate(pair))
+    inputs = [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in pair]
+    # The layer's stacks alone take 32 KiB, and two Gram matrices with what is computed of them 24 KiB.
+    with pytest.raises(CheckpointError, match=rf"{LAYER}: needs"):
+        merge_checkpoints(
+            inputs,
+            strategy=[Regmean(statistics=told)],
+            out=tmp_path / "out",
+            machine=Machine(memory=40 << 10),
+        )

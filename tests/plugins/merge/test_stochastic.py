@@ -1,0 +1,231 @@
+"""Methods that draw: right on average, exact for a seed, and the same however the work is cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError, Stage
+from emberge.engine import merge_state_dicts
+from emberge_merge.methods.sparse.drop_by_rank import by_rank, keep_probability
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.support.chains import chain, merge_one
+
+SEEDS = 2000
+DRAWING = ("dare_linear", "dare_ties", "della", "della_linear")
+DELTAS = [
+    [[0.4, -0.2, 0.0], [0.1, -0.6, 0.3]],
+    [[0.2, 0.3, -0.1], [-0.4, -0.25, 0.5]],
+    [[-0.6, 0.15, 0.2], [0.25, 0.35, -0.1]],
+]
+ZERO = torch.zeros(2, 3).tolist()
+WEIGHTS = (0.5, 0.3, 0.2)
+
+
+def drawn(name: str, deltas: Sequence[Any], seeds: int = SEEDS, **options: Any) -> Tensor:
+    """Merged changes for many seeds, [seeds, *rows]."""
+    links = chain(name, **options)
+    weights = WEIGHTS[: len(deltas)]
+    zero = torch.zeros_like(torch.as_tensor(deltas[0])).tolist()
+    merged = [merge_one(links, deltas, zero, weights=weights, seed=s) for s in range(seeds)]
+    return torch.stack(merged)
+
+
+def arithmetic(deltas: Sequence[Any]) -> Tensor:
+    weights = WEIGHTS[: len(deltas)]
+    zero = torch.zeros_like(torch.as_tensor(deltas[0])).tolist()
+    return merge_one(chain("task_arithmetic"), deltas, zero, weights=weights)
+
+
+def hold_mean(samples: Tensor, expected: Tensor) -> None:
+    """The mean lies within five of its own standard errors."""
+    error = samples.std(0) / math.sqrt(len(samples))
+    off = (samples.mean(0) - expected).abs()
+    assert bool((off <= 5 * error + 1e-12).all()), f"{off / error}"
+
+
+@pytest.mark.parametrize("name", ["dare_linear", "della_linear"])
+def test_dividing_by_the_density_gives_task_arithmetic_on_average(name: str) -> None:
+    samples = drawn(name, DELTAS, density=0.5, rescale_mode="inverse_density")
+    hold_mean(samples, arithmetic(DELTAS))
+    assert float(samples.std(0).max()) > 0.1
+
+
+@pytest.mark.parametrize("name", ["dare_linear", "della_linear"])
+def test_without_rescaling_a_share_is_left_on_average(name: str) -> None:
+    samples = drawn(name, DELTAS, density=0.6, rescale_mode="none")
+    weights = torch.tensor(WEIGHTS, dtype=torch.float64)
+    deltas = torch.tensor(DELTAS, dtype=torch.float64)
+    kept = torch.stack([keep_probability(d, 0.6, 0.15) for d in deltas]) if "della" in name else 0.6
+    hold_mean(samples, ((deltas * kept) * weights[:, None, None]).sum(0))
+
+
+@pytest.mark.parametrize("name", ["dare_ties", "della"])
+def test_elections_after_a_draw_have_the_mean_of_all_masks(name: str) -> None:
+    """By adding up all 2⁶ ways to keep the elements of two models with three each."""
+    deltas = [[0.4, -0.2, 0.3], [-0.1, 0.5, 0.2]]
+    tensor = torch.tensor(deltas, dtype=torch.float64)
+    if name == "della":
+        kept = torch.stack([keep_probability(d, 0.5, 0.15) for d in tensor])
+    else:
+        kept = torch.full((2, 3), 0.5, dtype=torch.float64)
+    expected = torch.zeros(3, dtype=torch.float64)
+    for number in range(64):
+        mask = torch.tensor([number >> bit & 1 for bit in range(6)]).view(2, 3).double()
+        chance = (kept * mask + (1 - kept) * (1 - mask)).prod()
+        elected = merge_one(
+            chain("sign_consensus"),
+            (tensor * mask / kept).tolist(),
+            [0.0] * 3,
+            weights=WEIGHTS[:2],
+        )
+        expected += chance * elected
+    samples = drawn(name, deltas, density=0.5, rescale_mode="inverse_density", normalize=True)
+    hold_mean(samples, expected)
+
+
+def test_every_element_is_kept_as_often_as_its_rank_says() -> None:  # T-E26
+    samples = drawn("della_linear", [DELTAS[0]], density=0.5, rescale_mode="none")
+    often = (samples != 0).double().mean(0)
+    expected = torch.tensor([[0.65, 0.5, 0.0], [0.35, 0.65, 0.5]], dtype=torch.float64)
+    # [0, 2] is kept at 0.35 as well, and is zero either way.
+    assert float((often - expected).abs().max()) < 5 * math.sqrt(0.25 / SEEDS)
+
+
+def test_elements_are_kept_independently() -> None:
+    """Of neighbours, models and seeds: no correlation beyond chance."""
+    ones = torch.ones(4000).tolist()
+    kept = torch.stack(
+        [
+            merge_one(
+                chain("dare_linear", density=0.3, rescale_mode="none"),
+                [ones, ones],
+                [0.0] * 4000,
+                weights=(1.0, 10.0),
+                seed=seed,
+            )
+            for seed in range(4)
+        ]
+    )
+    first, second = kept % 10, kept // 10
+    for a, b in (
+        (first[0], second[0]),
+        (first[0], first[1]),
+        (first[:, 1:].flatten(), first[:, :-1].flatten()),
+        (first[:, 2:].flatten(), first[:, :-2].flatten()),
+    ):
+        correlation = float(torch.corrcoef(torch.stack([a, b]))[0, 1])
+        assert abs(correlation) < 5 / math.sqrt(len(a))
+    assert abs(float(first.mean()) - 0.3) < 5 * math.sqrt(0.21 / 16000)
+
+
+SHAPES = {"layers.0.weight": (37, 21), "layers.0.bias": (19,), "one": (6, 1), "scale": ()}
+
+
+def states(seed: int = 1) -> list[dict[str, Tensor]]:
+    torch.manual_seed(seed)
+    base = {n: torch.randn(s) for n, s in SHAPES.items()}
+    return [base, *({n: t + 0.1 * torch.randn(t.shape) for n, t in base.items()} for _ in range(3))]
+
+
+def links_of(name: str, **options: Any) -> tuple[Stage, ...]:
+    return chain(name, **{"density": 0.5, **options})
+
+
+@pytest.mark.parametrize("rescale_mode", ["l1", "inverse_density", "none"])
+@pytest.mark.parametrize("name", DRAWING)
+def test_a_seed_says_every_bit_however_the_work_is_cut(name: str, rescale_mode: str) -> None:
+    base, *models = states()
+    links = links_of(name, rescale_mode=rescale_mode)
+    whole = merge_state_dicts(models, links, base, WEIGHTS, seed=7)
+    for how in ({}, {"block": 1}, {"block": 50, "workers": 3}):
+        again = merge_state_dicts(models, links, base, WEIGHTS, seed=7, **how)
+        assert all(torch.equal(whole[n], again[n]) for n in whole)
+    cut = merge_state_dicts(models, links, base, WEIGHTS, seed=7, granule=1)
+    for n, tensor in whole.items():
+        torch.testing.assert_close(cut[n], tensor, rtol=1e-5, atol=1e-6)
+    other = merge_state_dicts(models, links, base, WEIGHTS, seed=8)
+    assert not torch.equal(whole["layers.0.weight"], other["layers.0.weight"])
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_a_model_keeps_its_own_mask_in_any_order(name: str) -> None:
+    base, *models = states()
+    links = links_of(name)
+    names = ["one", "two", "three"]
+    first = merge_state_dicts(models, links, base, WEIGHTS, names, seed=3)
+    turned = merge_state_dicts(models[::-1], links, base, WEIGHTS[::-1], names[::-1], seed=3)
+    for n, tensor in first.items():
+        torch.testing.assert_close(turned[n], tensor, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "options"),
+    [
+        ("dare_linear", "task_arithmetic", {}),
+        ("della_linear", "task_arithmetic", {}),
+        ("dare_ties", "sign_consensus", {"normalize": False}),
+        ("della", "sign_consensus", {}),
+    ],
+)
+def test_a_density_of_one_drops_nothing(name: str, plain: str, options: dict[str, Any]) -> None:
+    base, *models = states()
+    found = merge_state_dicts(models, chain(name, density=1.0), base, WEIGHTS)
+    expected = merge_state_dicts(models, chain(plain, **options), base, WEIGHTS)
+    for n, tensor in expected.items():
+        torch.testing.assert_close(found[n], tensor, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_a_density_of_zero_leaves_the_base(name: str) -> None:
+    base, *models = states()
+    found = merge_state_dicts(models, chain(name, density=0.0), base, WEIGHTS)
+    assert all(torch.equal(found[n], base[n]) for n in base)
+
+
+@pytest.mark.parametrize("name", ["dare_linear", "della_linear"])
+def test_rescaling_keeps_the_sum_of_magnitudes(name: str) -> None:
+    base, model, *_ = states()
+    found = merge_state_dicts([model], links_of(name), base)
+    for n in ("layers.0.weight", "layers.0.bias"):
+        before, after = ((m[n] - base[n]).abs().sum() for m in (model, found))
+        torch.testing.assert_close(after, before, rtol=1e-4, atol=0)
+
+
+def test_epsilon_that_leaves_probabilities_is_an_error_that_names_the_tensor() -> None:
+    base, *models = states()
+    with pytest.raises(CheckpointError, match=r"layers.0.*: density 0.9 ± epsilon 0.15 must stay"):
+        merge_state_dicts(models, chain("della", density=0.9), base)
+
+
+def test_a_row_of_one_element_is_kept_by_density() -> None:
+    """mergekit divides by zero there: its rank has no span."""
+    alone = keep_probability(torch.tensor([[0.3], [0.1]]), 0.4, 0.1)
+    torch.testing.assert_close(alone, torch.full((2, 1), 0.4))
+    assert keep_probability(torch.tensor(0.3), 0.4, 0.1).item() == pytest.approx(0.4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 5),
+    width=st.integers(1, 40),
+    seed=st.integers(0, 10_000),
+    few=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_ranks_are_those_of_a_stable_sort(
+    rows: int, width: int, seed: int, few: bool, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(rows, width, generator=generator, dtype=dtype).abs()
+    if few:
+        values = (values * 3).round()  # many ties, and zeros
+    expected = values.argsort(dim=1, stable=True).argsort(dim=1)
+    ranks = torch.arange(width, dtype=dtype)
+    assert torch.equal(by_rank(values, ranks), expected.to(dtype))

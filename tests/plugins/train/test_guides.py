@@ -1,0 +1,172 @@
+"""A guide reads the batches of a training through its own tokenizer, from a recipe to the loss."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import (
+    DataError,
+    Embeddings,
+    Guide,
+    Machine,
+    ModelRef,
+    PerDataset,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.encoding.embedder import Encoded
+from emberge.engine import TextEmbedder
+from emberge.training.fit_options import FitOptions
+from emberge.training.loop.fit import tables_of
+from emberge.training.objective import Objective
+from emberge.training.plan.batch_plan import BatchPlan
+from emberge.training.tables.batch_texts import Draw, draw_batch
+from emberge.training.tables.guides import with_guides
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from safetensors.torch import load_file
+
+from tests.support import tiny
+from tests.support.training_data import retrieval
+
+RECIPE = """
+steps:
+  guided:
+    train:
+      model: ./base
+      data: {path: find.jsonl, task: retrieval}
+      sampler: {batch_shuffle: {batch_size: 8}}
+      loss: %s
+      learning_rate: 0.01
+      dropout: false
+      max_steps: 3
+"""
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another architecture, another size, prompts of its own."""
+    folder = tiny.checkpoint(
+        tmp_path_factory.mktemp("guide") / "guide", "xlm-roberta", seed=5, hidden_size=16
+    )
+    path = folder / "config_sentence_transformers.json"
+    prompts = {"query": "question ", "document": "answer "}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": prompts}))
+    return folder
+
+
+@pytest.fixture
+def place(bert: Path, guide: Path, tmp_path: Path) -> Path:
+    (tmp_path / "base").symlink_to(bert)
+    (tmp_path / "guide").symlink_to(guide)
+    rows = [{"anchor": e.anchor, "positive": e.positives[0]} for e in retrieval(24).rows]
+    (tmp_path / "find.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def _trained(place: Path, loss: str, out: str) -> dict[str, torch.Tensor]:
+    plugins = load_plugins(block=())
+    recipe = parse_recipe(RECIPE % loss, plugins, path=place / "recipe.yaml")
+    report = check_recipe(recipe, plugins)
+    assert not report.errors, report.errors
+    made = run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True)["guided"]
+    return load_file(made / "model.safetensors")
+
+
+def test_a_guide_changes_what_a_recipe_trains(place: Path) -> None:
+    plain = _trained(place, "{infonce: {temperature: 0.1}}", "plain")
+    guided = "{infonce: {temperature: 0.1, guide: {model: ./guide}, guide_margin: 0.02}}"
+    first, again = (_trained(place, guided, out) for out in ("first", "again"))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], plain[name]) for name in first)
+
+
+def test_a_librarys_loss_learns_a_guides_embeddings(place: Path) -> None:
+    loss = (
+        "{sentence_transformers: {loss: MSELoss, guide: {model: ./guide}, "
+        "options: {projection_dim: 16}, dimension: 32}}"
+    )
+    trained = _trained(place, loss, "taught")
+    before = load_file(place / "base" / "model.safetensors")
+    assert any(not torch.equal(trained[name], before[name]) for name in trained)
+
+
+def test_a_guide_that_cannot_be_read_is_said_by_check(place: Path) -> None:
+    plugins = load_plugins(block=())
+    modules = place / "bad"
+    modules.mkdir()
+    (modules / "modules.json").write_text('[{"type": "far.away.Model", "path": ""}]')
+    text = RECIPE % "{infonce: {guide: {model: ./bad}}}"
+    report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
+    assert any("guide: " in str(e) and "remote code" in str(e) for e in report.errors)
+
+
+def _options() -> FitOptions:
+    return FitOptions(hard_negatives=2, fill="mask")
+
+
+def _seen(bert: Path, guide: Path, store: Path, losses: Any) -> tuple[Embeddings, Any]:
+    """A batch as the loss sees it, and the rows that it is of."""
+    data = retrieval(12)
+    objective = Objective(PerDataset(default=losses), [data.info], "cpu")
+    student = TextEncoder().load(bert, device="cpu", dtype="float32")
+    tables = tables_of([data], student, _options(), store, lambda *_: None)
+    found = with_guides(
+        tables, [data], objective, whereabouts=lambda _: guide, device="cpu", store=store
+    )
+    sampler = (BatchShuffle(batch_size=PerDataset(default=6)),)
+    plan = BatchPlan(
+        {data.info: range(12)}, sampler, seed=1, epochs=1.0, max_steps=None, negatives=PerDataset()
+    )
+    batch = plan[0]
+    drawn = draw_batch(batch, found, Draw(1, 2, "mask", 1), unique=True)
+    caught: list[Embeddings] = []
+
+    class Catch(Objective):
+        def __call__(self, dataset: str, embeddings: Embeddings) -> torch.Tensor:
+            caught.append(embeddings)
+            return embeddings.anchor.sum()
+
+    catch = Catch(PerDataset(default=losses), [data.info], "cpu")
+    drawn.objective(catch, torch.device("cpu"))(Encoded(torch.randn(len(drawn.texts), 32)))
+    return caught[0], (data, drawn, found[data.info.name])
+
+
+def test_the_guide_sees_the_batchs_own_texts(bert: Path, guide: Path, tmp_path: Path) -> None:
+    losses = (InfoNCE(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),)
+    batch, (data, drawn, table) = _seen(bert, guide, tmp_path, losses)
+    assert batch.guide is not None
+    assert not batch.guide.anchor.requires_grad
+    embedder = TextEmbedder(TextEncoder().load(guide, device="cpu", dtype="float32"))
+    (part,) = drawn.parts
+    for place, row in enumerate(part.part.rows):
+        example = data[int(row)]
+        expected = embedder.embed([example.anchor], prompt="question ")
+        assert np.allclose(batch.guide.anchor[place], expected[0], atol=1e-6)
+        texts = [*example.positives, *example.negatives]
+        near = embedder.embed(texts, prompt="answer ")
+        for slot, entry in enumerate(part.entries[place, 1:]):
+            told = batch.guide.candidates[place, slot].numpy()
+            if entry < 0:
+                assert not told.any()
+                assert not batch.valid[place, slot]
+            else:
+                own = int(entry - table.starts[row]) - 1
+                assert np.allclose(told, near[own], atol=1e-6)
+
+
+def test_two_guides_of_one_dataset_are_refused(bert: Path, guide: Path, tmp_path: Path) -> None:
+    losses = tuple(
+        InfoNCE(guide=Guide(model=ModelRef(name), backbone=TextEncoder()))
+        for name in ("./a", "./b")
+    )
+    with pytest.raises(DataError, match="dataset 'find': its losses have different guides"):
+        _seen(bert, guide, tmp_path, losses)

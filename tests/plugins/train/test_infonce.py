@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from emberge import Embeddings
+from emberge.testing import check_loss
+from emberge.testing.batches import example_embeddings
+from emberge_train.losses.infonce import InfoNCE
+
+
+def _at(*degrees: float) -> list[list[float]]:
+    return [[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in degrees]
+
+
+def _batch(positive: list[list[float]], negative: list[list[float]], in_batch: bool) -> Embeddings:
+    """Queries at 0° and 90° with groups at the given angles."""
+    p, n = len(positive[0]), len(negative[0])
+    tensor = lambda rows: torch.tensor([_at(*row) for row in rows], dtype=torch.float64)  # noqa: E731
+    return Embeddings(
+        anchor=torch.tensor(_at(0, 90), dtype=torch.float64),
+        positive=tensor(positive),
+        negative=tensor(negative),
+        valid=torch.ones(2, p + n, dtype=torch.bool),
+        text_id=torch.arange(2 * (1 + p + n)).view(2, -1),
+        in_batch=in_batch,
+    )
+
+
+@pytest.mark.parametrize(
+    ("temperature", "hard", "in_batch"),
+    [(1.0, 0.479839829, 0.938727550), (0.05, 6.151769e-05, 0.044501200)],
+)
+def test_boom_worked_numbers(temperature: float, hard: float, in_batch: float) -> None:
+    loss = InfoNCE(temperature=temperature)
+    for within, expected in ((False, hard), (True, in_batch)):
+        batch = _batch([[10], [80]], [[60], [150]], within)
+        assert float(loss(batch, {})) == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "form", "expected"),
+    [
+        (1.0, "all", 1.093888186),
+        (1.0, "same_slot", 0.936331492),
+        (0.5, "all", 0.760541371),
+        (0.5, "same_slot", 0.665918997),
+        (0.02, "all", 1.315445e-03),
+        (0.02, "same_slot", 1.315445e-03),
+    ],
+)
+def test_codiemb_worked_numbers(temperature: float, form: str, expected: float) -> None:
+    loss = InfoNCE(temperature=temperature, positives_in_denominator=form)  # type: ignore[arg-type]
+    batch = _batch([[10, 20], [80, 100]], [[60], [150]], True)
+    assert float(loss(batch, {})) == pytest.approx(expected, rel=1e-6)
+
+
+class _Terms(InfoNCE):
+    """The terms [b, p] before they are reduced."""
+
+    def _reduce(self, terms: torch.Tensor, e: Embeddings) -> torch.Tensor:
+        return terms
+
+
+@pytest.mark.parametrize(
+    ("temperature", "in_batch", "expected"),
+    [
+        (1.0, False, [0.479839829, 0.479839829]),
+        (1.0, True, [0.796274143, 1.081180957]),
+        (0.05, False, [6.151769e-05, 6.151769e-05]),
+        (0.05, True, [6.160771e-05, 0.088940792]),
+    ],
+)
+def test_boom_worked_terms(temperature: float, in_batch: bool, expected: list[float]) -> None:
+    terms = _Terms(temperature=temperature)(_batch([[10], [80]], [[60], [150]], in_batch), {})
+    assert terms[:, 0].tolist() == pytest.approx(expected, rel=2e-7)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "form", "expected"),
+    [
+        (1.0, "all", [0.928707290, 0.956241484, 1.245301985, 1.245301985]),
+        (1.0, "same_slot", [0.796274143, 0.759426666, 1.081180957, 1.108444201]),
+        (0.5, "all", [0.530586483, 0.568728809, 0.971425095, 0.971425095]),
+        (0.5, "same_slot", [0.470847935, 0.438214191, 0.860868913, 0.893744950]),
+    ],
+)
+def test_codiemb_worked_terms(temperature: float, form: str, expected: list[float]) -> None:
+    loss = _Terms(temperature=temperature, positives_in_denominator=form)  # type: ignore[arg-type]
+    terms = loss(_batch([[10, 20], [80, 100]], [[60], [150]], True), {})
+    assert terms.flatten().tolist() == pytest.approx(expected, rel=1e-8)
+
+
+def test_slots_may_be_summed() -> None:
+    batch = _batch([[10, 20], [80, 100]], [[60], [150]], True)
+    loss = InfoNCE(temperature=1.0, slot_reduction="sum")
+    assert float(loss(batch, {})) == pytest.approx(2.187776372, rel=1e-8)
+
+
+def test_equal_texts_leave_the_denominator() -> None:
+    batch = example_embeddings(4, positives=1, negatives=1)
+    twins = batch.text_id.clone()
+    twins[1, 1] = twins[0, 1]  # row 1's positive has the text of row 0's
+    batch = dataclasses.replace(batch, text_id=twins)
+    plain, masked = (InfoNCE(temperature=0.5, mask_equal_text=m)(batch, {}) for m in (False, True))
+    assert masked < plain
+    loss, plain_loss = (InfoNCE(temperature=0.5, mask_equal_text=m) for m in (True, False))
+    moved = batch.positive.clone()
+    moved[1] = -batch.anchor[0]
+    other = dataclasses.replace(batch, positive=moved)
+    assert torch.equal(_pull(loss, batch), _pull(loss, other))
+    assert not torch.equal(_pull(plain_loss, batch), _pull(plain_loss, other))
+
+
+def test_filling_has_no_text() -> None:
+    batch = example_embeddings(4, positives=2, negatives=0)  # row 0 has one positive only
+    twins = batch.text_id.clone()
+    twins[0, 2] = twins[2, 1]  # an id that stands in a place that is filling means nothing
+    loss = InfoNCE(temperature=0.5, mask_equal_text=True)
+    other = dataclasses.replace(batch, text_id=twins)
+    assert torch.equal(loss(batch, {}), loss(other, {}))
+
+
+def test_equal_labels_leave_the_denominator() -> None:
+    batch = example_embeddings(4, positives=1, negatives=1)  # labels 0 0 1 1
+    loss = InfoNCE(temperature=0.5, mask_equal_label=True)
+    moved = batch.positive.clone()
+    moved[1] = 9.0
+    other = dataclasses.replace(batch, positive=moved)
+    assert torch.equal(_pull(loss, batch), _pull(loss, other))
+    moved[2] = 9.0
+    assert not torch.equal(
+        _pull(loss, batch), _pull(loss, dataclasses.replace(batch, positive=moved))
+    )
+
+
+def _pull(loss: InfoNCE, batch: Embeddings) -> torch.Tensor:
+    """The gradient of the first anchor: what its own row's term alone decides."""
+    anchor = batch.anchor.clone().requires_grad_()
+    value = loss(dataclasses.replace(batch, anchor=anchor), loss.parameters())
+    return torch.autograd.grad(value, anchor)[0][0]
+
+
+def test_symmetric_is_the_mean_of_both_ways() -> None:
+    batch = example_embeddings(5, positives=1, negatives=0)
+    a = torch.nn.functional.normalize(batch.anchor, dim=-1)
+    p = torch.nn.functional.normalize(batch.positive[:, 0], dim=-1)
+    scores = a @ p.T / 0.1
+    places = torch.arange(5)
+    cross_entropy = torch.nn.functional.cross_entropy
+    both = (cross_entropy(scores, places) + cross_entropy(scores.T, places)) / 2
+    assert torch.allclose(InfoNCE(temperature=0.1, symmetric=True)(batch, {}), both)
+
+
+def test_without_any_negative_there_is_nothing_to_learn() -> None:
+    batch = example_embeddings(3, positives=1, negatives=0, in_batch=False)
+    assert float(InfoNCE()(batch, {})) == 0.0
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        InfoNCE(temperature=0.1),
+        InfoNCE(temperature=0.1, positives_in_denominator="same_slot", slot_reduction="sum"),
+        InfoNCE(temperature=0.1, mask_equal_text=True, mask_equal_label=True, symmetric=True),
+    ],
+)
+def test_laws(loss: InfoNCE) -> None:
+    check_loss(loss)
+
+
+def test_a_temperature_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        InfoNCE(temperature=0)

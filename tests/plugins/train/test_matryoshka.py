@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from emberge import DataError, Embeddings, Guide, Loss, ModelRef, TokenisedText
+from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.testing.batches import example_embeddings, told
+from emberge.testing.words import Words
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.losses.matryoshka import Matryoshka
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cosine(Loss):
+    """The mean dot product of anchors and positives as they come."""
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        return (embeddings.anchor[:, None] * embeddings.positive).sum(-1).mean()
+
+
+def _pair(q: Tensor, d: Tensor) -> Embeddings:
+    return Embeddings(
+        anchor=q[None],
+        positive=d[None, None],
+        negative=q.new_zeros(1, 0, len(q)),
+        valid=torch.ones(1, 1, dtype=torch.bool),
+        text_id=torch.arange(2)[None],
+    )
+
+
+Q = torch.tensor([3.0, 4, 0, 12], dtype=torch.float64)
+D = torch.tensor([4.0, 3, 12, 0], dtype=torch.float64)
+
+
+def test_worked_numbers() -> None:
+    at = {
+        size: float(Matryoshka(loss=(_Cosine(),), dims=(size,))(_pair(Q, D), {})) for size in (2, 4)
+    }
+    assert at == {2: pytest.approx(0.96, abs=1e-9), 4: pytest.approx(0.142011834, abs=1e-9)}
+    both = Matryoshka(loss=(_Cosine(),), dims=(4, 2))(_pair(Q, D), {})
+    assert float(both) == pytest.approx(0.96 + 0.142011834, abs=1e-9)
+    weighed = Matryoshka(loss=(_Cosine(),), dims=(4, 2), weights=(2, 0.5))(_pair(Q, D), {})
+    assert float(weighed) == pytest.approx(0.48 + 2 * 0.142011834, abs=1e-9)
+
+
+def test_worked_numbers_through_the_gradient_cache() -> None:
+    """Two texts, each a chunk of its own whose graph is not kept."""
+    encoder = Words().eval()
+    with torch.no_grad():
+        encoder.words.weight[1, :4], encoder.words.weight[2, :4] = Q.float(), D.float()
+    texts = [TokenisedText([1]), TokenisedText([2])]
+    loss = Matryoshka(loss=(_Cosine(),), dims=(4, 2))
+    found: list[float] = []
+
+    def objective(encoded: Encoded) -> Tensor:
+        value = loss(_pair(*encoded.embeddings.unbind()), {})
+        found.append(value.item())
+        return value
+
+    encode_and_backward(encoder, texts, objective, EncodePlan(1, 0, dropout=False), seed=0)
+    assert found == [pytest.approx(0.96 + 0.142011834, abs=1e-6)]
+    leaf = Q.clone().requires_grad_()
+    loss(_pair(leaf, D), {}).backward()
+    gradient = encoder.words.weight.grad
+    assert leaf.grad is not None
+    assert gradient is not None
+    assert torch.allclose(gradient[1, :4].double(), leaf.grad, atol=1e-7)
+    assert not gradient[1, 4:].any()
+
+
+def test_it_is_the_sum_of_its_losses_at_each_size() -> None:
+    batch = example_embeddings()
+    parts = (InfoNCE(temperature=0.1, weight=2.0), CoSENT(cross_rank=True))
+    loss = Matryoshka(loss=parts, dims=(8, 3), weights=(1.0, 0.5))
+    expected = sum(
+        weight * one.weight * one(_cut(batch, size), {})
+        for size, weight in ((8, 1.0), (3, 0.5))
+        for one in parts
+    )
+    assert float(loss(batch, {})) == pytest.approx(float(expected), rel=1e-6)
+
+
+def _cut(e: Embeddings, size: int) -> Embeddings:
+    return replace(
+        e,
+        anchor=e.anchor[:, :size],
+        positive=e.positive[..., :size],
+        negative=e.negative[..., :size],
+    )
+
+
+def test_layers_are_cut_and_the_guide_is_not() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Sizes(Loss):
+        layers: tuple[float, ...] = (0.5,)
+
+        @property
+        def guided_by(self) -> Guide:
+            return Guide(model=ModelRef("some/guide"))
+
+        def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+            assert embeddings.guide is not None
+            seen.append((embeddings.layers[0.5].anchor.shape[1], embeddings.guide.anchor.shape[1]))
+            return embeddings.anchor.sum() * 0
+
+    seen: list[tuple[int, int]] = []
+    loss = Matryoshka(loss=(Sizes(),), dims=(8, 2))
+    assert loss.layers == (0.5,)
+    assert loss.guided_by == Guide(model=ModelRef("some/guide"))
+    loss(told(loss, example_embeddings()), {})
+    assert seen == [(8, 5), (2, 5)]
+
+
+def test_learned_parameters_go_to_the_loss_they_belong_to() -> None:
+    parts = tuple(InfoNCE(temperature=t, learn_temperature=True) for t in (0.1, 0.5))
+    loss = Matryoshka(loss=parts, dims=(8,))
+    learned = loss.parameters()
+    assert set(learned) == {"0.log_scale", "1.log_scale"}
+    swapped = {"0.log_scale": learned["1.log_scale"], "1.log_scale": learned["0.log_scale"]}
+    batch = example_embeddings()
+    heavier = replace(loss, loss=(replace(parts[0], weight=3.0), parts[1]))
+    assert float(loss(batch, swapped)) == pytest.approx(float(loss(batch, learned)), rel=1e-6)
+    assert float(heavier(batch, swapped)) != pytest.approx(float(heavier(batch, learned)), rel=1e-3)
+
+
+def test_a_size_beyond_the_embedding_is_an_error_that_names_both() -> None:
+    loss = Matryoshka(loss=(InfoNCE(),), dims=(4, 768))
+    said = "dims asks for the first 768 numbers of embeddings that have 8"
+    assert loss.check(8) == [said]
+    assert not loss.check(768)
+    with pytest.raises(DataError, match=f"matryoshka: {said}"):
+        loss(example_embeddings(), {})
+    outer = Matryoshka(loss=(Matryoshka(loss=(CoSENT(),), dims=(6,)),), dims=(8, 4))
+    assert outer.check(8) == ["dims asks for the first 6 numbers of embeddings that have 4"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dims": ()}, "at least one loss and one of dims"),
+        ({"loss": ()}, "at least one loss and one of dims"),
+        ({"dims": (0, 4)}, "different sizes from 1 on, not [0, 4]"),
+        ({"dims": (4, 4)}, "different sizes from 1 on, not [4, 4]"),
+        ({"weights": (1.0,)}, "2 dims have 1 weights"),
+        ({"loss": (InfoNCE(), CoSENT())}, "differ in cross_rank"),
+        (
+            {"loss": tuple(InfoNCE(guide=Guide(model=ModelRef(m))) for m in ("a", "b"))},
+            "different guides",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, object], said: str) -> None:
+    given: dict[str, object] = {"loss": (InfoNCE(),), "dims": (8, 4), **options}
+    with pytest.raises(ValueError, match=said.replace("[", r"\[").replace("]", r"\]")):
+        Matryoshka(**given)  # type: ignore[arg-type]
+
+
+def test_it_gathers_and_needs_what_its_losses_do() -> None:
+    assert not Matryoshka(loss=(CoSENT(),), dims=(8,)).cross_rank
+    assert Matryoshka(loss=(InfoNCE(),), dims=(8,)).cross_rank
+    both = Matryoshka(loss=(InfoNCE(), CoSENT(cross_rank=True)), dims=(8,))
+    assert both.needs == {"contrast", "positive_score"}
+    assert both.whole_batch

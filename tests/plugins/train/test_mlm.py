@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import Tokens
+from emberge.testing import check_token_loss
+from emberge_train.losses.mlm import MLM
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tests.support import tiny
+
+
+def _text(size: int = 2000) -> Tokens:
+    ids = np.random.default_rng(0).integers(5, 90, size)
+    spared = np.zeros(size, bool)
+    spared[:10] = True
+    return Tokens(ids, spared, 4, 90)
+
+
+@pytest.mark.parametrize("loss", [MLM(share=0.2, masked=0.8, random=0.1), MLM(share=1.0)])
+def test_it_keeps_the_laws(loss: MLM) -> None:
+    if loss.share < 1:
+        check_token_loss(loss)
+        return
+    with pytest.raises(AssertionError, match=r"^seed: "):  # everything is hidden by any seed
+        check_token_loss(loss)
+
+
+def test_shares_are_what_they_say() -> None:
+    text = _text(200_000)
+    ids, labels = MLM(share=0.3, masked=0.8, random=0.1).corrupt(text, 5)
+    scored = labels >= 0
+    hidden = scored & (ids == text.mask_id)
+    other = scored & ~hidden & (ids != text.ids)
+    assert scored[10:].mean() == pytest.approx(0.3, abs=0.005)
+    assert hidden.sum() / scored.sum() == pytest.approx(0.8, abs=0.005)
+    assert other.sum() / scored.sum() == pytest.approx(0.1 * 89 / 90, abs=0.005)
+    ids, labels = MLM().corrupt(text, 5)
+    assert (ids[labels >= 0] == text.mask_id).all()
+
+
+def test_texts_of_one_length_hide_other_places() -> None:
+    first, second = (Tokens(np.full(200, word), np.zeros(200, bool), 4, 90) for word in (7, 8))
+    one, two = (MLM().corrupt(text, 1)[1] >= 0 for text in (first, second))
+    assert (one != two).any()
+
+
+def _states(folder: Path, ids: Tensor) -> tuple[Any, Tensor]:
+    from transformers import AutoModelForMaskedLM
+
+    model: Any = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return model, model.bert(ids)[0]
+
+
+def test_it_is_transformers_own_loss_with_the_models_own_head(tmp_path: Path) -> None:
+    folder = tiny.transformer(tmp_path / "bert", "AutoModelForMaskedLM")
+    text = _text(60)
+    ids, labels = (torch.from_numpy(array)[None] for array in MLM().corrupt(text, 3))
+    model, states = _states(folder, ids)
+    with torch.no_grad():
+        expected = model(input_ids=ids, labels=labels).loss
+        found = MLM()(states, labels, model.cls)
+    assert float(found) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_input_embeddings_are_a_head_too(tmp_path: Path) -> None:
+    folder = tiny.transformer(tmp_path / "bert", "AutoModelForMaskedLM")
+    text = _text(60)
+    ids, labels = (torch.from_numpy(array)[None] for array in MLM().corrupt(text, 3))
+    model, states = _states(folder, ids)
+    table = model.get_input_embeddings().weight.detach()
+    found = MLM()(states, labels, lambda s: s @ table.T)
+    chances = (states[0] @ table.T).log_softmax(-1)
+    scored = labels[0] >= 0
+    expected = -chances[scored, labels[0][scored]].mean()
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_logits_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    import emberge.numerics.similarity as vectors
+
+    torch.manual_seed(0)
+    head = nn.Linear(8, 500)
+    seen: list[int] = []
+
+    def counted(states: Tensor) -> Tensor:
+        seen.append(len(states))
+        return head(states)  # type: ignore[no-any-return]
+
+    def pulled() -> tuple[float, Tensor, Tensor]:
+        head.zero_grad()
+        states = hidden.clone().requires_grad_()
+        value = MLM()(states, labels, counted)
+        value.backward()
+        assert states.grad is not None
+        assert head.weight.grad is not None
+        return value.item(), states.grad, head.weight.grad.clone()
+
+    hidden, labels = torch.randn(4, 50, 8), torch.randint(0, 500, (4, 50))
+    whole = pulled()
+    assert max(seen) == 200
+    seen.clear()
+    monkeypatch.setattr(vectors, "CELLS", 500 * 16)
+    in_blocks = pulled()
+    assert max(seen) == 16
+    assert whole[0] == pytest.approx(in_blocks[0], rel=1e-6)
+    assert torch.allclose(whole[1], in_blocks[1], atol=1e-8)
+    assert torch.allclose(whole[2], in_blocks[2], atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [{"share": 0}, {"share": 1.1}, {"masked": 0.9, "random": 0.2}])
+def test_shares_that_cannot_be_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="share"):
+        MLM(**options)
+
+
+class _Off(MLM):
+    """Sound but for one fault."""
+
+    fault = ""
+
+    def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ids, labels = super().corrupt(tokens, 1 if self.fault == "seed" else seed)
+        if self.fault == "pure":
+            labels = np.where(np.random.default_rng().random(len(ids)) < 0.5, labels, -100)
+            ids = np.where(labels >= 0, ids, np.random.default_rng().integers(5, 40, len(ids)))
+        if self.fault == "length":
+            ids = ids[1:]
+        if self.fault == "vocabulary":
+            ids = np.where(labels >= 0, tokens.vocabulary, ids)
+        if self.fault == "labels":
+            labels = np.where(labels >= 0, 5 + (labels + 1) % 7, labels)
+        if self.fault == "spared":
+            labels = np.where(tokens.spared, tokens.ids, labels)
+        if self.fault == "corruption":
+            ids = np.where((labels < 0) & (np.arange(len(ids)) < 9), tokens.mask_id, ids)
+        return ids, labels
+
+    def __call__(self, hidden: Tensor, labels: Tensor, head: Any) -> Tensor:
+        value = super().__call__(hidden, labels, head)
+        if self.fault == "scalar":
+            return value[None]
+        if self.fault == "finite":
+            return value / 0
+        if self.fault == "unscored":
+            return value + hidden.square().mean()
+        if self.fault == "parts":
+            return value * (labels >= 0).sum()
+        if self.fault == "empty":
+            return value + 1
+        return value
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *("pure", "seed", "length", "vocabulary", "labels", "spared", "corruption"),
+        *("scalar", "finite", "unscored", "parts", "empty"),
+    ],
+)
+def test_a_broken_law_is_named(fault: str) -> None:
+    loss = type(fault, (_Off,), {"fault": fault})()
+    with pytest.raises(AssertionError, match=f"^{fault}: "):
+        check_token_loss(loss)

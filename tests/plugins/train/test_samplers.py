@@ -1,0 +1,376 @@
+"""Schedules: the worked numbers of BOOM and CoDiEmb, shares as promised, and laws on random pools."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+from emberge import Batch, Batches, DataError, DatasetInfo, PerDataset, Pool, Sampler
+from emberge.testing import check_sampler
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train.samplers.dataset_sequential import DatasetSequential
+from emberge_train.samplers.proportional import Proportional
+from emberge_train.samplers.round_robin import RoundRobin
+from emberge_train.samplers.task_sequential import TaskSequential
+from emberge_train.samplers.temperature import Temperature
+from emberge_train.samplers.two_stage import TwoStage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ONCE = (BatchShuffle, DatasetSequential, TaskSequential)
+TASKS = ("retrieval", "reranking", "classification", "clustering", "sts", "pair_classification")
+
+
+def pool_of(*sets: tuple[str, str, int], weight: float = 1.0) -> Pool:
+    return {DatasetInfo(n, task, size, weight): range(size) for n, task, size in sets}  # type: ignore[arg-type]
+
+
+MANY = pool_of(
+    ("msmarco", "retrieval", 40),
+    ("dup", "reranking", 24),
+    ("nli", "retrieval", 64),
+    ("topics", "clustering", 16),
+    ("intents", "classification", 32),
+    ("moods", "classification", 24),
+    ("alike", "sts", 48),
+)
+
+
+def size(value: int, **by_task: int) -> PerDataset[int]:
+    return PerDataset(default=value, by_task=by_task)
+
+
+def names(batches: Iterable[Batch]) -> list[str]:
+    return [part.dataset for batch in batches for part in batch.parts]
+
+
+def runs(batches: Iterable[Batch]) -> list[str]:
+    """Datasets in order, neighbours that are equal told once."""
+    found = names(batches)
+    return [name for i, name in enumerate(found) if not i or found[i - 1] != name]
+
+
+def pairs(batches: Iterable[Batch]) -> list[tuple[str, int]]:
+    return [(p.dataset, int(row)) for batch in batches for p in batch.parts for row in p.rows]
+
+
+def test_codiembs_steps_per_epoch() -> None:
+    """Eight devices, 64 retrieval and 32 similarity examples each: its corpora give 2,043 + 2,614 steps."""
+    retrieval = {
+        "cMedQAv2": (99_904, 195),
+        "DuReader": (83_456, 163),
+        "T2Ranking": (698_752, 1364),
+        "Ecom": (81_920, 160),
+        "Video": (82_560, 161),
+    }
+    similarity = {
+        "AFQMC": (34_334, 134),
+        "ATEC": (62_477, 244),
+        "BQ": (100_000, 390),
+        "LCQMC": (238_766, 932),
+        "PAWSX": (49_129, 191),
+        "QBQTC": (180_000, 703),
+        "STSB": (5_231, 20),
+    }
+    pool = pool_of(
+        *((name, "retrieval", n) for name, (n, _) in retrieval.items()),
+        *((name, "sts", n) for name, (n, _) in similarity.items()),
+    )
+    batches = BatchShuffle(batch_size=size(512, sts=256)).batches(pool, 49)
+    counted = Counter(names(batches))
+    assert counted == {name: n for name, (_, n) in {**retrieval, **similarity}.items()}
+    assert sum(counted[name] for name in retrieval) == 2043
+    assert sum(counted[name] for name in similarity) == 2614
+    assert len(batches) == 4657
+
+
+def test_a_smaller_batch_gives_a_task_more_steps() -> None:
+    pool = pool_of(("find", "retrieval", 256), ("alike", "sts", 256))
+    counted = Counter(names(BatchShuffle(batch_size=size(32, sts=8)).batches(pool, 0)))
+    assert counted == {"find": 8, "alike": 32}
+
+
+def test_datasets_come_one_after_another_by_task() -> None:
+    sampler = DatasetSequential(batch_size=size(8), pin_last=("msmarco", "dup"))
+    found = runs(sampler.batches(MANY, 0))
+    assert sorted(found[:2]) == ["intents", "moods"]
+    assert found[2:] == ["topics", "alike", "nli", "msmarco", "dup"]
+    orders = {tuple(runs(sampler.batches(MANY, seed))[:2]) for seed in range(12)}
+    assert orders == {("intents", "moods"), ("moods", "intents")}
+
+
+def test_reranking_comes_with_retrieval_unless_it_is_named() -> None:
+    together = runs(DatasetSequential(batch_size=size(8)).batches(MANY, 3))
+    assert sorted(together[-3:]) == ["dup", "msmarco", "nli"]
+    order = ("retrieval", "reranking", "sts", "classification", "clustering")
+    named = runs(DatasetSequential(batch_size=size(8), order=order).batches(MANY, 3))
+    assert named[2:4] == ["dup", "alike"]
+
+
+def test_tasks_come_one_after_another_shuffled_inside() -> None:
+    batches = TaskSequential(batch_size=size(4)).batches(MANY, 0)
+    task = {info.name: info.task for info in MANY}
+    kinds = ["retrieval" if task[n] == "reranking" else task[n] for n in names(batches)]
+    assert [k for i, k in enumerate(kinds) if not i or kinds[i - 1] != k] == [
+        "classification",
+        "clustering",
+        "sts",
+        "retrieval",
+    ]
+    assert len(runs(batches)) > 12  # inside a task the datasets take turns by chance
+
+
+def test_two_stages() -> None:
+    sampler = TwoStage(batch_size=size(4), retrieval_ratio=0.5)
+    batches = list(sampler.batches(MANY, 0))
+    first = [b for b in batches if b.stage == 1]
+    second = [b for b in batches if b.stage == 2]
+    assert batches == first + second
+    assert Counter(names(first)) == {"msmarco": 10, "dup": 6, "nli": 16}
+    assert Counter(names(second)) == {
+        **{"msmarco": 5, "dup": 3, "nli": 8},
+        **{"topics": 4, "intents": 8, "moods": 6, "alike": 12},
+    }
+    assert {b.negatives for b in first} == {"in_batch"}
+    assert {b.negatives for b in second} == {"hard_only"}
+    for stage in (first, second):
+        rows = pairs(stage)
+        assert len(set(rows)) == len(rows)
+    kinds = sampler.batches(MANY, 0).kinds()
+    assert kinds == {(p.dataset, b.negatives) for b in batches for p in b.parts}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "counted"), [(0.0, {"alike": 12}), (1.0, {"alike": 12, "nli": 16})]
+)
+def test_stage_two_may_have_none_or_all_of_retrieval(ratio: float, counted: dict[str, int]) -> None:
+    pool = {info: rows for info, rows in MANY.items() if info.name in ("nli", "alike")}
+    batches = TwoStage(batch_size=size(4), retrieval_ratio=ratio).batches(pool, 0)
+    assert Counter(names(b for b in batches if b.stage == 2)) == counted
+
+
+@pytest.mark.parametrize(
+    ("until", "expected"),
+    [
+        ("shortest", {"a": 2, "b": 2, "c": 2}),
+        ("longest", {"a": 5, "b": 5, "c": 5}),
+        ("all", {"a": 5, "b": 3, "c": 2}),
+    ],
+)
+def test_turns(until: str, expected: dict[str, int]) -> None:
+    pool = pool_of(("a", "sts", 20), ("b", "sts", 12), ("c", "retrieval", 8))
+    found = names(RoundRobin(batch_size=size(4), until=until).batches(pool, 5))  # type: ignore[arg-type]
+    assert Counter(found) == expected
+    first = found[:3]
+    assert sorted(first) == ["a", "b", "c"]
+    if until != "all":
+        assert found == first * (len(found) // 3)
+    else:
+        assert found[3:6] == first
+        assert found[6:8] == [n for n in first if n != "c"]
+        assert found[8:] == ["a", "a"]
+
+
+def test_shorter_sets_begin_again_in_another_order() -> None:
+    pool = pool_of(("a", "sts", 40), ("b", "sts", 8))
+    batches = RoundRobin(batch_size=size(4), until="longest").batches(pool, 0)
+    rows = [int(r) for b in batches for p in b.parts if p.dataset == "b" for r in p.rows]
+    turns = [rows[i : i + 8] for i in range(0, len(rows), 8)]
+    assert len(turns) == 5
+    assert all(sorted(turn) == list(range(8)) for turn in turns)
+    assert len({tuple(turn) for turn in turns}) > 1
+
+
+@pytest.mark.parametrize(
+    ("sampler", "shares"),
+    [
+        # 8000 : 2000 : 200 by size; by square roots 89.44 : 44.72 : 14.14; by cube roots 20 : 12.60 : 5.848.
+        (Proportional(), [0.78431, 0.19608, 0.01961]),
+        (Temperature(temperature=1.0), [0.78431, 0.19608, 0.01961]),
+        (Temperature(temperature=2.0), [0.60308, 0.30154, 0.09536]),
+        (Temperature(temperature=3.0), [0.52023, 0.32773, 0.15212]),
+        (Temperature(temperature=1e9), [1 / 3, 1 / 3, 1 / 3]),
+        (Proportional(size_limit=2000), [0.47619, 0.47619, 0.04762]),
+        (Proportional(weight=PerDataset(default=1.0, by_dataset={"c": 10})), [2 / 3, 1 / 6, 1 / 6]),
+        (Proportional(weight=PerDataset(by_task={"retrieval": 0.25})), [0.47619, 0.47619, 0.04762]),
+    ],
+)
+def test_shares_by_hand(sampler: Proportional, shares: list[float]) -> None:
+    pool = pool_of(("a", "retrieval", 8000), ("b", "sts", 2000), ("c", "sts", 200))
+    lanes = sampler.lanes(pool, 0)
+    assert sampler.shares(lanes) == pytest.approx(shares, abs=2e-4)
+    counted = Counter(names(sampler.batches(pool, 0)))
+    for name, share in zip("abc", shares, strict=True):
+        assert counted[name] == pytest.approx(share * 10_200 / 32, abs=1.1)
+
+
+def test_the_datas_own_weight_counts_too() -> None:
+    pool = {
+        DatasetInfo("a", "sts", 100, weight=3.0): range(100),
+        DatasetInfo("b", "sts", 100): range(100),
+    }
+    counted = Counter(names(Proportional(batch_size=size(5)).batches(pool, 0)))
+    assert counted == {"a": 30, "b": 10}
+
+
+def test_shares_count_examples_or_batches() -> None:
+    pool = pool_of(("find", "retrieval", 400), ("alike", "sts", 400))
+    both = size(16, sts=4)
+    examples = Counter(names(Temperature(batch_size=both).batches(pool, 0)))
+    assert examples == {"find": 25, "alike": 100}
+    updates = Counter(names(Temperature(batch_size=both, share_of="batches").batches(pool, 0)))
+    assert updates == {"find": 40, "alike": 40}  # 40 · 16 + 40 · 4 = 800 examples
+
+
+def test_an_epoch_is_as_long_as_asked() -> None:
+    pool = pool_of(("a", "sts", 800), ("b", "sts", 8))
+    counted = Counter(names(Proportional(batch_size=size(4), epoch_examples=80).batches(pool, 0)))
+    assert counted == {"a": 20, "b": 1}
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> Pool:
+    sets = draw(
+        st.lists(st.tuples(st.sampled_from(TASKS), st.integers(1, 70)), min_size=1, max_size=6)
+    )
+    return pool_of(*((f"d{i}", task, n) for i, (task, n) in enumerate(sets)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(pools(), st.sampled_from(ONCE), st.integers(1, 20), st.integers(0, 99))
+def test_kept_tails_teach_every_row_once(
+    pool: Pool, kind: type[BatchShuffle], batch: int, seed: int
+) -> None:
+    rows = pairs(kind(batch_size=size(batch), tail="keep").batches(pool, seed))
+    assert sorted(rows) == sorted((info.name, i) for info in pool for i in range(info.size))
+
+
+@settings(max_examples=60, deadline=None)
+@given(pools(), st.sampled_from((*ONCE, RoundRobin)), st.integers(1, 20), st.integers(0, 99))
+def test_dropped_and_wrapped_tails(
+    pool: Pool, kind: type[BatchShuffle], batch: int, seed: int
+) -> None:
+    more = {"until": "all"} if kind is RoundRobin else {}
+    wrapped = kind(batch_size=size(batch), tail="wrap", **more).batches(pool, seed)
+    held = {info.name: info.size for info in pool}
+    assert set(pairs(wrapped)) == {(name, i) for name, n in held.items() for i in range(n)}
+    for one in wrapped:
+        (part,) = one.parts
+        assert len(set(map(int, part.rows))) == len(part.rows) == min(batch, held[part.dataset])
+    assume_fills = [n for n in held.values() if n >= batch]
+    dropping = kind(batch_size=size(batch), tail="drop", **more)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        if not assume_fills:
+            with pytest.raises(DataError, match="no dataset fills a batch"):
+                dropping.batches(pool, seed)
+            return
+        rows = pairs(dropping.batches(pool, seed))
+    assert len(set(rows)) == len(rows) == sum(n // batch * batch for n in held.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pools(),
+    st.sampled_from((1.0, 1.7, 4.0)),
+    st.integers(1, 12),
+    st.sampled_from(("examples", "batches")),
+)
+def test_shares_are_kept_to_a_batch(pool: Pool, heat: float, batch: int, unit: str) -> None:
+    sampler = Temperature(
+        batch_size=size(batch),
+        tail="wrap",
+        temperature=heat,
+        share_of=unit,  # type: ignore[arg-type]
+    )
+    lanes = sampler.lanes(pool, 0)
+    sizes = [min(batch, info.size) for info in pool]
+    parts = [info.size ** (1 / heat) for info in pool]
+    shares = [part / sum(parts) for part in parts]
+    total = sum(info.size for info in pool)
+    mean = sum(s * n for s, n in zip(shares, sizes, strict=True))
+    counted = Counter(names(sampler.batches(pool, 1)))
+    for lane, share, n in zip(lanes, shares, sizes, strict=True):
+        wanted = share * total / (n if unit == "examples" else mean)
+        assert abs(counted[lane.info.name] - max(1.0, wanted)) <= 0.5 + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    pools(),
+    st.sampled_from(
+        [
+            *(kind(batch_size=size(3), tail="keep") for kind in ONCE),
+            *(RoundRobin(batch_size=size(3), tail="keep", until=u) for u in ("longest", "all")),  # type: ignore[arg-type]
+            Temperature(batch_size=size(3), tail="wrap"),
+            TwoStage(batch_size=size(3), tail="keep"),
+        ]
+    ),
+    st.data(),
+)
+def test_batches_are_known_one_by_one(pool: Pool, sampler: Sampler, data: st.DataObject) -> None:
+    if isinstance(sampler, TwoStage):
+        pool = {**pool, DatasetInfo("more", "retrieval", 9): range(9)}
+    batches, again = (sampler.batches(pool, 4) for _ in range(2))
+    assert isinstance(batches, Batches)
+    assert isinstance(again, Batches)
+    forwards = list(batches)
+    place = data.draw(st.integers(0, len(again) - 1))
+    assert pairs([again[place]]) == pairs([forwards[place]])
+    assert all(len(b.parts) == 1 and len(b.parts[0].rows) for b in forwards)
+    assert batches.kinds() == {(p.dataset, b.negatives) for b in forwards for p in b.parts}
+    with pytest.raises(IndexError):
+        batches[len(batches)]
+
+
+@pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
+@pytest.mark.parametrize("kind", [*ONCE, Proportional, Temperature, RoundRobin, TwoStage])
+def test_laws(kind: type[BatchShuffle], tail: str) -> None:
+    repeats = tail == "wrap" or kind not in (*ONCE, RoundRobin)
+    check_sampler(kind(batch_size=size(16), tail=tail), repeats=repeats)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Temperature(temperature=0.0), "temperature must be above 0, not 0"),
+        (lambda: Temperature(temperature=-2.0), "temperature must be above 0, not -2"),
+        (lambda: Temperature(temperature=float("nan")), "temperature must be above 0, not nan"),
+        (lambda: RoundRobin(batch_size=size(0)), "batch_size must be at least 1, not 0"),
+        (lambda: TwoStage(batch_size=size(4, sts=0)), "batch_size must be at least 1, not 0"),
+        (lambda: TwoStage(retrieval_ratio=50), "share from 0 to 1, not 50"),
+        (lambda: Proportional(weight=PerDataset(default=0.0)), "weight must be above 0, not 0"),
+        (lambda: Proportional(size_limit=0), "size_limit must be at least 1"),
+        (lambda: Proportional(epoch_examples=0), "epoch_examples must be at least 1"),
+        (lambda: DatasetSequential(pin_last=("a", "a")), "pin_last names 'a' twice"),
+        (lambda: TaskSequential(order=("sts", "sts")), "order names sts twice"),
+        (lambda: TaskSequential(order=("retreival",)), "did you mean 'retrieval'"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_options_are_refused(make: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (DatasetSequential(pin_last=("msmacro",)), "no dataset here; did you mean 'msmarco'"),
+        (
+            TaskSequential(batch_size=size(8), order=("sts", "retrieval")),
+            "'topics' is for clustering",
+        ),
+        (RoundRobin(batch_size=size(512)), r"no dataset fills a batch: 'msmarco' \(40 rows"),
+        (Temperature(batch_size=PerDataset(by_task={"sts": 4})), "has no batch_size"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_refused(sampler: Sampler, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        sampler.batches(MANY, 0)
+
+
+def test_two_stages_need_retrieval() -> None:
+    with pytest.raises(DataError, match="begins with retrieval or reranking"):
+        TwoStage().batches(pool_of(("alike", "sts", 64)), 0)

@@ -1,0 +1,267 @@
+"""What is seen of a training, and what follows from it: from a recipe to files."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, register_tracker_class
+from emberge import (
+    EmbergeError,
+    Machine,
+    Plugins,
+    Rehearsal,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import read_artifact
+from safetensors.torch import load_file
+
+from tests.support import pair_evaluator
+from tests.support.training_data import retrieval, similarity
+
+HEADS = """
+steps:
+  member:
+    train:
+      model: ./base
+      data:
+        - {path: ./find.jsonl, task: retrieval}
+        - {path: ./alike.jsonl, task: sts}
+      sampler: {batch_shuffle: {batch_size: 8}}
+      loss: {default: {infonce: {temperature: 0.1}}, by_task: {sts: cosent}}
+      learning_rate: 1.0e-3
+      token_budget: 80
+"""
+EVALUATE = """
+      max_steps: 12
+      evaluate: {every: 2, evaluators: {pairs: {data: ./held.jsonl}}, patience: 3}
+"""
+
+
+@pytest.fixture
+def plugins() -> Plugins:
+    found = load_plugins(block=())
+    found.register(pair_evaluator, "pairs")
+    pair_evaluator.SCORED.clear()
+    return found
+
+
+@pytest.fixture
+def place(bert: Path, tmp_path: Path) -> Path:
+    """A folder with a model, two training sets and pairs to score on."""
+    (tmp_path / "base").symlink_to(bert)
+    for made in (retrieval(), similarity()):
+        rows = []
+        for one in made.rows:
+            row: dict[str, Any] = {"anchor": one.anchor, "positive": one.positives[0]}
+            if one.positive_scores:
+                row["score"] = one.positive_scores[0]
+            rows.append(json.dumps(row))
+        (tmp_path / f"{made.info.name}.jsonl").write_text("\n".join(rows) + "\n")
+    held = (tmp_path / "find.jsonl").read_text().splitlines()[:20]
+    (tmp_path / "held.jsonl").write_text("\n".join(held) + "\n")
+    return tmp_path
+
+
+def _run(place: Path, text: str, plugins: Plugins, out: str = "out") -> dict[str, Path]:
+    recipe = parse_recipe(HEADS + text, plugins, path=place / "recipe.yaml")
+    return dict(run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True))
+
+
+def _faults(place: Path, text: str, plugins: Plugins) -> str:
+    recipe = parse_recipe(HEADS + text, plugins, path=place / "recipe.yaml")
+    return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
+
+
+def _details(folder: Path) -> dict[str, Any]:
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    return dict(artifact.details)
+
+
+def _logged(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def _weights(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_numbers_of_every_kind_are_logged_by_step(place: Path, plugins: Plugins) -> None:
+    folder = _run(place, "      max_steps: 8\n      logging_steps: 4\n", plugins)["member"]
+    rows = _logged(folder)
+    assert {row["at"] for row in rows} == {4, 8}
+    last = {row["name"]: row["value"] for row in rows if row["at"] == 8}
+    tasks = {name.removeprefix("task_loss/") for name in last if name.startswith("task_loss/")}
+    assert tasks == {"retrieval", "sts"}
+    assert last["task_loss/sts"] == last["loss/alike"]
+    assert 0 <= last["padding_share"] < 1
+    assert last["tokens_per_second"] > 0
+    # This process holds torch, and less than the machine could.
+    assert 0.05 < last["memory_gib"] < 1000
+    assert "gpu_memory_gib" not in last
+
+
+def test_a_training_ends_early_and_leaves_its_best_model(place: Path, plugins: Plugins) -> None:
+    folder = _run(place, EVALUATE, plugins)["member"]
+    details = _details(folder)
+    scores = dict(details["scores_on_the_way"])
+    best = max(scores, key=lambda step: (scores[step], -step))
+    assert details["result_step"] == best
+    assert details["steps"] == max(scores)
+    assert [f"member/step-{step}" for step in scores] == pair_evaluator.SCORED
+    logged = {(row["name"], row["at"]): row["value"] for row in _logged(folder)}
+    for step, score in scores.items():
+        assert logged["score", step] == score
+        both = logged["score/Pairs", step], logged["score/Reversed", step]
+        assert score == pytest.approx(sum(both) / 2)
+    assert not list(folder.glob("scored*"))
+    text = f"      max_steps: 12\n      save_steps: {best}\n      keep_last: 12\n"
+    plain = _run(place, text, plugins, "plain")["member"]
+    assert _weights(folder) == _weights(plain / f"checkpoints/step-{best}")
+
+
+def test_a_step_evaluate_knows_the_score_of_the_result(place: Path, plugins: Plugins) -> None:
+    more = """
+  scores:
+    evaluate: {models: $member, evaluators: {pairs: {data: ./held.jsonl}}}
+"""
+    found = _run(place, EVALUATE + more, plugins)
+    details = _details(found["member"])
+    assert [f"member/step-{s}" for s, _ in details["scores_on_the_way"]] == pair_evaluator.SCORED
+    written = json.loads((found["scores"] / "scores.json").read_text())["scores"]["member"]
+    best = dict(details["scores_on_the_way"])[details["result_step"]]
+    assert sum(written.values()) / 2 == pytest.approx(best)
+
+
+def test_one_task_alone_may_decide(place: Path, plugins: Plugins) -> None:
+    text = EVALUATE.replace("patience: 3", "metric: Reversed, best: false")
+    folder = _run(place, text, plugins)["member"]
+    names = {row["name"] for row in _logged(folder) if row["name"].startswith("score")}
+    assert names == {"score", "score/Reversed"}
+    assert _details(folder)["result_step"] == 12
+    wrong = EVALUATE.replace("patience: 3", "metric: Revesed")
+    with pytest.raises(EmbergeError, match="no task belongs to metric 'Revesed'; did you mean"):
+        _run(place, wrong, plugins, "wrong")
+
+
+def test_an_adapter_is_scored_on_its_base(place: Path, plugins: Plugins) -> None:
+    backbone = "      backbone: {text_encoder: {lora: {rank: 2}}}\n"
+    folder = _run(place, EVALUATE + backbone, plugins)["member"]
+    details = _details(folder)
+    assert (folder / "adapter_config.json").is_file()
+    assert not (folder / "model.safetensors").exists()
+    assert len(details["scores_on_the_way"]) == len(pair_evaluator.SCORED) >= 3
+
+
+def test_a_rehearsal_scores_once(place: Path, plugins: Plugins) -> None:
+    recipe = parse_recipe(HEADS + EVALUATE, plugins, path=place / "recipe.yaml")
+    out = place / "out"
+    run_recipe(recipe, out, plugins, machine=Machine(), quiet=True, rehearsal=Rehearsal())
+    assert pair_evaluator.SCORED == ["member/step-2"]
+
+
+def test_check_names_what_cannot_be(place: Path, plugins: Plugins) -> None:
+    text = EVALUATE.replace("every: 2", "every: 0").replace("patience: 3", "patience: 0")
+    faults = _faults(place, text, plugins)
+    assert re.search(r"recipe.yaml:\d+: every must be at least 1, not 0", faults)
+    assert re.search(r"recipe.yaml:\d+: patience must be at least 1, not 0", faults)
+    faults = _faults(place, "      trackers: [tensorbord]\n", plugins)
+    assert re.search(r"recipe.yaml:\d+: there is no tracker 'tensorbord'; did you mean", faults)
+
+
+def test_a_tracker_that_is_absent_comes_with_its_command(
+    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    faults = _faults(place, "      trackers: [tensorboard, comet_ml]\n", plugins)
+    assert (
+        "'tensorboard' is not installed; install it: pip install 'emberge[tensorboard]'" in faults
+    )
+    assert "'comet_ml' is not installed; install it: pip install comet-ml" in faults
+
+
+def test_tensorboard_reads_what_was_logged(place: Path, plugins: Plugins) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    text = EVALUATE + "      trackers: [tensorboard]\n"
+    folder = _run(place, text, plugins)["member"]
+    read = accumulator.EventAccumulator(str(folder / "trackers" / "member"))
+    read.Reload()
+    logged: dict[str, dict[int, float]] = {}
+    for row in _logged(folder):
+        logged.setdefault(row["name"], {})[row["at"]] = row["value"]
+    assert set(read.Tags()["scalars"]) == set(logged)
+    for name in ("loss", "task_loss/sts", "score", "score/Pairs", "memory_gib"):
+        told = {event.step: event.value for event in read.Scalars(name)}
+        assert told == pytest.approx(logged[name], rel=1e-6)
+    plain = _run(place, EVALUATE, plugins, "plain")["member"]
+    assert _weights(folder) == _weights(plain)
+
+
+class Listed(GeneralTracker):  # type: ignore[misc]
+    """A tracker that keeps what it is told."""
+
+    name = "listed"
+    requires_logging_directory = False
+    made: ClassVar[list[Listed]] = []
+
+    def __init__(self, run_name: str) -> None:
+        super().__init__()
+        self.run, self.rows, self.over = run_name, [], False
+        self.made.append(self)
+
+    @property
+    def tracker(self) -> list[Any]:
+        return self.rows
+
+    def log(self, values: dict[str, float], step: int | None = None, **_: Any) -> None:
+        self.rows += [(name, value, step) for name, value in values.items()]
+
+    def finish(self) -> None:
+        self.over = True
+
+
+@pytest.fixture
+def listed() -> Iterator[list[Listed]]:
+    Listed.made.clear()
+    register_tracker_class(Listed)
+    yield Listed.made
+    del LOGGER_TYPE_TO_CLASS["listed"]
+
+
+def test_any_tracker_of_accelerate_is_told(
+    place: Path, plugins: Plugins, listed: list[Listed]
+) -> None:
+    folder = _run(place, EVALUATE + "      trackers: [listed]\n", plugins)["member"]
+    (tracker,) = listed
+    assert (tracker.run, tracker.over) == ("member", True)
+    assert tracker.rows == [(r["name"], r["value"], r["at"]) for r in _logged(folder)]
+
+
+def test_kept_models_are_inputs_of_a_merge(place: Path, plugins: Plugins) -> None:
+    text = """
+      max_steps: 12
+      save_steps: 3
+      keep_last: 2
+  soup:
+    merge: {models: [{model: $member.checkpoints}], strategy: linear}
+"""
+    found = _run(place, text, plugins)
+    kept = sorted(path.name for path in (found["member"] / "checkpoints").iterdir())
+    assert kept == ["step-12", "step-9"]
+    folders = [found["member"] / "checkpoints" / name for name in ("step-9", "step-12")]
+    soup, *kept_weights = (load_file(f / "model.safetensors") for f in (found["soup"], *folders))
+    for name, tensor in soup.items():
+        assert torch.equal(tensor, kept_weights[0][name].add(kept_weights[1][name]).mul(0.5))
+    moved = [name for name in soup if not torch.equal(soup[name], kept_weights[1][name])]
+    assert len(moved) > 10

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import (
+    Artifact,
+    CheckpointError,
+    DataEntry,
+    DataRef,
+    Expected,
+    Machine,
+    Model,
+    ModelRef,
+    PerDataset,
+    Problem,
+    Reader,
+    Rehearsal,
+)
+from emberge_boom.samplers.bagging import Bagging
+from emberge_data.json_lines import JsonLines
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train.train_step import Train
+from sentence_transformers import SentenceTransformer
+
+from tests.support.training_data import retrieval, similarity
+
+
+@dataclasses.dataclass
+class Room:
+    """A Workspace and a Preflight in one, over real folders."""
+
+    root: Path
+    base: Path
+    id: str = "run"
+    seed: int = 0
+    deep: bool = True
+    rehearsal: Rehearsal | None = None
+    machine: Machine = dataclasses.field(default_factory=Machine)
+    readers: Sequence[Reader] = (JsonLines(),)
+    provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
+    adapter: Path | None = None
+    notes: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    warned: list[str] = dataclasses.field(default_factory=list)
+    metrics: list[str] = dataclasses.field(default_factory=list)
+    foreseen: list[Expected] = dataclasses.field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        path = self.root / "out"
+        path.mkdir(exist_ok=True)
+        return path
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    @property
+    def store(self) -> Path:
+        return self.root / "store"
+
+    def model(self, reference: ModelRef) -> Any:
+        return Model("tiny", self.base, "abc", adapter=self.adapter)
+
+    def data(self, reference: DataRef) -> Path:
+        return reference.folder / reference.text
+
+    def progress(self, *_: object) -> None: ...
+
+    def metric(self, name: str, value: float, at: int | None = None) -> None:
+        self.metrics.append(name)
+
+    def warn(self, message: str) -> None:
+        self.warned.append(message)
+
+
+class Look(Room):
+    """The Preflight's side, where a model is only a folder."""
+
+    def model(self, reference: ModelRef) -> Any:
+        return self.base
+
+    def where(self, option: str = "") -> str:
+        return f"recipe.yaml:{option}"
+
+    def problem(self, message: str, option: str = "") -> Problem:
+        return Problem(message, self.where(option))
+
+    def note(self, title: str, lines: Sequence[str]) -> None:
+        self.notes[title] = lines
+
+    def expect(self, expected: Expected) -> None:
+        self.foreseen.append(expected)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> tuple[DataEntry, ...]:
+    found = []
+    for made, task in ((retrieval(), "retrieval"), (similarity(), "sts")):
+        path = tmp_path / f"{made.info.name}.jsonl.gz"
+        with gzip.open(path, "wt") as file:
+            for example in made.rows:
+                row: dict[str, Any] = {"query": example.anchor, "pos": list(example.positives)}
+                if example.negatives:
+                    row["neg"] = list(example.negatives)
+                if example.positive_scores:
+                    row["pos_scores"] = list(example.positive_scores)
+                file.write(json.dumps(row) + "\n")
+        found.append(DataEntry(path=DataRef(path.name, tmp_path), task=task))  # type: ignore[arg-type]
+    return tuple(found)
+
+
+def _step(data: tuple[DataEntry, ...], **more: Any) -> Train:
+    given: dict[str, Any] = {
+        "model": ModelRef("./tiny"),
+        "data": data,
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=8)),),
+        "loss": PerDataset(default=(InfoNCE(),), by_task={"sts": (CoSENT(),)}),
+        "backbone": TextEncoder(),
+        "learning_rate": 1e-3,
+    }
+    return Train(**{**given, **more})
+
+
+def test_it_leaves_a_model_and_its_story(
+    data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
+) -> None:
+    room = Room(tmp_path, bert)
+    artifact = _step(data, max_steps=6, seed=4, save_steps=3, keep_last=1).run(room)
+    assert isinstance(artifact, Artifact)
+    assert (artifact.kind, artifact.size, artifact.parents) == ("model", 64, ("tiny",))
+    details = json.loads(json.dumps(dict(artifact.details)))
+    assert details["datasets"]["alike"] == {"task": "sts", "rows": 24, "of": 24}
+    assert (details["base"], details["seed"], details["steps"]) == ("tiny", 4, 6)
+    assert details["checkpoints"] == ["checkpoints/step-6"]
+    assert len(details["loss_curve"]) == 6
+    assert SentenceTransformer(str(room.folder), device="cpu").encode("a").shape == (32,)
+    assert SentenceTransformer(str(room.folder / "checkpoints/step-6"), device="cpu")
+    assert "loss" in room.metrics
+    assert not (room.folder / "bags").exists()
+
+
+def test_a_bag_leaves_its_rows_beside_the_model(
+    data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
+) -> None:
+    sampler = (Bagging(ratio=0.5), BatchShuffle(batch_size=PerDataset(default=4)))
+    room = Room(tmp_path, bert)
+    artifact = _step(data, sampler=sampler, max_steps=2).run(room)
+    assert artifact.size == 32
+    rows = np.load(room.folder / "bags" / "find.npy")
+    assert len(rows) == 20
+    assert set(rows) < set(range(40))
+
+
+def test_a_rehearsal_is_short(data: tuple[DataEntry, ...], bert: Path, tmp_path: Path) -> None:
+    room = Room(tmp_path, bert, rehearsal=Rehearsal(steps=2, rows=8))
+    artifact = _step(data, epochs=50).run(room)
+    assert artifact.details["steps"] == 2
+    assert (room.folder / "modules.json").is_file()
+
+
+def test_the_recipes_seed_is_the_default(
+    data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
+) -> None:
+    weights = []
+    for name, room_seed, own in (("a", 3, None), ("b", 0, 3), ("c", 0, None)):
+        (tmp_path / name).mkdir()
+        room = Room(tmp_path / name, bert, seed=room_seed)
+        _step(data, max_steps=2, seed=own).run(room)
+        weights.append((room.folder / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1] != weights[2]
+
+
+def _check(step: Train, room: Look) -> list[str]:
+    return [str(problem) for problem in step.check(room)]
+
+
+def test_check_shows_what_was_understood(
+    data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
+) -> None:
+    room = Look(tmp_path, bert)
+    sampler = (Bagging(ratio=0.5), BatchShuffle(batch_size=PerDataset(default=4)))
+    assert _check(_step(data, sampler=sampler, epochs=3), room) == []
+    assert room.notes["training"] == [
+        "find: 20 rows of 40",
+        "alike: 12 rows of 24",
+        "0.5 of all rows (32 of 64)",
+        "24 steps",
+    ]
+    (foreseen,) = room.foreseen
+    assert foreseen.artifact.size == 32
+    assert foreseen.artifact.details["datasets"]["find"] == {
+        "task": "retrieval",
+        "rows": 20,
+        "of": 40,
+    }
+    assert {name: len(rows) for name, rows in foreseen.rows.items()} == {"find": 20, "alike": 12}
+    (shown,) = (lines for title, lines in room.notes.items() if title.startswith("find"))
+    assert any(line.startswith("anchor: find") for line in shown)
+
+
+def test_check_names_every_fault_and_its_place(
+    data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
+) -> None:
+    room = Look(tmp_path, bert)
+    losses: Any = PerDataset(by_task={"sts": (CoSENT(),)})
+    (problem,) = _check(_step(data, loss=losses), room)
+    assert problem.startswith("recipe.yaml:loss: dataset 'find' has no loss for its task retrieval")
+    (problem,) = _check(_step(data, loss=PerDataset(default=(CoSENT(),))), room)
+    assert problem.startswith("recipe.yaml:loss: loss CoSENT needs scores, which dataset 'find'")
+    (problem,) = _check(_step(data, sampler=(Bagging(ratio=0.5),)), room)
+    assert problem.startswith("recipe.yaml:sampler: Bagging only selects; end the chain")
+    large = (BatchShuffle(batch_size=PerDataset(default=512)),)
+    (problem,) = _check(_step(data, sampler=large), room)
+    assert problem.startswith("recipe.yaml:sampler: no dataset fills a batch")
+    (problem,) = _check(_step(data, model=ModelRef("me/model+./adapter")), room)
+    assert "not an adapter" in problem
+    (problem,) = _check(_step(()), room)
+    assert problem == "recipe.yaml:data: there is no data to train on"
+    (problem,) = _check(_step(data), Look(tmp_path, tmp_path))
+    assert problem.startswith("recipe.yaml:backbone:")
+    (tmp_path / "find.jsonl.gz").write_bytes(gzip.compress(b'{"query": 3}\n'))
+    assert any("find.jsonl.gz:1" in problem for problem in _check(_step(data), room))
+
+
+def test_data_of_a_step_that_is_yet_to_run_are_passed_over(bert: Path, tmp_path: Path) -> None:
+    class Ahead(Look):
+        def data(self, reference: DataRef) -> Any:
+            return None
+
+    room = Ahead(tmp_path, bert)
+    assert _check(_step((DataEntry(path=DataRef("$corpus")),)), room) == []
+    assert not room.notes
+
+
+def test_an_adapter_is_refused(data: tuple[DataEntry, ...], bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="not an adapter"):
+        _step(data).run(Room(tmp_path, bert, adapter=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"epochs": 1, "max_steps": 5}, "not both"), ({"warmup_ratio": 3}, "warmup_ratio")],
+)
+def test_options_that_contradict_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _step((), **options)

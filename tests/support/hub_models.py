@@ -1,0 +1,27 @@
+"""The hub's models that shipped recipes name, as configs and tokenizers alone, for a hub on this machine."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.support import tiny
+
+# By what their configs and tokenizer are like.
+MODELS = {
+    "sentence-transformers/all-MiniLM-L6-v2": "minilm",
+    "sentence-transformers/multi-qa-MiniLM-L6-cos-v1": "minilm",
+    "nreimers/MiniLM-L6-H384-uncased": "minilm",
+    "Qwen/Qwen3-0.6B": "qwen3",
+    "Qwen/Qwen3-4B": "qwen3",
+}
+
+
+def write_hub(root: Path, work: Path) -> Path:
+    """Fill `root` with every model but its weights; `work` is for building them."""
+    built = {"minilm": tiny.minilm(), "qwen3": work / "qwen3"}
+    tiny.checkpoint(built["qwen3"], "qwen3", sentence_transformer=False)
+    for model, kind in MODELS.items():
+        ignored = shutil.ignore_patterns("*.safetensors", "*.bin")
+        shutil.copytree(built[kind], root / model / "main", ignore=ignored)
+    return root

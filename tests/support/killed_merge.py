@@ -1,0 +1,135 @@
+"""Merges killed at every step, in children of one process that has everything imported.
+
+`python killed_merge.py MODELS ROOT FIRST STEP` prints one JSON line for each way to die, from the
+`FIRST`-th in steps of `STEP`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tests.support.fuse import DEATH, Fuse
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """The content of every file below a folder, and every folder."""
+    import hashlib
+
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else "folder"
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Do the work in a copy of this process; how that ended."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 3
+    try:
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def merge(models: Path, out: Path, seen: Callable[..., None] | None = None) -> None:
+    """Merge the folders below `models` by TIES against the one called `base`."""
+    from emberge import Machine, PerModel
+    from emberge.engine import MergeInput, merge_checkpoints
+    from emberge_merge.methods.sparse.sign_consensus import SignConsensus
+    from emberge_merge.methods.sparse.trim import Trim
+
+    merge_checkpoints(
+        [MergeInput(p.name, p) for p in sorted(models.iterdir()) if p.name != "base"],
+        strategy=[Trim(density=PerModel(0.3)), SignConsensus()],
+        base=MergeInput("base", models / "base"),
+        out=out,
+        max_shard_size="24KB",
+        machine=Machine(workers=1),
+        progress=seen,
+    )
+
+
+def undisturbed(models: Path, root: Path) -> tuple[dict[str, str], Fuse]:
+    """The bytes of a merge that nobody disturbs, and what it did to the disk."""
+    (root / "whole").mkdir(parents=True)
+    with Fuse(power=0) as fuse:
+        merge(models, root / "whole" / "out")
+        fuse.end()
+    whole = root / "whole" / "out"
+    size = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
+    assert fuse.written >= size, "something was written past the fuse"
+    return digest(whole), fuse
+
+
+def ways(fuse: Fuse) -> Iterator[dict[str, Any]]:
+    """Each way to die: before each call, after the last, in the middle of each write; by a power cut
+    wherever something is not synced."""
+    published = fuse.calls.index("rename") + 1
+    for at in range(1, len(fuse.calls) + 1):
+        yield {"at": at}
+        if at in fuse.risky:  # what a power cut left of a published folder is worth a closer look
+            draws = 9 if at > published else 1
+            yield from ({"at": at, "power": at + draw} for draw in range(draws))
+        if at in fuse.divisible:
+            yield {"at": at, "half": True}
+
+
+def die(models: Path, place: Path, way: Mapping[str, Any]) -> None:
+    """Merge, and die on the way."""
+
+    def work() -> None:
+        with Fuse(**way) as fuse:
+            merge(models, place / "out")
+            fuse.end()
+
+    code = forked(work)
+    assert code == DEATH, code
+
+
+def main(models: Path, root: Path, first: int, step: int) -> None:
+    import emberge.merging.streaming.journal as journal
+    import emberge_merge.methods.sparse.sign_consensus
+    import emberge_merge.methods.sparse.trim  # noqa: F401
+
+    # A clock by which every third tensor or so is time to sync: names wait, and others are done.
+    journal.time = SimpleNamespace(monotonic=itertools.count().__next__)  # type: ignore[assignment]
+    expected, fuse = undisturbed(models, root)
+    for way in list(ways(fuse))[first::step]:
+        place = root / "place"
+        place.mkdir()
+        die(models, place, way)
+        out, side = place / "out", place / ".out.partial"
+        found = {"published": out.exists(), "done": _done(side / "journal.jsonl")}
+        if not out.exists():
+            with Fuse() as spared:
+                merge(models, out)
+            found["pieces"] = spared.calls.count("pwrite")
+        found |= {"same": digest(out) == expected, "left": sorted(p.name for p in place.iterdir())}
+        print(json.dumps({**way, "call": fuse.calls[way["at"] - 1], **found}))
+        shutil.rmtree(place)
+
+
+def _done(journal: Path) -> int:
+    return journal.read_bytes().count(b"\n") - 1 if journal.is_file() else -1
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

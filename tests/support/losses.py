@@ -1,0 +1,140 @@
+"""Losses under every option that changes how they are computed, and batches with known numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from emberge import Embeddings, Guide, Loss, ModelRef
+from emberge_codiemb.losses.pearson import Pearson
+from emberge_codiemb.losses.ranknet import RankNet
+from emberge_train.losses.angle import AnglE
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.losses.kl_distillation import KLDistillation
+from emberge_train.losses.margin_mse import MarginMSE
+from emberge_train.losses.matryoshka import Matryoshka
+from emberge_train.losses.sentence_transformers import SentenceTransformersLoss
+from torch import Tensor, nn
+
+GUIDE = Guide(model=ModelRef("some/guide"))
+
+# Name, then how it is meant: (the loss, laws that it is declared to break).
+LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
+    "infonce": (InfoNCE(temperature=0.1), {}),
+    "infonce, one slot": (
+        InfoNCE(temperature=0.1, positives_in_denominator="same_slot", slot_reduction="sum"),
+        {},
+    ),
+    "infonce, own negatives": (InfoNCE(temperature=0.1, own_negatives_only=True), {}),
+    "infonce, both ways": (InfoNCE(temperature=0.1, symmetric=True), {}),
+    "infonce, masks": (
+        InfoNCE(temperature=0.1, mask_equal_text=True, mask_equal_label=True, symmetric=True),
+        {},
+    ),
+    "infonce, guided": (
+        InfoNCE(
+            temperature=0.1,
+            guide=GUIDE,
+            guide_margin=0.05,
+            guide_margin_kind="relative",
+            contrast_anchors=True,
+            contrast_positives=True,
+        ),
+        {},
+    ),
+    "infonce, learnable": (InfoNCE(temperature=0.1, learn_temperature=True), {}),
+    "cosent": (CoSENT(), {}),
+    "cosent, unscored": (CoSENT(unscored=True), {}),
+    "angle": (AnglE(), {}),
+    "angle, unscored": (AnglE(unscored=True), {}),
+    "pearson": (Pearson(), {}),
+    "ranknet": (RankNet(), {}),
+    "ranknet, mean": (RankNet(reduction="mean", scale=20), {}),
+    "margin_mse": (MarginMSE(), {}),
+    "margin_mse, dot": (MarginMSE(similarity="dot", scale=0.5), {"lengths": False}),
+    "kl_distillation": (KLDistillation(), {}),
+    "kl_distillation, rescaled": (KLDistillation(rescale=True, teacher_temperature=0.2), {}),
+    "matryoshka": (Matryoshka(loss=(InfoNCE(temperature=0.1),), dims=(8, 3)), {}),
+    "matryoshka, sum": (
+        Matryoshka(
+            loss=(
+                InfoNCE(temperature=0.1, learn_temperature=True),
+                InfoNCE(temperature=0.5, guide=GUIDE, weight=0.3),
+            ),
+            dims=(8, 5, 2),
+            weights=(1.0, 0.5, 0.25),
+        ),
+        {},
+    ),
+    "matryoshka, similarity": (Matryoshka(loss=(CoSENT(), AnglE()), dims=(8, 5)), {}),
+    "sentence_transformers": (SentenceTransformersLoss(loss="CoSENTLoss"), {}),
+    "sentence_transformers, columns": (
+        SentenceTransformersLoss(loss="MultipleNegativesRankingLoss", cross_rank=True),
+        {"filling": False},
+    ),
+}
+
+
+def at(*degrees: float) -> list[list[float]]:
+    """Unit vectors at some angles."""
+    return [[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in degrees]
+
+
+def scored_pairs(cosines: Tensor, scores: Sequence[float] | None) -> Embeddings:
+    """Pairs of unit vectors with the given cosines."""
+    sines = (1 - cosines**2).clamp(min=0).sqrt()
+    return Embeddings(
+        anchor=torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(len(cosines), 2),
+        positive=torch.stack([cosines, sines], dim=1)[:, None],
+        negative=torch.zeros(len(cosines), 0, 2, dtype=torch.float64),
+        valid=torch.ones(len(cosines), 1, dtype=torch.bool),
+        text_id=torch.arange(2 * len(cosines)).view(-1, 2),
+        positive_score=None
+        if scores is None
+        else torch.tensor(scores, dtype=torch.float64)[:, None],
+    )
+
+
+def random_batch(
+    rows: int = 12, size: int = 16, negatives: int = 2, positives: int = 1, **more: Any
+) -> Embeddings:
+    """A whole batch of float64 embeddings, such as the peer's losses take."""
+    torch.manual_seed(rows)
+    width = 1 + positives + negatives
+    vectors = torch.randn(rows, width, size, dtype=torch.float64)
+    scores = torch.rand(rows, positives + negatives, dtype=torch.float64)
+    given: dict[str, Any] = {
+        "positive_score": scores[:, :positives],
+        "negative_score": scores[:, positives:],
+        **more,
+    }
+    return Embeddings(
+        anchor=vectors[:, 0],
+        positive=vectors[:, 1 : 1 + positives],
+        negative=vectors[:, 1 + positives :],
+        valid=torch.ones(rows, positives + negatives, dtype=torch.bool),
+        text_id=torch.arange(rows * width).view(rows, width),
+        **given,
+    )
+
+
+def as_columns(batch: Embeddings) -> list[Tensor]:
+    """Anchor, positives and negatives as the peer's losses take them: one tensor a column."""
+    return [batch.anchor, *batch.candidates.unbind(1)]
+
+
+class Through(nn.Module):
+    """Stands where the peer's losses have a model: its inputs are embeddings already."""
+
+    def __init__(self, size: int = 16) -> None:
+        super().__init__()
+        self.size = size
+
+    def get_embedding_dimension(self) -> int:
+        return self.size
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        return dict(features)

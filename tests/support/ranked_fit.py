@@ -1,0 +1,198 @@
+"""Trainings on several ranks, for tests: each rank is a process, forked from one that has imported all."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+LIMIT = 240.0  # seconds until ranks are taken to hang
+
+
+@dataclass(frozen=True)
+class Death:
+    """When a rank ends itself by SIGKILL: some seconds after a step, or while it saves for the n-th time.
+
+    `how` is "step", or of a save "half" (a file is half there), "flush", "rename", "renamed" or "remove" (of
+    an older state).
+    """
+
+    rank: int = 0
+    how: str = "step"
+    number: int = 1
+    delay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is to be trained, by every rank: arguments of `fit`, and what shall go wrong."""
+
+    root: Path
+    arguments: Mapping[str, Any]
+    shard: bool = False
+    deaths: tuple[Death, ...] = ()
+
+
+def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """What torchrun would tell a process."""
+    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {**{name: str(value) for name, value in told.items()}, **address}
+
+
+def start(trainings: Sequence[Training], path: Path, ranks: int) -> list[ForkServerProcess]:
+    """Start all ranks; `results` and `said` read what they leave at `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(list(trainings)))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.support.ranked_fit", "tests.support.ranked_imports"])
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = int(found.getsockname()[1])
+    processes = [
+        context.Process(target=_rank, args=(path, environment(rank, ranks, port)))
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def codes(processes: Sequence[ForkServerProcess]) -> list[int | None]:
+    """How the ranks ended; None for one that hangs."""
+    end = time.monotonic() + LIMIT
+    for process in processes:
+        process.join(max(0.1, end - time.monotonic()))
+    found = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+    return found
+
+
+def said(path: Path, rank: int) -> str:
+    """What a rank wrote to standard error."""
+    return path.with_suffix(f".{rank}.err").read_text()
+
+
+def run(trainings: Sequence[Training], path: Path, ranks: int) -> list[dict[str, Any]]:
+    """Run trainings to their end: of each the losses, as they were logged, and the result."""
+    ended = codes(start(trainings, path, ranks))
+    assert not any(ended), f"{ended}\n" + "\n".join(said(path, rank) for rank in range(ranks))
+    return results(path)
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    """What trainings that ran to their end left."""
+    found: list[dict[str, Any]] = pickle.loads(path.with_suffix(".out").read_bytes())
+    return found
+
+
+def _rank(path: Path, told: Mapping[str, str]) -> None:
+    import torch
+    from emberge.errors import EmbergeError
+    from emberge.ranks.joined import leave_ranks
+
+    os.environ.update(told)
+    rank = int(told["RANK"])
+    os.dup2(os.open(path.with_suffix(f".{rank}.err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    torch.set_num_threads(1)
+    try:
+        found = [_train(training, rank) for training in pickle.loads(path.read_bytes())]
+    except EmbergeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    if rank == 0:
+        path.with_suffix(".out").write_bytes(pickle.dumps(found))
+    leave_ranks()
+
+
+def _train(training: Training, rank: int) -> dict[str, Any]:
+    from emberge.engine import fit
+
+    losses: list[float] = []
+    deaths = [death for death in training.deaths if death.rank == rank]
+    for death in deaths:
+        _prepare(death)
+
+    def told(name: str, value: float, step: int) -> None:
+        if name == "loss":
+            losses.append(value)
+
+    def progress(done: int, total: int, unit: str, note: str = "") -> None:
+        for death in deaths:
+            if (death.how, death.number, unit) == ("step", done, "steps"):
+                threading.Timer(death.delay, _die).start()
+
+    # Ranks that are not the first write no result: a folder that cannot be made would tell.
+    root = training.root if rank == 0 else Path(os.devnull)
+    result = fit(
+        **training.arguments,
+        folder=root / "out",
+        work=training.root / "work",
+        store=training.root / "store",
+        device="cpu",
+        progress=progress,
+        metric=told,
+        ranks=int(os.environ["WORLD_SIZE"]),
+        shard=training.shard,
+    )
+    return {"losses": losses, "result": result}
+
+
+def _die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _prepare(death: Death) -> None:
+    """Put the death into what saves a state."""
+    import safetensors.torch
+    from emberge.training.loop import checkpoints as saves
+
+    if death.how == "half":
+        _at(safetensors.torch, "save_file", death.number, _half)
+    elif death.how == "flush":
+        _at(saves, "_flush", death.number, _die)
+    elif death.how == "rename":
+        _at(saves.os, "rename", death.number, _die)
+    elif death.how == "renamed":
+        _at(saves.os, "rename", death.number, partial(_after, os.rename))
+    elif death.how == "remove":
+        _at(saves.shutil, "rmtree", death.number, _half_removed)
+
+
+def _at(owner: Any, name: str, number: int, instead: Any) -> None:
+    plain, count = getattr(owner, name), [0]
+
+    def counted(*given: Any, **more: Any) -> Any:
+        count[0] += 1
+        return (instead if count[0] == number else plain)(*given, **more)
+
+    setattr(owner, name, counted)
+
+
+def _half(tensors: Any, path: Path, **_: Any) -> None:
+    Path(path).write_bytes(b"\x40" * 1000)
+    _die()
+
+
+def _after(work: Any, *given: Any) -> None:
+    work(*given)
+    _die()
+
+
+def _half_removed(folder: Path, *_: Any, **__: Any) -> None:
+    for path in sorted(p for p in Path(folder).rglob("*") if p.is_file())[:1]:
+        path.unlink()
+    _die()

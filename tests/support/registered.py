@@ -1,0 +1,68 @@
+"""Every registered strategy and chain, and the laws that it is declared to break or claims to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from emberge import Stage
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.group import Group
+
+from tests.support.chains import chain
+
+# Methods that choose among changes give another model for copies of one.
+CHOOSES = {"identity": False}
+# Every registered strategy and chain: (its links, what it is declared to break or claims to keep).
+CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
+    "arcee_fusion": (chain("arcee_fusion"), {**CHOOSES, "scale": False}),  # a softmax has a scale
+    "breadcrumbs": (chain("breadcrumbs", density=0.7, gamma=0.1), CHOOSES),
+    "breadcrumbs, density 1": (chain("breadcrumbs"), {"one_hot": True}),
+    "breadcrumbs_ties": (chain("breadcrumbs_ties", density=0.7, gamma=0.1), CHOOSES),
+    "dare_linear": (chain("dare_linear", density=0.5), CHOOSES),
+    "dare_linear, density 1": (chain("dare_linear"), {"one_hot": True}),
+    "dare_ties": (chain("dare_ties", density=0.5, rescale_mode="inverse_density"), CHOOSES),
+    "della": (chain("della", density=0.5), CHOOSES),
+    "della, density 1": (chain("della"), {"one_hot": True}),
+    "della_linear": (chain("della_linear", density=0.5), CHOOSES),
+    # The sum of copies is elected, then their largest magnitude: a single copy, but weights are scales.
+    "emr": (chain("emr"), CHOOSES),
+    # What statistics make of them is in their own tests; without a file both average.
+    "fisher": (chain("fisher", statistics=(), fallback="linear"), {"one_hot": True}),
+    "group": ([Group(by=Linear()), Linear()], {"one_hot": True}),
+    "iso_c": (chain("iso_c"), CHOOSES),
+    "karcher": (chain("karcher"), {"one_hot": True}),
+    "layer_softmax": (chain("layer_softmax"), {}),
+    "layer_softmax, slerp": (chain("layer_softmax", interpolate="slerp"), {}),
+    "linear": (chain("linear"), {"one_hot": True}),
+    "model_stock": (chain("model_stock"), {}),
+    "model_stock, raw": (chain("model_stock", clamp=False), {}),
+    "multi_slerp": (chain("multi_slerp"), {"one_hot": True}),
+    "multi_slerp projected": (chain("multi_slerp", mode="projected"), {"one_hot": True}),
+    "multi_slerp karcher": (chain("multi_slerp", mode="karcher"), {"one_hot": True}),
+    "multi_slerp of deltas": (chain("multi_slerp", space="deltas"), {"one_hot": True}),
+    # It goes to the model only where that is near, and t is absolute.
+    "nearswap": (chain("nearswap", t=0.1), {**CHOOSES, "scale": False}),
+    "nuslerp": (chain("nuslerp"), {"one_hot": True}),
+    "nuslerp of deltas": (chain("nuslerp"), {"base": True, "one_hot": True}),
+    "passthrough": (chain("passthrough"), {}),
+    "ram": (chain("ram", epsilon=1e-9), {"scale": False}),  # epsilon is absolute
+    "ramplus_tl": (chain("ramplus_tl", epsilon=1e-9), {"scale": False}),
+    "regmean": (chain("regmean", statistics=()), {"one_hot": True}),
+    "sce": (chain("sce"), {}),
+    "sce of the places that differ most": (chain("sce", select_topk=0.3), CHOOSES),
+    "sce_unanimous": (chain("sce_unanimous"), {}),
+    # Each next model is walked to in turn, so their order is meant.
+    "sequential_slerp": (chain("sequential_slerp"), {"permutation": False, "one_hot": True}),
+    "sign_consensus": (chain("sign_consensus"), {"one_hot": True}),
+    "slerp": (chain("slerp"), {}),
+    # t is a place between the first and the second, so the order of the two is meant.
+    "slerp, a quarter": (chain("slerp", t=0.25), {"permutation": False}),
+    "task_arithmetic": (chain("task_arithmetic"), {"one_hot": True}),
+    "task_arithmetic, normalized": (chain("task_arithmetic", normalize=True), {"one_hot": True}),
+    "ties": (chain("ties", density=0.5), CHOOSES),
+    "ties, density 1": (chain("ties"), {"one_hot": True}),
+    "trimmed arithmetic": ([*chain("trim"), *chain("task_arithmetic")], CHOOSES),
+    "tsv_m": (chain("tsv_m"), CHOOSES),
+    "wudi": (chain("wudi"), CHOOSES),
+}

@@ -1,0 +1,73 @@
+"""Whole models as files and as tensors, for tests of what goes in and what comes out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from emberge.engine import MergeInput, MergePlan, MergeRequest, merge_checkpoints, plan_merge
+from emberge_merge.methods.averages.linear import Linear
+from safetensors.torch import load_file
+from torch import Tensor
+
+TEXTS = ["read the first file", "sort a list of names", "bank card"]
+
+
+def merge(out: Path, *folders: Path, **settings: Any) -> Path:
+    """The mean of models."""
+    inputs = [MergeInput(f.name, f) for f in folders]
+    merge_checkpoints(inputs, strategy=[Linear()], out=out, **settings)
+    return out
+
+
+def plan(*folders: Path, **settings: Any) -> MergePlan:
+    """The plan of their mean."""
+    inputs = tuple(MergeInput(f.name, f) for f in folders)
+    return plan_merge(MergeRequest(inputs=inputs, strategy=(Linear(),), **settings))
+
+
+def problems(*folders: Path, **settings: Any) -> str:
+    """What is wrong with it, a line each."""
+    return "\n".join(map(str, plan(*folders, **settings).problems))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    found = (p for p in folder.rglob("*") if p.is_file())
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    """Every tensor as `module folder/name`, `./name` in the root."""
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.rglob("*.safetensors")):
+        part = path.parent.relative_to(folder).as_posix()
+        found |= {f"{part}/{name}": tensor for name, tensor in load_file(path).items()}
+    return found
+
+
+def edit(folder: Path, file: str, **changes: Any) -> None:
+    """Change keys of a JSON file."""
+    path = folder / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def embed(folder: Path) -> Tensor:
+    """Embeddings by the plain class."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    return model.encode(TEXTS, convert_to_tensor=True)
+
+
+def forward(folder: Path) -> Tensor:
+    """Hidden states by the plain class."""
+    from transformers import AutoModel
+
+    with torch.no_grad():
+        found: Tensor = AutoModel.from_pretrained(folder)(
+            torch.arange(2, 12)[None]
+        ).last_hidden_state
+    return found
