@@ -22,17 +22,17 @@ from .contracts.evaluator import Evaluator as Evaluator
 from .contracts.evaluator import TaskInfo as TaskInfo
 from .contracts.evaluator import TaskScore as TaskScore
 from .contracts.evaluator import Units as Units
-from .contracts.launcher import Crew as Crew
 from .contracts.launcher import Ended as Ended
 from .contracts.launcher import Launch as Launch
 from .contracts.launcher import Launched as Launched
 from .contracts.launcher import Launcher as Launcher
+from .contracts.launcher import StepPool as StepPool
 from .contracts.loss import Embeddings as Embeddings
 from .contracts.loss import Guide as Guide
 from .contracts.loss import Loss as Loss
 from .contracts.loss import TokenLoss as TokenLoss
 from .contracts.loss import Tokens as Tokens
-from .contracts.loss import loss_faults as loss_faults
+from .contracts.loss import loss_problems as loss_problems
 from .contracts.option import PerDataset as PerDataset
 from .contracts.option import component as component
 from .contracts.sampler import Batch as Batch
@@ -90,8 +90,8 @@ from .errors import RequirementError as RequirementError
 from .errors import suggest as suggest
 from .hookspecs import hookimpl as hookimpl
 from .merging.stage_options import stage_name as stage_name
-from .numerics.buffers import fresh as fresh
-from .numerics.buffers import pages as pages
+from .numerics.buffers import pooled_bytes as pooled_bytes
+from .numerics.buffers import pooled_like as pooled_like
 from .numerics.similarity import blockwise as blockwise
 from .numerics.similarity import log_sum_products as log_sum_products
 from .numerics.similarity import lowest_score as lowest_score
@@ -107,12 +107,12 @@ from .seeds import random_bits as random_bits
 from .seeds import shuffled as shuffled
 from .seeds import stable_seed as stable_seed
 from .training.plan.batch_orders import InOrder as InOrder
-from .training.plan.batch_orders import InTurn as InTurn
+from .training.plan.batch_orders import Interleaved as Interleaved
 from .training.plan.batch_orders import Shuffled as Shuffled
-from .training.plan.dataset_batches import Lane as Lane
-from .training.plan.dataset_batches import cut_lanes as cut_lanes
-from .training.plan.lazy_rows import Chosen as Chosen
-from .training.plan.lazy_rows import Drawn as Drawn
+from .training.plan.dataset_batches import DatasetBatches as DatasetBatches
+from .training.plan.dataset_batches import batches_by_dataset as batches_by_dataset
+from .training.plan.lazy_rows import RowSubset as RowSubset
+from .training.plan.lazy_rows import RowsWithReplacement as RowsWithReplacement
 from .training.plan.lazy_rows import take_rows as take_rows
 
 __version__: str

@@ -12,13 +12,13 @@ from emberge import hookspecs
 from emberge.contracts.stage import ChainSpec
 from emberge.errors import PluginError, suggest
 
-__all__ = ["BLOCK", "Source", "failed", "hold_to_contract", "misspelt", "refuse_unmarked"]
+__all__ = ["BLOCK", "PluginSource", "failed", "misspelt", "refuse_unmarked", "require_contract"]
 
 BLOCK = "EMBERGE_BLOCK"
 
 
 @dataclass(frozen=True)
-class Source:
+class PluginSource:
     """Where a plugin comes from."""
 
     name: str
@@ -26,7 +26,7 @@ class Source:
     version: str
 
 
-def failed(source: Source, error: Exception) -> str:
+def failed(source: PluginSource, error: Exception) -> str:
     """Say which plugin failed to import, where it comes from, and how to block it."""
     if not source.version:
         return f"plugin '{source.name}' ({source.distribution}) cannot be imported: {error!r}"
@@ -37,7 +37,7 @@ def failed(source: Source, error: Exception) -> str:
     )
 
 
-def misspelt(source: Source, error: pluggy.PluginValidationError) -> str:
+def misspelt(source: PluginSource, error: pluggy.PluginValidationError) -> str:
     """Say which hook is misspelt, or what else does not fit."""
     known = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
     text = str(error).replace("\n", " ")
@@ -49,7 +49,7 @@ def misspelt(source: Source, error: pluggy.PluginValidationError) -> str:
     return f"plugin '{source.name}' does not fit its hooks: {text}"
 
 
-def refuse_unmarked(module: object, source: Source) -> None:
+def refuse_unmarked(module: object, source: PluginSource) -> None:
     """Refuse a function that has a hook's name and no mark: it would be passed over in silence.
 
     Raises:
@@ -61,8 +61,8 @@ def refuse_unmarked(module: object, source: Source) -> None:
             raise PluginError(f"{name} of plugin '{source.name}' is not marked; write @hookimpl")
 
 
-def hold_to_contract(
-    source: Source, kind: str, name: str, type_: Any, contracts: tuple[type, ...]
+def require_contract(
+    source: PluginSource, kind: str, name: str, type_: Any, contracts: tuple[type, ...]
 ) -> None:
     """Refuse a component that does not follow its contract.
 

@@ -32,11 +32,11 @@ from emberge.contracts.step import Step
 from emberge.errors import PluginError, suggest
 from emberge.plugin_checks import (
     BLOCK,
-    Source,
+    PluginSource,
     failed,
-    hold_to_contract,
     misspelt,
     refuse_unmarked,
+    require_contract,
 )
 
 __all__ = ["KINDS", "Component", "Plugins", "load_plugins"]
@@ -112,7 +112,7 @@ class Plugins:
         Raises:
             PluginError: for a name taken, a misspelt hook, or a component that breaks its contract.
         """
-        source = Source(name, distribution, version)
+        source = PluginSource(name, distribution, version)
         if self.manager.has_plugin(name):
             raise PluginError(
                 f"two plugins are named '{name}' (the second from {distribution or 'a file'}); "
@@ -130,7 +130,12 @@ class Plugins:
         self.components += added
 
     def _collect(
-        self, module: object, source: Source, kind: str, hook: str, contracts: tuple[type, ...]
+        self,
+        module: object,
+        source: PluginSource,
+        kind: str,
+        hook: str,
+        contracts: tuple[type, ...],
     ) -> Iterator[Component]:
         function = getattr(module, hook, None)
         if function is None or not hasattr(function, "emberge_impl"):
@@ -144,7 +149,7 @@ class Plugins:
                 f"{hook} of plugin '{source.name}' must return a mapping of names to types"
             )
         for name, type_ in added.items():
-            hold_to_contract(source, kind, name, type_, contracts)
+            require_contract(source, kind, name, type_, contracts)
             yield Component(kind, name, source.name, source.distribution, source.version, type_)
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
@@ -250,7 +255,7 @@ def _load(entry: EntryPoint, name: str, version: str) -> object:
     try:
         module: object = entry.load()
     except Exception as error:
-        raise PluginError(failed(Source(entry.name, name, version), error)) from error
+        raise PluginError(failed(PluginSource(entry.name, name, version), error)) from error
     return module
 
 

@@ -52,12 +52,12 @@ class LayerSoftmax(MergeStrategy):
         return range(2, 3) if self.interpolate == "slerp" else super().arity
 
     base_policy = "required"
-    measured = "delta_norms"
+    statistics_kind = "delta_norms"
     weight_role = "unused"
     scope = "model"
     passes = 1
 
-    def wants(self, start: int, size: int, stats: Stats) -> bool:
+    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
         # Norms from a file need no weights: one look at each tensor tells which layers there are.
         told = self.deltas is not None and self.normalise != "relative"
         return start == 0 or not told or self.interpolate == "slerp"

@@ -25,7 +25,7 @@ NO_LIMIT = 1_000_000
 CHECKPOINTED = "gradient_checkpointing"
 
 
-class Chain(nn.Module):
+class EncoderModules(nn.Module):
     """The trunk and the modules after it: all weights of an encoder."""
 
     def __init__(self, trunk: nn.Module, tail: Sequence[nn.Module]) -> None:
@@ -50,7 +50,9 @@ class TextModel:
         self._config = dict(config)
         self._tokenizer = tokenizer
         self._width = int(trunk.config.get_text_config().hidden_size)
-        self._chain = Chain(trunk, [tail_module(layout, m, self._width) for m in layout.modules])
+        self._chain = EncoderModules(
+            trunk, [tail_module(layout, m, self._width) for m in layout.modules]
+        )
         # What lies beside an adapter is frozen with the transformer.
         self._chain.tail.requires_grad_(adapter is None)
         self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTED, False)]

@@ -118,7 +118,7 @@ class Evaluate(Step):
 
     def _check_require(self, context: Preflight) -> Iterator[Problem]:
         for requirement in self.require:
-            for fault in requirement.faults():
+            for fault in requirement.problems():
                 yield context.problem(fault, "require")
         for stray in self._strays():
             yield context.problem(stray, "require")

@@ -42,7 +42,7 @@ class Requirement:
         yield self.model
         yield from (other for _, other in self.demands())
 
-    def faults(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         """What cannot be meant."""
         if not (self.not_worse_than or self.better_than):
             yield "a requirement needs not_worse_than or better_than"

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Crew, Launch, Launched, Launcher, Machine, StepProcess
+from emberge import Launch, Launched, Launcher, Machine, StepPool, StepProcess
 from emberge.engine import memory_here, parse_size
 
 __all__ = ["Local"]
@@ -50,7 +50,7 @@ class Local(Launcher):
         ]
 
     @contextlib.contextmanager
-    def crew(self, machine: Machine) -> Iterator[Crew]:
+    def open(self, machine: Machine) -> Iterator[StepPool]:
         crew = _Crew(self.places(machine), self.threads)
         try:
             yield crew

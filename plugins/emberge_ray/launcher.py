@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Crew, Launcher, Machine
+from emberge import Launcher, Machine, StepPool
 from emberge.engine import parse_size
 
 __all__ = ["Ray"]
@@ -36,7 +36,7 @@ class Ray(Launcher):
     least = {**Launcher.least, "cpus": 0, "gpus": 0}  # noqa: RUF012 — the contract's, and never changed
 
     @contextlib.contextmanager
-    def crew(self, machine: Machine) -> Iterator[Crew]:
+    def open(self, machine: Machine) -> Iterator[StepPool]:
         from emberge_ray.cluster import Asked, connected, on_cluster
 
         devices = [device for device in machine.devices if device != "cpu"]

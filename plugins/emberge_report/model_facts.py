@@ -11,7 +11,7 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.engine import read_layout
 
-from emberge_report.model_kind import EMBEDDER, Purpose, purpose_of
+from emberge_report.model_kind import EMBEDDER, ModelKind, purpose_of
 
 __all__ = ["Anatomy", "anatomy"]
 
@@ -28,7 +28,7 @@ class Anatomy:
     prompts: Mapping[str, str] = field(default_factory=dict)
     similarity: str = "cosine"
     sentence_transformer: bool = False
-    purpose: Purpose = EMBEDDER
+    purpose: ModelKind = EMBEDDER
 
     @property
     def asymmetric(self) -> bool:

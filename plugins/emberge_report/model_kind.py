@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EMBEDDER", "Purpose", "purpose_of"]
+__all__ = ["EMBEDDER", "ModelKind", "purpose_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Purpose:
+class ModelKind:
     """A class of sentence-transformers, the hub's words for such a model, and a person's.
 
     `lines` follow `model = …` in a snippet; without any, the model embeds texts into one vector each.
@@ -31,7 +31,7 @@ _ASK = (
     'documents = model.encode_document(["sorted(items)", "open(path)"])',
     "print(model.similarity(queries, documents))",
 )
-EMBEDDER = Purpose(
+EMBEDDER = ModelKind(
     "SentenceTransformer",
     "sentence-similarity",
     ("feature-extraction", "sentence-similarity"),
@@ -39,7 +39,7 @@ EMBEDDER = Purpose(
     "texts that mean similar things get similar numbers",
 )
 _KINDS = {
-    "SparseEncoder": Purpose(
+    "SparseEncoder": ModelKind(
         "SparseEncoder",
         "feature-extraction",
         ("feature-extraction", "sparse-encoder", "sparse"),
@@ -47,7 +47,7 @@ _KINDS = {
         "It gives a text a weight for each of a few words; texts that mean similar things share words.",
         _ASK,
     ),
-    "MultiVectorEncoder": Purpose(
+    "MultiVectorEncoder": ModelKind(
         "MultiVectorEncoder",
         "sentence-similarity",
         ("feature-extraction", "multi-vector", "ColBERT", "late-interaction"),
@@ -55,7 +55,7 @@ _KINDS = {
         "It turns each token of a text into a vector; a document fits a query whose vectors meet theirs.",
         _ASK,
     ),
-    "CrossEncoder": Purpose(
+    "CrossEncoder": ModelKind(
         "CrossEncoder",
         "text-ranking",
         ("cross-encoder", "reranker"),
@@ -73,7 +73,7 @@ _BY_MODULE = {
 }
 
 
-def purpose_of(folder: Path) -> Purpose:
+def purpose_of(folder: Path) -> ModelKind:
     """From what a folder's configs say of it; an embedder where they say nothing else."""
     settings = _read(folder / "config_sentence_transformers.json")
     named = settings.get("model_type")

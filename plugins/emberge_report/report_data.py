@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from emberge_report.distances import Distances
 
-__all__ = ["Made", "Story", "gather"]
+__all__ = ["Made", "ReportData", "gather"]
 
 # What a run keeps beside the results, and in each of them.
 RECIPE, METRICS, RECORD = "recipe.yaml", "metrics.jsonl", "artifact.json"
@@ -66,7 +66,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Story:
+class ReportData:
     """What a page shows. `base` is the name of the model that distances are measured from."""
 
     title: str
@@ -99,13 +99,15 @@ class Story:
 
 def gather(
     steps: Sequence[StepRef], workspace: Workspace, *, title: str, base: ModelRef | None = None
-) -> Story:
+) -> ReportData:
     """Read what the steps left.
 
     Raises:
         DataError: for scores or drawings that cannot be read.
     """
-    story = Story(title, provenance=workspace.provenance, recipe=_recipe(workspace.store.parent))
+    story = ReportData(
+        title, provenance=workspace.provenance, recipe=_recipe(workspace.store.parent)
+    )
     made: list[Made] = []
     for reference in steps:
         folder, artifact = workspace.artifact(reference)

@@ -28,20 +28,20 @@ from emberge import (
 )
 from emberge.engine import (
     BatchPlan,
-    Draw,
     DrawnBatch,
     EncodePlan,
     ExampleTable,
     FitOptions,
     Objective,
+    TextSampling,
     activation_budget,
+    choose_engine,
     clear_torn,
     draw_batch,
     encode_and_backward,
     latest_state,
     require_rows,
     save_state,
-    settle_engine,
     tables_of,
     torch_threads,
 )
@@ -122,7 +122,7 @@ def measure_model(
         DataError: for data that the losses or the sampler cannot use.
     """
     work.mkdir(parents=True, exist_ok=True)
-    engine = settle_engine(work, what.device, what.options)
+    engine = choose_engine(work, what.device, what.options)
     with torch_threads(engine.threads), torch.random.fork_rng():
         session = _Session(what, store, progress, rehearsal, engine.token_budget)
         run = {"fisher": _fisher, "gram": _grams}[what.measure]
@@ -164,7 +164,7 @@ class _Session:
         self.device = next(self.encoder.module.parameters()).device
         budget = activation_budget(self.encoder.module, self.device)
         self.encode = EncodePlan(token_budget, options.kept_tokens, budget, None, dropout=False)
-        self.draw = Draw(options.positives, options.hard_negatives, options.fill, what.seed)
+        self.draw = TextSampling(options.positives, options.hard_negatives, options.fill, what.seed)
 
     def batch(self, step: int) -> DrawnBatch:
         """The texts of one batch."""

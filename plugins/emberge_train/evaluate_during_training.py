@@ -11,7 +11,7 @@ from emberge import Evaluator, Model, Preflight, Problem, RecipeError, TaskInfo,
 from emberge.engine import GROUPS, ScoreStore, scored, select
 
 if TYPE_CHECKING:
-    from emberge.engine import Watch
+    from emberge.engine import EarlyStopping
 
 __all__ = ["EvaluateOnTheWay"]
 
@@ -45,7 +45,7 @@ class EvaluateOnTheWay:
 
     def watch(
         self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
-    ) -> Watch:
+    ) -> EarlyStopping:
         """What the training is to do on the way; `metric` is told the scores of tasks.
 
         `start` is the model it starts from; with `adapts` what it writes is an adapter of that.
@@ -54,7 +54,7 @@ class EvaluateOnTheWay:
             DataError: for data that cannot be used.
             RecipeError: for a metric that no evaluator gives.
         """
-        from emberge.engine import Watch
+        from emberge.engine import EarlyStopping
 
         plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
         tasks = [task for _, plan in plans for task in plan]
@@ -77,7 +77,7 @@ class EvaluateOnTheWay:
             return sum(found.values()) / len(found)
 
         identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
-        return Watch(self.every, score, identity, self.patience, self.best)
+        return EarlyStopping(self.every, score, identity, self.patience, self.best)
 
 
 def _scores(

@@ -25,7 +25,7 @@ from emberge import (
     Step,
     Workspace,
     component,
-    loss_faults,
+    loss_problems,
 )
 from emberge.engine import FitOptions, FitResult, write_bags
 
@@ -34,7 +34,7 @@ from emberge_train.trackers import tracker_faults, tracking
 
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight
-    from emberge.engine import Outlook
+    from emberge.engine import TrainingPreview
 
 __all__ = ["Train", "expected_of"]
 
@@ -150,17 +150,17 @@ class Train(FitOptions, Step):
         for head in checked.heads:
             context.note(head.title, head.lines)
             scored = head.example.positive_scores is not None
-            for fault in loss_faults(self.loss, head.info, scored=scored):
+            for fault in loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "loss")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import outlook
+        from emberge.engine import preview_training
 
         sampler = self._sampler_now(context)
         if sampler is None:
             return
         try:
-            ahead = outlook(
+            ahead = preview_training(
                 self.data,
                 readers=context.readers,
                 resolve=context.data,
@@ -179,7 +179,7 @@ class Train(FitOptions, Step):
     def _sampler_now(self, context: Preflight) -> list[Sampler] | None:
         """The sampler with what it reads; None while that is not there, or not what it needs."""
         places = {
-            file: context.made(file) if file.step is not None else context.data(file)
+            file: context.earlier_result(file) if file.step is not None else context.data(file)
             for sampler in self.sampler
             for file in sampler.files()
         }
@@ -307,7 +307,7 @@ def _used(
     }
 
 
-def expected_of(ahead: Outlook) -> Expected:
+def expected_of(ahead: TrainingPreview) -> Expected:
     """What a training is expected to leave."""
     datasets: dict[str, dict[str, Any]] = {
         name: {"task": ahead.tasks[name], "rows": len(ahead.rows.get(name, ())), "of": size}

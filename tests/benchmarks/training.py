@@ -39,7 +39,7 @@ from emberge.encoding.embedder import EncodePlan, encode_and_backward
 from emberge.engine import TextEmbedder
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
-from emberge.training.tables.batch_texts import Draw, draw_batch
+from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import Side, build_table
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
@@ -95,7 +95,7 @@ class Ours:
 
     def step(self) -> tuple[float, Gradients]:
         self.encoder.module.zero_grad()
-        drawn = draw_batch(self.batch, self.tables, Draw(), unique=True)
+        drawn = draw_batch(self.batch, self.tables, TextSampling(), unique=True)
         passed = encode_and_backward(
             self.encoder,
             drawn.texts,

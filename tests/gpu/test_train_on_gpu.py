@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from emberge import Backbone, PerDataset
-from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.engine import FitOptions, FitResult, fit
 from emberge.ranks.fsdp import clip_gradients, is_split, split_weights, whole, whole_model
 from emberge.ranks.ranks import ALONE, Ranks
@@ -164,7 +164,7 @@ def _gradients(
     words = [f"{row.anchor} {row.positives[0]}" for row in retrieval(24).rows]
     texts = encoder.tokenise(words, prompt="", max_length=None)
 
-    def objective(encoded: Encoded) -> torch.Tensor:
+    def objective(encoded: BatchEmbeddings) -> torch.Tensor:
         similar = encoded.embeddings @ encoded.embeddings.T
         return torch.nn.functional.cross_entropy(
             similar / 0.1, torch.arange(len(words), device=similar.device).roll(1)

@@ -121,7 +121,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         RecipeError: for a verb or option that does not exist, or a value that is missing.
     """
     parser = _parser()
-    _hold_verb_to_known(words, parser)
+    _require_known_verb(words, parser)
     options = parser.parse_args(words)
     if options.verb is None:
         parser.print_help()
@@ -299,7 +299,7 @@ def _machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
-def _hold_verb_to_known(words: Sequence[str], parser: _Parser) -> None:
+def _require_known_verb(words: Sequence[str], parser: _Parser) -> None:
     """Name the verb or option that was meant; argparse would list all verbs."""
     known = list(VERBS)
     words = [w for w, before in zip(words, ["", *words], strict=False) if before != "--plugin"]

@@ -8,7 +8,7 @@ from emberge.contracts.launcher import Launcher
 from emberge.errors import Problem, RecipeError
 from emberge.plugins import Plugins
 from emberge.processes.rank_processes import heed_launcher, ranks_told
-from emberge.recipes.options.builder import BROKEN, At, Builder
+from emberge.recipes.options.builder import BROKEN, Builder, OptionPath
 from emberge.recipes.options.components import build_component
 from emberge.recipes.parse.parse import HANDLERS
 from emberge.yaml_nodes import read_yaml
@@ -31,7 +31,7 @@ def launcher_of(text: str | None, plugins: Plugins, ranks: int | None) -> Launch
     if node is None or problems:
         raise RecipeError(problems or f"{_WHERE} needs a name; `emberge list --kind launcher`")
     builder = Builder(HANDLERS, plugins, Path(), {}, {})
-    built = build_component(builder, (Launcher,), node, At(f"option '{_WHERE}'"))
+    built = build_component(builder, (Launcher,), node, OptionPath(f"option '{_WHERE}'"))
     if builder.problems or built is None or built[1] is BROKEN:
         raise RecipeError(builder.problems)
     heed_launcher(ranks)

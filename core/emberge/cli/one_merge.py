@@ -11,7 +11,7 @@ from pathlib import Path
 
 from emberge.contracts.step import Machine
 from emberge.errors import RecipeError
-from emberge.files.locks import OutInUseError, holder
+from emberge.files.locks import OutInUseError, lock_holder
 from emberge.plugins import Plugins
 from emberge.recipes.checks.preflight import Report, check_recipe
 from emberge.recipes.folder.locate import is_folder
@@ -164,7 +164,7 @@ def _may_go_on(error: Exception) -> bool:
 
 
 def _under_way(beside: Path) -> bool:
-    return holder(beside / ".lock") is not None or any(beside.glob(".work/*/*"))
+    return lock_holder(beside / ".lock") is not None or any(beside.glob(".work/*/*"))
 
 
 def _forget(beside: Path) -> None:

@@ -59,19 +59,19 @@ def _begun(options: argparse.Namespace) -> Iterator[_Begun | None]:
     A launcher and ranks begin only then.
     """
     from emberge.cli.launcher_option import launcher_of
-    from emberge.processes.rank_processes import has_followed, team_of
+    from emberge.processes.rank_processes import rank_team, run_as_follower
     from emberge.recipes.checks.preflight import check_recipe
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
     machine = _machine(options)
     launcher = launcher_of(options.launcher, plugins, options.ranks)
-    ranked = team_of(options.words, machine, options.ranks, options.shard)
-    if has_followed(ranked, recipe, options.out, plugins, machine):
+    ranked = rank_team(options.words, machine, options.ranks, options.shard)
+    if run_as_follower(ranked, recipe, options.out, plugins, machine):
         yield None
         return
     out = options.out if options.verb == "run" else None
-    _hold_to_check(check_recipe(recipe, plugins, out=out), options.quiet)
+    _require_check(check_recipe(recipe, plugins, out=out), options.quiet)
     given: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
     with ranked as team:
         yield recipe, plugins, {**given, "team": team}
@@ -152,7 +152,7 @@ def merge(options: argparse.Namespace) -> int:
         plugins,
         machine=machine,
         quiet=options.quiet,
-        tell=lambda report: _hold_to_check(report, options.quiet),
+        tell=lambda report: _require_check(report, options.quiet),
     )
     print(f"merged: {options.out}")
     return 0
@@ -293,7 +293,7 @@ def _weights(given: Iterable[str]) -> tuple[float, ...]:
         raise RecipeError(f"--weight {','.join(words)}: weights are numbers: 0.5,0.3") from None
 
 
-def _hold_to_check(report: Report, quiet: bool) -> None:
+def _require_check(report: Report, quiet: bool) -> None:
     """Stop before any work when something is wrong; else show what is only doubtful."""
     report.raise_errors()
     if not quiet:

@@ -71,7 +71,7 @@ class Block:
     kept: Tensor | None = None
     """Probability with which each element was kept, broadcastable to `tensors`, after a random link."""
 
-    def told(self, label: str) -> tuple[int, ...] | None:
+    def entry_shape(self, label: str) -> tuple[int, ...] | None:
         """The shape of a label's whole entry in `statistics`, which is not read for it; None without one."""
         if label not in self.statistics:
             return None
@@ -97,18 +97,20 @@ class Block:
         """Each model minus the base, [models, *rows]; no link writes into them."""
         import torch
 
-        from emberge.numerics.buffers import fresh
+        from emberge.numerics.buffers import pooled_like
 
         if self.changed is not None:
             return self.changed
-        return torch.sub(self.tensors, self._base(), out=fresh(self.tensors))
+        return torch.sub(self.tensors, self._base(), out=pooled_like(self.tensors))
 
     @property
     def own_deltas(self) -> Tensor:
         """As `deltas`, in memory that the caller may write into."""
-        from emberge.numerics.buffers import fresh
+        from emberge.numerics.buffers import pooled_like
 
-        return self.deltas if self.changed is None else fresh(self.changed).copy_(self.changed)
+        return (
+            self.deltas if self.changed is None else pooled_like(self.changed).copy_(self.changed)
+        )
 
     @property
     def original(self) -> Tensor:
@@ -153,7 +155,7 @@ class Block:
         copy.__dict__.update(self.__dict__, **changes)
         return copy
 
-    def outline(self) -> Block:
+    def without_rows(self) -> Block:
         """The same block without rows: names, weights and options of the tensor, and no data."""
 
         def empty(values: Tensor | None) -> Tensor | None:
@@ -190,7 +192,7 @@ class Block:
         """Sum coefficient × model in model order, one fused step a model, so blocks do not matter."""
         import torch
 
-        from emberge.numerics.buffers import fresh
+        from emberge.numerics.buffers import pooled_like
 
         vectors = self.tensors if vectors is None else vectors
         values = [float(c) for c in coefficients]
@@ -198,7 +200,7 @@ class Block:
             raise ValueError(
                 f"{self.name}: {len(values)} coefficients for {vectors.shape[0]} models"
             )
-        out = torch.mul(vectors[0], values[0], out=fresh(vectors[0]))
+        out = torch.mul(vectors[0], values[0], out=pooled_like(vectors[0]))
         for value, vector in zip(values[1:], vectors[1:], strict=True):
             out.add_(vector, alpha=value)
         return out

@@ -72,7 +72,7 @@ class Chain:
         link = self.links[position]
         if type(link).conclude is Stage.conclude:
             return stats[position][-1]
-        block = self.transform(stats, block.outline(), position)
+        block = self.transform(stats, block.without_rows(), position)
         return link.conclude(self._ready(link, block), stats[position])
 
     def merge(self, stats: Sequence[Stats], block: Block) -> Tensor:
@@ -120,6 +120,6 @@ def _measure_blocks(
     for block in blocks:
         known = stats[block.name]
         group = found.setdefault(scope_key(link.scope, block), [])
-        if link.wants(block.start, block.tensors[0].numel(), known[position]):
+        if link.needs_rows(block.start, block.tensors[0].numel(), known[position]):
             group.append(run.measure(known, block, position))
     return {key: link.join(measures) for key, measures in found.items()}

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from emberge.contracts.step import Machine
 
-__all__ = ["Crew", "Ended", "Launch", "Launched", "Launcher"]
+__all__ = ["Ended", "Launch", "Launched", "Launcher", "StepPool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Ended:
     """
 
     code: int | None
-    said: str = ""
+    last_lines: str = ""
 
 
 class Launched(Protocol):
@@ -52,7 +52,7 @@ class Launched(Protocol):
         ...
 
 
-class Crew(Protocol):
+class StepPool(Protocol):
     """What a launcher has open while a recipe runs."""
 
     @property
@@ -95,7 +95,7 @@ class Launcher:
             if value is not None and value < least:
                 raise ValueError(f"{name} is {value}, and must be at least {least}")
 
-    def crew(self, machine: Machine) -> AbstractContextManager[Crew]:
+    def open(self, machine: Machine) -> AbstractContextManager[StepPool]:
         """Open what steps run in, for one run of a recipe; when it closes, none of its processes is left.
 
         `machine` is what the run may use of this machine.

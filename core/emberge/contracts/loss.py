@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["Embeddings", "Guide", "Loss", "TokenLoss", "Tokens", "loss_faults"]
+__all__ = ["Embeddings", "Guide", "Loss", "TokenLoss", "Tokens", "loss_problems"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ class TokenLoss:
         raise NotImplementedError
 
 
-def loss_faults(
+def loss_problems(
     losses: PerDataset[tuple[Loss, ...]], info: DatasetInfo, *, scored: bool
 ) -> Iterator[str]:
     """Why a dataset, which is `scored` or not, cannot be trained on by the losses that a recipe gives it."""

@@ -72,7 +72,7 @@ class Preflight(Protocol):
         """Something that `check` shows beside the problems: a plan, a first example."""
         ...
 
-    def made(self, reference: Reference) -> Path | None:
+    def earlier_result(self, reference: Reference) -> Path | None:
         """What an earlier run left of a step, maybe under other options; None without one to look at."""
         ...
 

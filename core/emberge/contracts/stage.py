@@ -82,7 +82,7 @@ class Stage:
         return 0
 
     @property
-    def measured(self) -> str:
+    def statistics_kind(self) -> str:
         """What its statistics files must hold ("fisher", "gram", "delta_norms"); "" takes any."""
         return ""
 
@@ -99,8 +99,8 @@ class Stage:
         return self.whole
 
     @property
-    def readings(self) -> float:
-        """How many whole readings of a tensor its passes come to as a rule, for forecasts."""
+    def expected_readings(self) -> float:
+        """How many whole expected_readings of a tensor its passes come to as a rule, for forecasts."""
         return self.passes
 
     @property
@@ -109,7 +109,7 @@ class Stage:
 
         Reading, converting and writing come on top; nothing but the forecast depends on it.
         """
-        return 1.0 + 1.2 * self.readings + (0.5 if self.base_policy == "required" else 0.0)
+        return 1.0 + 1.2 * self.expected_readings + (0.5 if self.base_policy == "required" else 0.0)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         """Pass number len(stats) over one block: sums that `join` adds up."""
@@ -119,7 +119,7 @@ class Stage:
         """Unite dicts by key and add values, in the order given; associative, as it is called in parts."""
         return _join(measures)
 
-    def wants(self, start: int, size: int, stats: Stats) -> bool:
+    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
         """Whether pass len(stats) has to see the `size` elements from `start`; others are not read."""
         return True
 
@@ -147,18 +147,18 @@ class Stage:
         listed = [v for value in values for v in (value if isinstance(value, tuple) else (value,))]
         return [v for v in listed if isinstance(v, FileRef)]
 
-    def faults(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
+    def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
         """What is wrong with merging models of these names and group labels, for `check` to say."""
         return ()
 
-    def lacks(self, name: str, shape: Shape, known: Mapping[str, Shape | None]) -> str:
+    def entry_problem(self, name: str, shape: Shape, known: Mapping[str, Shape | None]) -> str:
         """What keeps it from merging a tensor by its models' statistics, in a few words; "" is nothing.
 
         `known` is the shape of each model's entry, None where it has none; asked before any work.
         """
         return ""
 
-    def doubts(self, weights: Mapping[str, float]) -> Iterable[str]:
+    def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
         """What is doubtful about the models' weights, each given by its least over all tensors."""
         return ()
 

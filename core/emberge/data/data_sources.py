@@ -19,13 +19,13 @@ from emberge.data.file_summary import shown
 from emberge.data.hub_datasets import hub_key, hub_name, hub_rows
 from emberge.errors import DataError, suggest
 
-__all__ = ["Source", "expand", "find_reader", "pick", "refuse_clashes"]
+__all__ = ["DataSource", "expand", "find_reader", "pick", "refuse_clashes"]
 
 Resolve = Callable[[DataRef], Path | None]
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """One dataset to be: its name, its options with those of the catalogue, and where its rows come from."""
 
     name: str
@@ -57,7 +57,7 @@ class Source:
         return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> list[Source]:
+def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> list[DataSource]:
     """The sources of one entry; none when what it names is yet to be made.
 
     Raises:
@@ -66,7 +66,7 @@ def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> 
     _consistent(entry)
     if entry.path is None:
         entry = _prompted(entry)
-        return [Source(entry.name or str(entry.hub).rpartition("/")[2], entry)]
+        return [DataSource(entry.name or str(entry.hub).rpartition("/")[2], entry)]
     path = resolve(entry.path)
     if path is None:
         return []
@@ -98,7 +98,7 @@ def _consistent(entry: DataEntry) -> None:
         raise DataError(f"data entry '{label}': score_range is [lowest, highest]")
 
 
-def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> list[Source]:
+def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> list[DataSource]:
     if path.is_dir() and not (path / "datasets.yaml").is_file():
         raise DataError(
             f"{shown(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
@@ -129,7 +129,7 @@ def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
     return [each for each in catalogue.train if not only or each.name in only]
 
 
-def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> Source:
+def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
     """The catalogue's set with the recipe's options laid over it."""
     over: dict[str, Any] = {
         name: value
@@ -146,11 +146,11 @@ def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> Sou
         over["negatives"] = entry.negatives
     entry = _prompted(dataclasses.replace(each, **over), each.prompt)
     if entry.path is None:
-        return Source(str(entry.name), entry)
+        return DataSource(str(entry.name), entry)
     return _file(entry, Path(entry.path.text), readers)
 
 
-def _file(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> Source:
+def _file(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> DataSource:
     if not path.is_file():
         near = suggest(
             path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
@@ -158,7 +158,7 @@ def _file(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> Source:
         raise DataError(f"{shown(path)}: there is no such file{near}")
     reader = find_reader(path, readers)
     suffix = next(s for s in _by_length(reader) if path.name.lower().endswith(s))
-    return Source(entry.name or path.name[: -len(suffix)], entry, path, reader)
+    return DataSource(entry.name or path.name[: -len(suffix)], entry, path, reader)
 
 
 def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:
@@ -183,13 +183,13 @@ def _by_length(reader: Reader) -> list[str]:
     return sorted(reader.suffixes, key=len, reverse=True)
 
 
-def refuse_clashes(sources: Iterable[Source]) -> None:
+def refuse_clashes(sources: Iterable[DataSource]) -> None:
     """Every dataset of a training has its own name, because samplers and options go by it.
 
     Raises:
         DataError: naming both places.
     """
-    seen: dict[str, Source] = {}
+    seen: dict[str, DataSource] = {}
     for source in sources:
         if source.name in seen:
             raise DataError(

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from emberge.contracts.dataset import DatasetInfo, Example
-from emberge.data.file_summary import Settled, Tally
+from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.row_parser import Row
 from emberge.data.sampling import place
 from emberge.errors import DataError
@@ -30,7 +30,7 @@ class Rows:
     """The rows that one file was understood as, in a memory-mapped file of JSON lines."""
 
     def __init__(self, folder: Path) -> None:
-        self.tally = Tally(**json.loads((folder / "tally.json").read_text()))
+        self.tally = FileSummary(**json.loads((folder / "tally.json").read_text()))
         self._ends = array("Q")
         with (folder / "ends.bin").open("rb") as file:
             self._ends.fromfile(file, self.tally.rows)
@@ -49,8 +49,8 @@ class Rows:
 
 
 def open_rows(
-    store: Path | None, key: str | None, write: Callable[[Path], Tally]
-) -> tuple[Rows | None, Tally]:
+    store: Path | None, key: str | None, write: Callable[[Path], FileSummary]
+) -> tuple[Rows | None, FileSummary]:
     """The rows kept under `key`, or those that `write` puts into a folder now.
 
     Without a store they live in a temporary folder, as long as the result does. Nothing is kept of a file
@@ -88,7 +88,7 @@ def _publish(folder: Path, kept: Path) -> None:
             raise
 
 
-def write_rows(folder: Path, rows: Iterable[Row], tally: Tally) -> Tally:
+def write_rows(folder: Path, rows: Iterable[Row], tally: FileSummary) -> FileSummary:
     """Write rows and where each ends; nothing more is written once a row had a fault."""
     digest, ends, position = sha256(), array("Q"), 0
     with (folder / "rows.jsonl").open("wb") as file:
@@ -116,7 +116,7 @@ class StoredDataset:
     """A dataset over stored rows; `chosen` are those that a limit keeps. Scores come scaled to 0–1."""
 
     def __init__(
-        self, name: str, rows: Rows, chosen: Sequence[int], settled: Settled, weight: float
+        self, name: str, rows: Rows, chosen: Sequence[int], settled: DataDecisions, weight: float
     ) -> None:
         self._rows = rows
         self._chosen = chosen

@@ -11,10 +11,10 @@ from emberge.contracts.dataset import TASK_KINDS, BadRow, Example, TaskKind
 from emberge.contracts.sampler import Negatives
 from emberge.data.columns import LayoutError
 from emberge.data.entry import DataEntry
-from emberge.data.row_parser import Row, RowError, Understanding
+from emberge.data.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
 
-__all__ = ["SHOWN_FAULTS", "Settled", "Tally", "settle", "shown", "understood"]
+__all__ = ["SHOWN_FAULTS", "DataDecisions", "FileSummary", "decide_data", "shown", "understood"]
 
 SHOWN_FAULTS = 20
 # Names of task kinds in records of other tools.
@@ -28,7 +28,7 @@ _KINDS: Mapping[str, TaskKind] = {
 
 
 @dataclass
-class Tally:
+class FileSummary:
     """Counts over the rows of one file. `lines` holds the first line of each kind of row met."""
 
     place: str
@@ -86,14 +86,14 @@ class Tally:
 
 
 def understood(
-    rows: Iterable[tuple[int, Mapping[str, Any] | BadRow]], entry: DataEntry, tally: Tally
+    rows: Iterable[tuple[int, Mapping[str, Any] | BadRow]], entry: DataEntry, tally: FileSummary
 ) -> Iterator[Row]:
     """The rows that can be used, while the tally counts them and what is wrong with the others.
 
     Raises:
         DataError: when the columns cannot be understood, so that no row can.
     """
-    understand = Understanding(entry.columns)
+    understand = RowParser(entry.columns)
     for line, row in rows:
         try:
             if isinstance(row, BadRow):
@@ -124,7 +124,7 @@ def _within(row: Row, score_range: tuple[float, float] | None) -> None:
 
 
 @dataclass(frozen=True)
-class Settled:
+class DataDecisions:
     """What the whole of a file says about how it is to be used."""
 
     task: TaskKind
@@ -144,7 +144,7 @@ class Settled:
         return None if scores is None else tuple((score - low) / (high - low) for score in scores)
 
 
-def settle(tally: Tally, entry: DataEntry) -> Settled:
+def decide_data(tally: FileSummary, entry: DataEntry) -> DataDecisions:
     """Decide what the entry leaves open, from the counts.
 
     Raises:
@@ -166,10 +166,10 @@ def settle(tally: Tally, entry: DataEntry) -> Settled:
     if symmetric is None:
         symmetric = task not in ("retrieval", "reranking")
     prompt, said = _prompt(tally, entry), (*notes, *told)
-    return Settled(task, prompt, symmetric, scale, said, entry.negatives)
+    return DataDecisions(task, prompt, symmetric, scale, said, entry.negatives)
 
 
-def _agree(tally: Tally) -> None:
+def _agree(tally: FileSummary) -> None:
     for count, what in ((tally.scored, "scores"), (tally.labels, "a label")):
         if 0 < count < tally.rows:
             line, other = tally.lines[f"without {what}"], tally.lines[f"with {what}"]
@@ -179,7 +179,7 @@ def _agree(tally: Tally) -> None:
             )
 
 
-def _task(tally: Tally, entry: DataEntry) -> tuple[TaskKind, list[str]]:
+def _task(tally: FileSummary, entry: DataEntry) -> tuple[TaskKind, list[str]]:
     if entry.task is not None:
         return entry.task, []
     if len(tally.kinds) == 1 and tally.kinds[0] in _KINDS:
@@ -193,7 +193,9 @@ def _task(tally: Tally, entry: DataEntry) -> tuple[TaskKind, list[str]]:
     return ("classification", []) if tally.labels else ("retrieval", [])
 
 
-def _scale(tally: Tally, entry: DataEntry, task: TaskKind) -> tuple[tuple[float, float], list[str]]:
+def _scale(
+    tally: FileSummary, entry: DataEntry, task: TaskKind
+) -> tuple[tuple[float, float], list[str]]:
     if entry.score_range is not None:
         return entry.score_range, []
     if not tally.scored or (tally.lowest >= 0 and tally.highest <= 1):
@@ -212,7 +214,7 @@ def _scale(tally: Tally, entry: DataEntry, task: TaskKind) -> tuple[tuple[float,
     return (0.0, 5.0), [note]
 
 
-def _prompt(tally: Tally, entry: DataEntry) -> str:
+def _prompt(tally: FileSummary, entry: DataEntry) -> str:
     if entry.prompt is not None:
         return entry.prompt
     if len(tally.prompts) > 1:

@@ -10,20 +10,20 @@ from pathlib import Path
 
 from emberge.contracts.dataset import Dataset, DatasetInfo, Example, Reader
 from emberge.contracts.step import DataRef
-from emberge.data.data_sources import Source, expand, refuse_clashes
+from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.entry import DataEntry
-from emberge.data.file_summary import Tally, settle, understood
+from emberge.data.file_summary import FileSummary, decide_data, understood
 from emberge.data.hub_datasets import recently
 from emberge.data.row_parser import Row
 from emberge.errors import DataError, EmbergeError, Problem
 
-__all__ = ["CheckedData", "Head", "check_entries", "first_examples"]
+__all__ = ["CheckedData", "FirstRows", "check_entries", "first_examples"]
 
 SHOWN_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
-class Head:
+class FirstRows:
     """How a dataset is understood, with its first example. `info.size` is 0 where rows were not counted."""
 
     info: DatasetInfo
@@ -78,7 +78,7 @@ class CheckedData:
     """What a look at the heads of all entries found: every fault, and how the sound ones are understood."""
 
     problems: tuple[Problem, ...] = ()
-    heads: tuple[Head, ...] = ()
+    heads: tuple[FirstRows, ...] = ()
 
 
 def check_entries(
@@ -96,7 +96,7 @@ def check_entries(
     only the recipe's own line can be named.
     """
     problems: list[Problem] = []
-    sources: list[Source] = []
+    sources: list[DataSource] = []
     for entry in entries:
         try:
             sources += expand(entry, readers=readers, resolve=resolve)
@@ -106,7 +106,7 @@ def check_entries(
         refuse_clashes(sources)
     except DataError as error:
         problems.append(Problem(str(error)))
-    heads: list[Head] = []
+    heads: list[FirstRows] = []
     for source in sources:
         if source.path is None and not network:
             problems.append(Problem(f"dataset {source.place} was not looked at", severity="unseen"))
@@ -117,7 +117,7 @@ def check_entries(
     return CheckedData(tuple(problems), tuple(heads))
 
 
-def _look(source: Source, limit_rows: int) -> tuple[list[Problem], Head | None]:
+def _look(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
     """What the first rows show; steps that share a dataset of the hub ask for it once."""
     return (
         _seen(source, limit_rows, recently()) if source.path is None else _found(source, limit_rows)
@@ -126,22 +126,22 @@ def _look(source: Source, limit_rows: int) -> tuple[list[Problem], Head | None]:
 
 @functools.lru_cache(maxsize=256)
 def _seen(
-    source: Source,
+    source: DataSource,
     limit_rows: int,
     when: int,  # noqa: ARG001 - it ages the memory
-) -> tuple[list[Problem], Head | None]:
+) -> tuple[list[Problem], FirstRows | None]:
     return _found(source, limit_rows)
 
 
-def _found(source: Source, limit_rows: int) -> tuple[list[Problem], Head | None]:
-    tally, rows = Tally(source.place), source.rows(head=True)
+def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
+    tally, rows = FileSummary(source.place), source.rows(head=True)
     first: Row | None = None
     try:
         for row in understood(islice(rows, limit_rows), source.entry, tally):
             first = first or row
         if tally.fault_count:
             return tally.problems(), None
-        settled = settle(tally, source.entry)
+        settled = decide_data(tally, source.entry)
     except ConnectionError as error:
         return [Problem(str(error), severity="unseen")], None
     except DataError as error:
@@ -150,13 +150,13 @@ def _found(source: Source, limit_rows: int) -> tuple[list[Problem], Head | None]
     example = settled.example(first)
     info = DatasetInfo(source.name, settled.task, 0, source.entry.weight, settled.negatives)
     notes = settled.notes
-    return [], Head(info, example, settled.prompt, settled.symmetric, tally.columns, notes)
+    return [], FirstRows(info, example, settled.prompt, settled.symmetric, tally.columns, notes)
 
 
-def first_examples(datasets: Sequence[Dataset]) -> list[Head]:
+def first_examples(datasets: Sequence[Dataset]) -> list[FirstRows]:
     """The first example of each dataset as it was understood, for a person to look at."""
     return [
-        Head(
+        FirstRows(
             dataset.info,
             dataset[0],
             dataset.prompt,

@@ -8,18 +8,18 @@ from pathlib import Path
 from emberge.contracts.dataset import Dataset, Reader
 from emberge.contracts.step import DataRef
 from emberge.data.catalogue import load_catalogue
-from emberge.data.data_sources import Source, expand, refuse_clashes
+from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import StoredDataset, open_rows, write_rows
 from emberge.data.entry import DataEntry
 from emberge.data.evaluation.eval_set import load_eval_set
-from emberge.data.file_summary import Tally, settle, understood
-from emberge.data.first_rows import CheckedData, Head, check_entries, first_examples
+from emberge.data.file_summary import FileSummary, decide_data, understood
+from emberge.data.first_rows import CheckedData, FirstRows, check_entries, first_examples
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 
 __all__ = [
     "CheckedData",
-    "Head",
+    "FirstRows",
     "check_entries",
     "first_examples",
     "load_catalogue",
@@ -67,9 +67,9 @@ def load_datasets(
     return datasets
 
 
-def _load(source: Source, limit: int | None, store: Path | None) -> StoredDataset:
-    def write(folder: Path) -> Tally:
-        tally = Tally(source.place)
+def _load(source: DataSource, limit: int | None, store: Path | None) -> StoredDataset:
+    def write(folder: Path) -> FileSummary:
+        tally = FileSummary(source.place)
         return write_rows(folder, understood(source.rows(), source.entry, tally), tally)
 
     try:
@@ -77,7 +77,7 @@ def _load(source: Source, limit: int | None, store: Path | None) -> StoredDatase
     except ConnectionError as error:
         raise DataError(str(error)) from error
     tally.place = source.place
-    settled = settle(tally, source.entry)
+    settled = decide_data(tally, source.entry)
     assert rows is not None  # settle has raised otherwise
     limits = [n for n in (limit, source.entry.limit) if n is not None]
     chosen = sample_rows(len(rows), min(limits, default=None), source.name)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from emberge.data.columns import Layout, LayoutError, find_layout
 from emberge.data.entry import Columns
 
-__all__ = ["Row", "RowError", "Understanding"]
+__all__ = ["Row", "RowError", "RowParser"]
 
 
 class RowError(Exception):
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     kind: str | None = None
 
 
-class Understanding:
+class RowParser:
     """Reads rows of one file; the first row decides, rows with other columns must agree with it."""
 
     def __init__(self, columns: Columns) -> None:

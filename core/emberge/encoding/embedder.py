@@ -17,9 +17,9 @@ from torch import Tensor
 from emberge.contracts.backbone import Encoder, TokenisedText
 from emberge.encoding.chunks import chunks
 from emberge.encoding.gradient_cache import (
-    Encoded,
+    BatchEmbeddings,
     EncodePlan,
-    Passed,
+    PassResult,
     device_of,
     embedded,
     encode_and_backward,
@@ -29,9 +29,9 @@ from emberge.encoding.prefetch import feed
 from emberge.encoding.token_cache import TokenCache
 
 __all__ = [
+    "BatchEmbeddings",
     "EncodePlan",
-    "Encoded",
-    "Passed",
+    "PassResult",
     "TextEmbedder",
     "default_token_budget",
     "encode_and_backward",

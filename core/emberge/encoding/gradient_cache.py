@@ -26,9 +26,9 @@ from emberge.ranks.ranks import ALONE, Ranks
 from emberge.seeds import stable_seed
 
 __all__ = [
+    "BatchEmbeddings",
     "EncodePlan",
-    "Encoded",
-    "Passed",
+    "PassResult",
     "device_of",
     "embedded",
     "encode_and_backward",
@@ -55,7 +55,7 @@ class EncodePlan:
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class BatchEmbeddings:
     """Embeddings of a batch's texts [n, d] as leaves of the loss's graph, with those of asked layers."""
 
     embeddings: Tensor
@@ -68,7 +68,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Passed:
+class PassResult:
     """What a training pass leaves on one rank.
 
     `loss` is its share of the batch's, detached and on the device; `tokens` are counted without padding and
@@ -84,12 +84,12 @@ class Passed:
 def encode_and_backward(
     encoder: Encoder,
     texts: Sequence[TokenisedText],
-    objective: Callable[[Encoded], Tensor],
+    objective: Callable[[BatchEmbeddings], Tensor],
     plan: EncodePlan,
     *,
     seed: int,
     layers: Sequence[float] = (),
-) -> Passed:
+) -> PassResult:
     """Embed a batch, take the loss of all embeddings, and add its gradients to the model's.
 
     `objective` gets the embeddings in the order of `texts` and returns a scalar; anything else that it
@@ -108,14 +108,14 @@ def encode_and_backward(
         loss = objective(first.encoded)
         loss.backward()  # type: ignore[no-untyped-call]
         loss = loss.detach() + runner.second(first)
-    return Passed(loss, int(lengths.sum()), padded_tokens(lengths, pieces), first.kept)
+    return PassResult(loss, int(lengths.sum()), padded_tokens(lengths, pieces), first.kept)
 
 
 @dataclass(eq=False)
 class _First:
     """What the first pass leaves: embeddings as leaves, the graphs that are kept, counts of the batch."""
 
-    encoded: Encoded
+    encoded: BatchEmbeddings
     graphs: list[_Output | None]
     counts: Tensor | None
     kept: int
@@ -173,7 +173,7 @@ class _Chunks:
                     counts.append(output.auxiliary.counts.detach())
         order = to_device(torch.from_numpy(np.argsort(np.concatenate(self.pieces))), device)
         leaves = [torch.cat(v)[order].float().requires_grad_() for v in zip(*values, strict=True)]
-        encoded = Encoded(leaves[0], dict(zip(self.layers, leaves[1:], strict=True)))
+        encoded = BatchEmbeddings(leaves[0], dict(zip(self.layers, leaves[1:], strict=True)))
         total = self.plan.ranks.total(torch.stack(counts).sum(0)) if counts else None
         return _First(encoded, graphs, total, kept)
 
@@ -206,7 +206,9 @@ class _Chunks:
                 torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
         return own
 
-    def _pulls(self, index: int, output: _Output, encoded: Encoded) -> list[tuple[Tensor, Tensor]]:
+    def _pulls(
+        self, index: int, output: _Output, encoded: BatchEmbeddings
+    ) -> list[tuple[Tensor, Tensor]]:
         """A chunk's outputs, each with its gradient."""
         if index >= len(self.pieces):
             return [

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from emberge.errors import Problem
 
-__all__ = ["lacking_room"]
+__all__ = ["disk_space_problems"]
 
 
-def lacking_room(size: int, out: Path, part: Path | None) -> Iterator[Problem]:
+def disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Problem]:
     """What is wrong with writing weights of so many bytes at `out`, of which `part` holds some already."""
     place = next(p for p in (out, *out.absolute().parents) if p.is_dir())
     free = shutil.disk_usage(place).free + (_held(part) if part is not None else 0)

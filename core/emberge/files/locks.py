@@ -15,9 +15,9 @@ from typing import IO
 
 from emberge.errors import EmbergeError
 
-__all__ = ["Holder", "OutInUseError", "hold", "holder"]
+__all__ = ["Holder", "OutInUseError", "lock_folder", "lock_holder"]
 
-# `holder` takes a shared lock for a moment; a run that starts just then must not be turned away.
+# `lock_holder` takes a shared lock for a moment; a run that starts just then must not be turned away.
 _PATIENCE = 0.3
 
 
@@ -40,7 +40,7 @@ class OutInUseError(EmbergeError):
 
 
 @contextmanager
-def hold(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
+def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
     """Hold the lock file `path`; the system lets go of it when the process ends in any way.
 
     Another holder is given `patience` seconds to let go.
@@ -65,7 +65,7 @@ def hold(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
             file.truncate(0)
 
 
-def holder(path: Path) -> Holder | None:
+def lock_holder(path: Path) -> Holder | None:
     """Who holds the lock now; None when nobody does."""
     try:
         with path.open("r", encoding="utf-8") as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from emberge.errors import CheckpointError
 
-__all__ = ["UnwrittenError", "settle", "unwritten", "writing"]
+__all__ = ["UnwrittenError", "fsync_folder", "unwritten", "writing"]
 
 _AGAIN = "run again: what is done is kept"
 _ADVICE = {
@@ -48,7 +48,7 @@ def writing(place: Path, what: str) -> Iterator[None]:
         raise unwritten(place, what, error) from error
 
 
-def settle(folder: Path, *, skipped: str = "") -> None:
+def fsync_folder(folder: Path, *, skipped: str = "") -> None:
     """Have all files and folders under `folder` on the disk, except files with the ending `skipped`."""
     for place, _, files in os.walk(folder, topdown=False):
         for name in files:

@@ -14,7 +14,7 @@ from emberge.contracts.chain import Rule
 from emberge.contracts.stage import Stage
 from emberge.contracts.step import Machine
 from emberge.merging.merge_in_memory import merge_state_dicts
-from emberge.merging.planning.effective_weights import Share
+from emberge.merging.planning.effective_weights import EffectiveWeight
 from emberge.merging.planning.merge_header import header_of
 from emberge.merging.planning.plan_merge import (
     Dtype,
@@ -33,10 +33,10 @@ from emberge.merging.statistics.statistics_file import (
 )
 from emberge.merging.streaming.build_jobs import Compute, merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
-from emberge.merging.streaming.journal import hold_free, publish, working_in
+from emberge.merging.streaming.journal import publish, require_free, working_in
 from emberge.merging.streaming.scheduler import Limits, Progress
 from emberge.merging.streaming.stream import stream
-from emberge.merging.tokens.supplied_vocabulary import NewVocabulary
+from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary
 from emberge.merging.tokens.token_files import write_tokens
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 from emberge.model_folder.checkpoint import Checkpoint
@@ -62,7 +62,7 @@ class MergeReport:
     warnings: tuple[str, ...] = ()
     foretold: tuple[str, ...] = ()
     """The warnings among them that the plan has already."""
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
 
 
 def merge_checkpoints(
@@ -85,7 +85,7 @@ def merge_checkpoints(
     side: Path | None = None,
     progress: Progress | None = None,
     slices: Sequence[MergeSlice] = (),
-    vocabulary: NewVocabulary | None = None,
+    vocabulary: SuppliedVocabulary | None = None,
     tokens: VocabularyPolicy | None = None,
 ) -> MergeReport:
     """Merge model folders into a new one at `out`, complete with tokenizer, configs and modules.
@@ -117,7 +117,7 @@ def merge_checkpoints(
         vocabulary=vocabulary,
         tokens=tokens or VocabularyPolicy(),
     )
-    hold_free(out)
+    require_free(out)
     side = side or out.parent / f".{out.name}.partial"
     plan = plan_merge(request, out=out.parent, part=side)
     raise_problems(plan)

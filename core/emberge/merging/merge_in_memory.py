@@ -17,7 +17,7 @@ from emberge.errors import CheckpointError
 from emberge.merging.stage_options import ModelOptions, Resolver
 from emberge.merging.statistics.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.build_jobs import Compute, empty_block
-from emberge.merging.streaming.jobs import CopyJob, MemorySource, MergeJob, Source, TensorJob
+from emberge.merging.streaming.jobs import CopyJob, MemorySource, MergeJob, TensorJob, TensorSource
 from emberge.merging.streaming.scheduler import GRANULE, Limits, run_jobs
 from emberge.model_folder.tensor_names import depths
 from emberge.tensor_files.safetensors_header import TensorSpec
@@ -61,7 +61,7 @@ def merge_state_dicts(
     called = tuple(names or (f"model {i + 1}" for i in range(len(models))))
     given = weights if weights is not None else [1.0] * len(models)
     schedules = [w if isinstance(w, PerTensor) else PerTensor(w) for w in given]
-    _hold_alike(models, called, base)
+    _require_alike(models, called, base)
     depth = depths(models[0])
     own = dict(zip(called, how.options, strict=True)) if how.options else {}
     chain = Chain(tuple(strategy), Resolver(own, depth))
@@ -85,7 +85,7 @@ def merge_state_dicts(
     out = {name: torch.empty(t.shape, dtype=t.dtype) for name, t in models[0].items()}
     for name, first in out.items():
         spec = TensorSpec(name, tuple(first.shape), str(first.dtype).removeprefix("torch."))
-        sources: list[Source] = [
+        sources: list[TensorSource] = [
             MemorySource(c, m[name]) for c, m in zip(called, models, strict=True)
         ]
         if spec.mergeable:
@@ -118,7 +118,7 @@ def _into(out: Mapping[str, Tensor]) -> Callable[[TensorJob, int, Tensor], None]
     return put
 
 
-def _hold_alike(
+def _require_alike(
     models: Sequence[Mapping[str, Tensor]], names: Sequence[str], base: Mapping[str, Tensor] | None
 ) -> None:
     everyone = [*zip(names, models, strict=True), *([("base", base)] if base else [])]

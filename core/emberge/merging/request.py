@@ -12,7 +12,7 @@ from emberge.contracts.schedule import PerTensor
 from emberge.contracts.stage import Stage
 from emberge.merging.planning.slices import LayerRange, MergeSlice, own_chain
 from emberge.merging.stage_options import ModelOptions
-from emberge.merging.tokens.supplied_vocabulary import NewVocabulary
+from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 
 __all__ = ["Dtype", "MergeInput", "MergeRequest", "Missing"]
@@ -55,7 +55,7 @@ class MergeRequest:
     statistics: Mapping[str, Path] = field(default_factory=dict)
     slices: tuple[MergeSlice, ...] = ()
     part: LayerRange | None = None
-    vocabulary: NewVocabulary | None = None
+    vocabulary: SuppliedVocabulary | None = None
     tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
 
     @property

@@ -63,7 +63,7 @@ class Checkpoint:
         modules = []
         for entry in sorted(listed, key=_place):
             type_, place = str(entry.get("type", "")), str(entry.get("path", ""))
-            _hold_inside(path, place)
+            _require_inside(path, place)
             modules.append(ModuleFolder(type_.rpartition(".")[2], place, type_))
         return tuple(modules)
 
@@ -126,7 +126,7 @@ class Checkpoint:
             if not prefix and self._counts_words():
                 continue
             for name, spec in self._specs_of(self.folder / part).items():
-                _hold_apart(prefix + name, spec, found)
+                _require_distinct(prefix + name, spec, found)
                 found[prefix + name] = spec.renamed(prefix + name)
         for module in self.chain:
             if module.path and not _weight_files(self.folder / module.path):
@@ -158,7 +158,7 @@ class Checkpoint:
         content = read_json(path) if path is not None else {}
         types = content.get("types") if isinstance(content, dict) else None
         for place, type_ in types.items() if isinstance(types, dict) else ():
-            _hold_inside(path or folder, str(place))
+            _require_inside(path or folder, str(place))
             inside = f"{router.path}/{place}" if router.path else str(place)
             yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
 
@@ -173,10 +173,10 @@ class Checkpoint:
         specs: dict[str, TensorSpec] = {}
         for file in files:
             for name, spec in read_header(file)[0].items():
-                _hold_apart(name, spec, specs)
+                _require_distinct(name, spec, specs)
                 specs[name] = spec
         if folder / WEIGHTS not in files:
-            _hold_to_index(folder / f"{WEIGHTS}.index.json", specs)
+            _require_index(folder / f"{WEIGHTS}.index.json", specs)
         return specs
 
 
@@ -199,7 +199,7 @@ def _place(module: Mapping[str, Any]) -> float:
     return index if isinstance(index, int | float) else 0
 
 
-def _hold_apart(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:
+def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:
     if name in others:
         raise CheckpointError(
             f"{spec.file}: tensor '{printable(name)}' is also in {others[name].file}; get the files again"
@@ -214,7 +214,7 @@ def _weight_files(folder: Path) -> list[Path]:
     weights = _weight_map(index)
     names = sorted(set(weights.values()))
     for name in names:
-        _hold_inside(index, name)
+        _require_inside(index, name)
         if not _is_file(folder / name):
             raise CheckpointError(
                 f"{index}: names the file '{printable(name)}', which is missing; get it"
@@ -233,7 +233,7 @@ def _weight_map(index: Path) -> dict[str, str]:
     return weights
 
 
-def _hold_to_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
+def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
     for name, file in _weight_map(index).items():
         if name not in specs or specs[name].file != index.parent / file:
             raise CheckpointError(
@@ -242,7 +242,7 @@ def _hold_to_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
             )
 
 
-def _hold_inside(source: Path, name: str) -> None:
+def _require_inside(source: Path, name: str) -> None:
     place = PurePosixPath(name)
     if place.is_absolute() or ".." in place.parts or "\\" in name:
         raise CheckpointError(

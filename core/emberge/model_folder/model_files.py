@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emberge.model_folder.checkpoint import Checkpoint
 
-__all__ = ["carried_files", "left_out"]
+__all__ = ["carried_files", "files_not_copied"]
 
 _SUFFIXES = (
     *(".json", ".txt", ".model", ".jinja", ".tiktoken", ".spm", ".bpe", ".codes", ".vocab", ".py"),
@@ -52,7 +52,7 @@ def carried_files(checkpoint: Checkpoint) -> Iterator[Path]:
                 yield path
 
 
-def left_out(checkpoint: Checkpoint) -> dict[str, list[str]]:
+def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """What stays behind by reason, as paths in the folder; a subfolder ends with a slash.
 
     The weights that the result gets merged are not named.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.model_files import left_out
+from emberge.model_folder.model_files import files_not_copied
 
 __all__ = ["origin_line", "remarks"]
 
@@ -28,7 +28,7 @@ _SHOWN = 3
 def origin_line(template: Checkpoint) -> str:
     """Where configs, tokenizer and modules come from, and what stays behind there and why."""
     name = template.folder.name
-    left = [f"{_few(names)} ({reason})" for reason, names in left_out(template).items()]
+    left = [f"{_few(names)} ({reason})" for reason, names in files_not_copied(template).items()]
     behind = f"; left out: {', '.join(left)}" if left else ""
     return f"configs, tokenizer and modules come from '{name}'{behind}"
 

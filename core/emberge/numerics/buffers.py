@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["fresh", "pages"]
+__all__ = ["pooled_bytes", "pooled_like"]
 
 _LOCAL = threading.local()
 # Bytes below which the allocator does as well.
 _SMALL = 1 << 16
 
 
-def fresh(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
+def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     """A contiguous tensor of whatever content, typed and (by default) shaped like another.
 
     It lies in memory of this thread's that no tensor uses any more. New pages cost more than most
@@ -45,11 +45,11 @@ def _memory(size: int) -> mmap.mmap:
     for i in reversed(free):
         if len(held[i]) < size:
             del held[i]
-    held.append(pages(size))
+    held.append(pooled_bytes(size))
     return held[-1]
 
 
-def pages(size: int) -> mmap.mmap:
+def pooled_bytes(size: int) -> mmap.mmap:
     """Memory apart from the heap, of this process alone, which goes back when nobody holds it."""
     if sys.platform == "win32":
         return mmap.mmap(-1, size)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.numerics.buffers import fresh
+from emberge.numerics.buffers import pooled_like
 
 __all__ = ["uniform"]
 
@@ -36,7 +36,7 @@ def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Ten
     if len(keys) != tensors.shape[0]:
         raise ValueError(f"{len(keys)} keys for {tensors.shape[0]} models")
     size, device = tensors[0].numel(), None if tensors.device.type == "cpu" else tensors.device
-    out = fresh(tensors, (len(keys), size))
+    out = pooled_like(tensors, (len(keys), size))
     for first, last in _spans(start, start + size):
         places = _mixed_places(first % _SPAN + 1, last - first, device)
         for row, key in zip(out, keys, strict=True):

@@ -19,9 +19,9 @@ from emberge.errors import EmbergeError, RecipeError
 if TYPE_CHECKING:
     from emberge.plugins import Plugins
     from emberge.recipes.recipe import Recipe
-    from emberge.recipes.run.rank_team import Team
+    from emberge.recipes.run.rank_team import RankTeam
 
-__all__ = ["Followers", "has_followed", "heed_launcher", "ranks_told", "team_of"]
+__all__ = ["RankProcesses", "heed_launcher", "rank_team", "ranks_told", "run_as_follower"]
 
 # What torchrun tells a process, and so does this.
 RANK, SIZE = "RANK", "WORLD_SIZE"
@@ -96,9 +96,9 @@ def ranks_told(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     return rank, size
 
 
-def team_of(
+def rank_team(
     words: Sequence[str], machine: Machine, ranks: int | None, shard: bool
-) -> contextlib.AbstractContextManager[Team | None]:
+) -> contextlib.AbstractContextManager[RankTeam | None]:
     """The ranks that a launcher told this process of, or `ranks` of them started here; None for one alone.
 
     `words` are the command's, for processes that are started. `accelerate launch --use_fsdp` means `shard`.
@@ -111,8 +111,8 @@ def team_of(
     return _team(words, machine, ranks, shard)
 
 
-def has_followed(
-    ranked: contextlib.AbstractContextManager[Team | None],
+def run_as_follower(
+    ranked: contextlib.AbstractContextManager[RankTeam | None],
     recipe: Recipe,
     out: Path | None,
     plugins: Plugins,
@@ -130,14 +130,14 @@ def has_followed(
 @contextlib.contextmanager
 def _team(
     words: Sequence[str], machine: Machine, ranks: int | None, shard: bool
-) -> Iterator[Team | None]:
+) -> Iterator[RankTeam | None]:
     _, told = ranks_told()
     wanted = told if ranks is None else ranks
-    _hold_possible(wanted, told, machine)
+    _require_possible(wanted, told, machine)
     if wanted == 1:
         yield None
         return
-    followers = Followers(words, wanted) if told == 1 else None
+    followers = RankProcesses(words, wanted) if told == 1 else None
     try:
         from emberge.recipes.run.rank_team import form_team
 
@@ -153,7 +153,7 @@ def _team(
         followers.leave()
 
 
-def _hold_possible(wanted: int, told: int, machine: Machine) -> None:
+def _require_possible(wanted: int, told: int, machine: Machine) -> None:
     if wanted < 1:
         raise RecipeError(f"--ranks {wanted}: at least one rank is needed")
     if told not in (1, wanted):
@@ -166,7 +166,7 @@ def _hold_possible(wanted: int, told: int, machine: Machine) -> None:
         )
 
 
-class Followers:
+class RankProcesses:
     """Ranks 1 to N - 1 of a run as processes of the same command, watched until it ends.
 
     One that dies ends this process too: at once where the first rank notices, else after half a minute.

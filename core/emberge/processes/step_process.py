@@ -37,7 +37,7 @@ class StepProcess:
     def __init__(self, launch: Launch, machine: Machine, threads: int) -> None:
         self._launch = launch
         self._must_end: float | None = None
-        _hold_folders_seen(launch)
+        _require_folders(launch)
         call = {**launch.call, "machine": dataclasses.asdict(machine)}
         with launch.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -99,7 +99,7 @@ class StepProcess:
             self._process.stdin.close()
 
 
-def _hold_folders_seen(launch: Launch) -> None:
+def _require_folders(launch: Launch) -> None:
     for folder in (launch.work, launch.folder):
         if not folder.is_dir():
             raise EmbergeError(

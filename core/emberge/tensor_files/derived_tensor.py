@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from emberge.tensor_files.tensor_reader import TensorReader
 
-__all__ = ["MadeSpec", "read_made", "read_made_bytes"]
+__all__ = ["DerivedTensor", "read_made", "read_made_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
-class MadeSpec(TensorSpec):
+class DerivedTensor(TensorSpec):
     """A tensor that is made while it is read; `dtype` is the one that it is stored in unless asked otherwise.
 
     Wherever a tensor of a file may stand such a one may too: `TensorReader` sees to it.
@@ -31,7 +31,7 @@ class MadeSpec(TensorSpec):
         raise NotImplementedError
 
 
-def read_made(spec: MadeSpec, reader: TensorReader, start: int, into: Tensor) -> None:
+def read_made(spec: DerivedTensor, reader: TensorReader, start: int, into: Tensor) -> None:
     """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
     import torch
 
@@ -49,7 +49,9 @@ def read_made(spec: MadeSpec, reader: TensorReader, start: int, into: Tensor) ->
     into.copy_(made.view(-1)[skip : skip + into.numel()])
 
 
-def read_made_bytes(spec: MadeSpec, reader: TensorReader, start: int, into: memoryview) -> None:
+def read_made_bytes(
+    spec: DerivedTensor, reader: TensorReader, start: int, into: memoryview
+) -> None:
     """Fill `into` with the bytes from `start` on that the tensor would have in a file, in its dtype."""
     import torch
 

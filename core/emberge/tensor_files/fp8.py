@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
-from emberge.tensor_files.derived_tensor import MadeSpec
+from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _INSTEAD = "get the model in float32, bfloat16 or float16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaledSpec(MadeSpec):
+class ScaledSpec(DerivedTensor):
     """An eight-bit tensor times its scales; `file` and `offset` are those of the eight bits.
 
     `scale` holds one number, one a row, or with `blocks` one for each 128 × 128.

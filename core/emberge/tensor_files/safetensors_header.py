@@ -111,7 +111,7 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     metadata = _metadata(path, header.pop("__metadata__", None))
     data = 8 + len(raw)
     specs = {name: _spec(path, name, entry, data) for name, entry in header.items()}
-    _hold_to_file(path, list(specs.values()), data, size)
+    _require_in_file(path, list(specs.values()), data, size)
     return specs, metadata
 
 
@@ -234,7 +234,7 @@ def _counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
 
 
-def _hold_to_file(path: Path, specs: Sequence[TensorSpec], data: int, size: int) -> None:
+def _require_in_file(path: Path, specs: Sequence[TensorSpec], data: int, size: int) -> None:
     """Every byte after the header belongs to one tensor."""
     placed = sorted(specs, key=lambda s: (s.offset, s.nbytes))
     for spec in placed:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from emberge.errors import CheckpointError
-from emberge.tensor_files.derived_tensor import MadeSpec, read_made, read_made_bytes
+from emberge.tensor_files.derived_tensor import DerivedTensor, read_made, read_made_bytes
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 __all__ = ["TensorReader", "bytes_of", "scratch"]
@@ -53,7 +53,7 @@ class TensorReader:
         Raises:
             CheckpointError: when the file ends before that.
         """
-        if isinstance(spec, MadeSpec):
+        if isinstance(spec, DerivedTensor):
             read_made_bytes(spec, self, start, into)
             return
         handle, place, done = self._handle(spec.file), spec.offset + start, 0
@@ -67,7 +67,7 @@ class TensorReader:
 
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
-        if isinstance(spec, MadeSpec):
+        if isinstance(spec, DerivedTensor):
             read_made(spec, self, start, into)
             return
         dtype = getattr(torch, spec.dtype)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from emberge.contracts.backbone import TokenisedText
 from emberge.contracts.loss import Embeddings, Loss
-from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.ranks.gather_batch import gathered
 from emberge.testing.batches import (
     columns,
@@ -246,13 +246,13 @@ class _Trial:
         parts = [slice(a, b) for a, b in pairwise(bounds)]
         with torch.no_grad():
             there = {
-                part.start: Encoded(found.embeddings, found.layers)
+                part.start: BatchEmbeddings(found.embeddings, found.layers)
                 for part in parts
                 if part != own
                 for found in [encoder(encoder.collate(self.texts(part)), self.loss.layers)]
             }
 
-        def objective(encoded: Encoded) -> Tensor:
+        def objective(encoded: BatchEmbeddings) -> Tensor:
             seen = [self.encoded(part, there.get(part.start, encoded)) for part in parts]
             return self.value(gathered(seen) if len(seen) > 1 else seen[0], learned)
 
@@ -274,7 +274,7 @@ class _Trial:
             for i in range(part.start * width, part.stop * width)
         ]
 
-    def encoded(self, part: slice, encoded: Encoded) -> Embeddings:
+    def encoded(self, part: slice, encoded: BatchEmbeddings) -> Embeddings:
         """The batch's rows with embeddings that an encoder made of `texts`."""
         shape = (part.stop - part.start, 1 + self.batch.valid.shape[1], -1)
         layers = {name: values.view(shape) for name, values in encoded.layers.items()}

@@ -12,11 +12,11 @@ from emberge.training.loop.checkpoints import clear_torn, publish
 from emberge.training.loop.early_stopping import link_or_copy
 from emberge.training.plan.batch_plan import BatchPlan
 
-__all__ = ["KeptModels"]
+__all__ = ["KeptCheckpoints"]
 
 
 @dataclass(frozen=True)
-class KeptModels:
+class KeptCheckpoints:
     """The models of some steps in `folder`, of which the newest `keep_last` stay."""
 
     folder: Path
@@ -24,7 +24,7 @@ class KeptModels:
     keep_last: int
 
     @classmethod
-    def of(cls, plan: BatchPlan, options: FitOptions, folder: Path) -> KeptModels:
+    def of(cls, plan: BatchPlan, options: FitOptions, folder: Path) -> KeptCheckpoints:
         """Those that the options ask for: every `save_steps`, or at the ends of epochs."""
         steps: frozenset[int] = frozenset()
         if options.keep_last and options.save_steps is not None:

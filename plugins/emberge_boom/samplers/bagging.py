@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from emberge import (
-    Chosen,
     DatasetInfo,
-    Drawn,
     PerDataset,
     Pool,
     Rows,
+    RowSubset,
+    RowsWithReplacement,
     Sampler,
     random_bits,
     stable_seed,
     take_rows,
 )
 
-__all__ = ["Bagging", "count_of", "hold_share", "in_order"]
+__all__ = ["Bagging", "count_of", "in_order", "require_share"]
 
 # Rows of a dataset up to which its bag is an array, in order.
 SORTED_UP_TO = 1 << 16
@@ -50,7 +50,7 @@ class Bagging(Sampler):
         given = self.ratio
         for ratio in (given.default, *given.by_task.values(), *given.by_dataset.values()):
             if ratio is not None:
-                hold_share(ratio)
+                require_share(ratio)
         if self.replacement and (self.nested or self.part):
             raise ValueError("replacement goes with neither nested nor part")
 
@@ -77,10 +77,10 @@ class Bagging(Sampler):
         if self.part is not None:
             first = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
             start, stop = (0, first) if self.part == "first" else (first, size)
-        return in_order(Chosen(rows, bag_seed, start, stop), rows)
+        return in_order(RowSubset(rows, bag_seed, start, stop), rows)
 
 
-def hold_share(ratio: float) -> None:
+def require_share(ratio: float) -> None:
     """Refuse a ratio that is no share.
 
     Raises:
@@ -100,12 +100,12 @@ def _with_replacement(rows: Rows, count: int, seed: int) -> Rows:
     import numpy as np
 
     if len(rows) > SORTED_UP_TO:
-        return Drawn(rows, seed, count)
+        return RowsWithReplacement(rows, seed, count)
     places = random_bits(count, seed) % np.uint64(len(rows))
     return take_rows(rows, np.sort(places.astype(np.int64)))
 
 
-def in_order(bag: Chosen, rows: Rows) -> Rows:
+def in_order(bag: RowSubset, rows: Rows) -> Rows:
     """The bag in the order of its dataset, where that takes little memory."""
     import numpy as np
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emberge import (
-    Chosen,
     DataError,
     DatasetInfo,
     Pool,
     Rows,
+    RowSubset,
     Sampler,
     stable_seed,
     suggest,
     take_rows,
 )
 
-from emberge_boom.samplers.bagging import count_of, hold_share, in_order
+from emberge_boom.samplers.bagging import count_of, in_order, require_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class CoreSubset(Sampler):
     draw: int = 0
 
     def __post_init__(self) -> None:
-        hold_share(self.ratio)
+        require_share(self.ratio)
         if not self.new:
             raise ValueError("new names the datasets that are kept whole, at least one")
 
@@ -65,7 +65,7 @@ class CoreSubset(Sampler):
     def _of_each(self, old: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
         return {
             info: in_order(
-                Chosen(
+                RowSubset(
                     rows, stable_seed(*key, info.name), 0, count_of(len(rows), float(self.ratio))
                 ),
                 rows,
@@ -82,7 +82,7 @@ class CoreSubset(Sampler):
 
         ends = np.cumsum([len(rows) for rows in old.values()])
         total = int(ends[-1])
-        drawn = Chosen(range(total), seed, 0, count_of(total, float(self.ratio)))
+        drawn = RowSubset(range(total), seed, 0, count_of(total, float(self.ratio)))
         places = np.sort(np.asarray(drawn, dtype=np.int64))
         cuts = np.split(places, np.searchsorted(places, ends[:-1]))
         for (info, rows), mine, end in zip(old.items(), cuts, ends, strict=True):

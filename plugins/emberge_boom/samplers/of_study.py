@@ -45,7 +45,7 @@ class OfStudy(Sampler):
         not fit it is a warning.
         """
         earlier = self.of.step is not None
-        place = context.made(self.of) if earlier else context.data(self.of)
+        place = context.earlier_result(self.of) if earlier else context.data(self.of)
         if place is None:
             if earlier:
                 told = f"known when {self.of} is done; `emberge check` with --out then says it"

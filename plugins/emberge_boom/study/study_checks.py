@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from emberge import DataEntry, DataError, EmbergeError, Preflight, Problem, loss_faults
+from emberge import DataEntry, DataError, EmbergeError, Preflight, Problem, loss_problems
 from emberge.engine import FitOptions
 
 from emberge_boom.study.sets import one_by_one
 from emberge_boom.study.study_run import narrowed, sample_size
 
 if TYPE_CHECKING:
-    from emberge.engine import CheckedData, Outlook
+    from emberge.engine import CheckedData, TrainingPreview
 
     from emberge_boom.study.interactions import Interactions
 
@@ -49,7 +49,7 @@ def _check_losses(
     for head in checked.heads:
         context.note(head.title, head.lines)
         scored = head.example.positive_scores is not None
-        for fault in loss_faults(study.loss, head.info, scored=scored):
+        for fault in loss_problems(study.loss, head.info, scored=scored):
             yield context.problem(fault, "loss")
 
 
@@ -80,11 +80,11 @@ def _look_ahead(study: Interactions, context: Preflight) -> Iterator[Problem]:
 
 def _outlook(
     study: Interactions, context: Preflight, data: Sequence[DataEntry], *names: str
-) -> Outlook:
-    from emberge.engine import outlook
+) -> TrainingPreview:
+    from emberge.engine import preview_training
 
     own = narrowed(study, names) if names else study
-    return outlook(
+    return preview_training(
         data,
         readers=context.readers,
         resolve=context.data,

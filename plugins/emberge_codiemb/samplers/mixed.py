@@ -13,7 +13,7 @@ from emberge import (
     Pool,
     Sampler,
     Shuffled,
-    cut_lanes,
+    batches_by_dataset,
     stable_seed,
 )
 
@@ -50,7 +50,7 @@ class Mixed(Sampler):
             by_task={name: value // self.draws for name, value in size.by_task.items()},
             by_dataset={name: value // self.draws for name, value in size.by_dataset.items()},
         )
-        lanes = cut_lanes(pool, small, "drop", seed)
+        lanes = batches_by_dataset(pool, small, "drop", seed)
         drawn = []
         for draw in range(self.draws):
             own = stable_seed(seed, "draw", draw)

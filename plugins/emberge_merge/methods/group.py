@@ -59,7 +59,7 @@ class Group(MergeTransform):
     def whole_for(self, block: Block) -> bool:
         return self.by.whole_for(block)
 
-    def faults(self, models: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
+    def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
         lone = next((m for m, group in zip(models, groups, strict=True) if not group), None)
         if lone is not None:
             yield f"the model '{lone}' has no group; write {{model: …, group: …}}"
@@ -71,8 +71,8 @@ class Group(MergeTransform):
             if label not in groups:
                 yield f"'group_weights' names '{label}', which is no group{suggest(label, groups)}"
 
-    def doubts(self, weights: Mapping[str, float]) -> Iterable[str]:
-        return self.by.doubts(weights)
+    def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
+        return self.by.weight_warnings(weights)
 
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
         return tuple(dict.fromkeys(groups))

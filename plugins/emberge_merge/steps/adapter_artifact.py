@@ -12,13 +12,13 @@ from emberge import Workspace
 if TYPE_CHECKING:
     from emberge.engine import AdapterReport
 
-__all__ = ["described", "emptied", "hold_truncation"]
+__all__ = ["described", "emptied", "require_truncation"]
 
 TABLE = "truncation.md"
 _SHOWN = 10
 
 
-def hold_truncation(rank: int | None, energy: float | None) -> None:
+def require_truncation(rank: int | None, energy: float | None) -> None:
     """Refuse numbers that keep nothing.
 
     Raises:

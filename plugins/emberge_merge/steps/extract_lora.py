@@ -9,7 +9,7 @@ from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, Ste
 from emberge.engine import MergeInput, MergeRequest, Truncation, adapter_problems, plan_merge
 
 from emberge_merge.methods.averages.passthrough import Passthrough
-from emberge_merge.steps.adapter_artifact import described, emptied, hold_truncation
+from emberge_merge.steps.adapter_artifact import described, emptied, require_truncation
 
 __all__ = ["ExtractLora"]
 
@@ -36,7 +36,7 @@ class ExtractLora(Step):
     """Share of each change's squared norm to keep, at most `rank` values."""
 
     def __post_init__(self) -> None:
-        hold_truncation(self.rank, self.energy)
+        require_truncation(self.rank, self.energy)
         if self.rank is None and self.energy is None:
             raise ValueError("it needs a 'rank', or the 'energy' to keep")
 

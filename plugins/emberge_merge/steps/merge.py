@@ -24,19 +24,25 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.engine import MergeInput, MergeRequest, NewVocabulary, VocabularyPolicy, plan_merge
+from emberge.engine import (
+    MergeInput,
+    MergeRequest,
+    SuppliedVocabulary,
+    VocabularyPolicy,
+    plan_merge,
+)
 
 from emberge_merge.steps.contents import with_contents
 from emberge_merge.steps.merged_artifact import merged_artifact
 from emberge_merge.steps.sizes import Weights, size_problems, weight_of
 from emberge_merge.steps.slices import SliceEntry, merge_slices, slice_models
-from emberge_merge.steps.tokens import hold_vocabulary, made_vocabulary, token_policy
-from emberge_merge.steps.training_cost import tell_cost
+from emberge_merge.steps.tokens import made_vocabulary, require_vocabulary, token_policy
+from emberge_merge.steps.training_cost import describe_cost
 
 if TYPE_CHECKING:
     from emberge.engine import MergePlan
 
-__all__ = ["Merge", "ModelEntry", "called_apart", "merge_input"]
+__all__ = ["Merge", "ModelEntry", "merge_input", "unique_names"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,14 +104,14 @@ class Merge(Step):
             raise ValueError("it takes either 'models' or 'slices', which stack layers of models")
         if self.slices and (self.base is not None or self.weights == "size"):
             raise ValueError("with 'slices' each slice has its own base and weights")
-        hold_vocabulary(self.vocabulary)
+        require_vocabulary(self.vocabulary)
         if isinstance(self.vocabulary, FileRef) and (self.template or self.tokenizer) is not None:
             raise ValueError(
                 "a 'vocabulary' has its tokenizer; leave out 'tokenizer' and 'template'"
             )
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        tell_cost([entry.model for entry in self.models], context)
+        describe_cost([entry.model for entry in self.models], context)
         inputs = []
         for entry in self.models:
             folder, adapter = context.model(entry.model), context.adapter(entry.model)
@@ -124,7 +130,7 @@ class Merge(Step):
             return  # a step is yet to make the model that everything is compared with
         request = self._request(inputs, base, template, tokenizer)
         slices = merge_slices(self.slices, lambda r: _seen(r, context))
-        request = dataclasses.replace(request, inputs=called_apart(inputs), slices=slices)
+        request = dataclasses.replace(request, inputs=unique_names(inputs), slices=slices)
         listed = [(entry.name, entry.model) for entry in self.models]
         tokens = token_policy(self.vocabulary, listed, request.inputs)
         request = dataclasses.replace(request, tokens=tokens)
@@ -147,7 +153,7 @@ class Merge(Step):
         from emberge.engine import merge_checkpoints
 
         found = [(e, m) for e in self.models for m in workspace.models(e.model)]
-        inputs = called_apart(
+        inputs = unique_names(
             [
                 dataclasses.replace(
                     merge_input(entry, entry.name or model.name, model.folder, model.adapter),
@@ -228,10 +234,10 @@ class Merge(Step):
         links = [*self.strategy, *(link for rule in self.rules for link in rule.strategy)]
         return {ref.text: workspace.data(ref) for link in links for ref in link.files()}
 
-    def _vocabulary(self, workspace: Workspace) -> NewVocabulary | None:
+    def _vocabulary(self, workspace: Workspace) -> SuppliedVocabulary | None:
         if not isinstance(self.vocabulary, FileRef):
             return None
-        return NewVocabulary(workspace.data(self.vocabulary))
+        return SuppliedVocabulary(workspace.data(self.vocabulary))
 
     @staticmethod
     def _folder(reference: ModelRef | None, workspace: Workspace) -> Path | None:
@@ -258,7 +264,7 @@ def _found(model: Model) -> MergeInput:
     )
 
 
-def called_apart(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
+def unique_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
     """The inputs with names that differ: two folders of one name are numbered."""
     counted = Counter(m.name for m in inputs)
     seen: Counter[str] = Counter()

@@ -31,10 +31,10 @@ from emberge.engine import (
 
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.steps.adapter_artifact import described, emptied, hold_truncation
-from emberge_merge.steps.merge import ModelEntry, called_apart, merge_input
+from emberge_merge.steps.adapter_artifact import described, emptied, require_truncation
+from emberge_merge.steps.merge import ModelEntry, merge_input, unique_names
 from emberge_merge.steps.sizes import Weights, size_problems, weight_of
-from emberge_merge.steps.training_cost import cost_details, tell_cost
+from emberge_merge.steps.training_cost import cost_details, describe_cost
 
 if TYPE_CHECKING:
     from emberge.engine import Combination
@@ -71,7 +71,7 @@ class MergeAdapters(Step):
     """What is computed in; the factors are stored in float32."""
 
     def __post_init__(self) -> None:
-        hold_truncation(self.rank, self.energy)
+        require_truncation(self.rank, self.energy)
         if self.rank is None and self.energy is None and _combination(self.strategy) is None:
             names = ", ".join(stage_name(link) for link in self.strategy)
             raise ValueError(
@@ -89,7 +89,7 @@ class MergeAdapters(Step):
         if self.base is not None and context.adapter(self.base) is not None:
             yield context.problem("the base must be a whole model", "base")
             return
-        tell_cost([entry.model for entry in self.models], context)
+        describe_cost([entry.model for entry in self.models], context)
         first = self.base or self.models[0].model
         base = MergeInput(first.main, context.model(first))
         inputs = [
@@ -135,7 +135,7 @@ class MergeAdapters(Step):
             side=workspace.work / "adapter",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
-        named = [i.name for i in called_apart(inputs)]
+        named = [i.name for i in unique_names(inputs)]
         weights = {
             e.model.text: report.weights[name] for (e, _), name in zip(found, named, strict=True)
         }
@@ -165,7 +165,7 @@ class MergeAdapters(Step):
         statistics: Mapping[str, Path] | None = None,
     ) -> MergeRequest:
         return MergeRequest(
-            inputs=called_apart(inputs),
+            inputs=unique_names(inputs),
             strategy=self.strategy,
             base=base if any(_uses_base(link) for link in self.strategy) else None,
             statistics=statistics or {},

@@ -23,7 +23,7 @@ class SliceBase:
     layers: tuple[int, int]
 
     def __post_init__(self) -> None:
-        _hold_to_order(self.layers)
+        _require_order(self.layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class LayersEntry:
     options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _hold_to_order(self.layers)
+        _require_order(self.layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class SliceEntry:
             raise ValueError("all 'layers' of a slice must be the same number of layers")
 
 
-def _hold_to_order(layers: tuple[int, int]) -> None:
+def _require_order(layers: tuple[int, int]) -> None:
     if not 0 <= layers[0] < layers[1]:
         raise ValueError(f"'layers' are [first, end] with the end left out, not {list(layers)}")
 

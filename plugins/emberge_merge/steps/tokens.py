@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 from emberge import FileRef, ModelRef, suggest
-from emberge.engine import MergeInput, NewVocabulary, VocabularyPolicy
+from emberge.engine import MergeInput, SuppliedVocabulary, VocabularyPolicy
 
-__all__ = ["hold_vocabulary", "made_vocabulary", "token_policy"]
+__all__ = ["made_vocabulary", "require_vocabulary", "token_policy"]
 
 _POLICIES = ("token_aware", "mean", "union")
 
 
-def hold_vocabulary(vocabulary: VocabularyPolicy | FileRef | None) -> None:
+def require_vocabulary(vocabulary: VocabularyPolicy | FileRef | None) -> None:
     """Refuse a word that is no policy.
 
     Raises:
@@ -26,9 +26,9 @@ def hold_vocabulary(vocabulary: VocabularyPolicy | FileRef | None) -> None:
         )
 
 
-def made_vocabulary(vocabulary: VocabularyPolicy | FileRef | None) -> NewVocabulary | None:
+def made_vocabulary(vocabulary: VocabularyPolicy | FileRef | None) -> SuppliedVocabulary | None:
     """The place of a step's vocabulary, before it is made; None for a policy."""
-    return NewVocabulary() if isinstance(vocabulary, FileRef) else None
+    return SuppliedVocabulary() if isinstance(vocabulary, FileRef) else None
 
 
 def token_policy(

@@ -13,7 +13,7 @@ from emberge.engine import rows_seen
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight, Rows
 
-__all__ = ["Overlap", "TrainingCost", "cost_details", "overlap", "tell_cost", "training_cost"]
+__all__ = ["Overlap", "TrainingCost", "cost_details", "describe_cost", "overlap", "training_cost"]
 
 # Rows up to which members' bags are laid over one another: one byte a row.
 LAID_OVER = 100_000_000
@@ -166,7 +166,7 @@ def _sizes(trained: Trained) -> dict[str, int]:
 # ── before a run ────────────────────────────────────────────────────────────────────────────────
 
 
-def tell_cost(models: Sequence[ModelRef], context: Preflight) -> None:
+def describe_cost(models: Sequence[ModelRef], context: Preflight) -> None:
     """Note what the members of a merge will cost, and tell the steps after it."""
     found = {r.step: context.expected(r) for r in models if r.step is not None}
     members = {step: one for step, one in found.items() if one is not None}

@@ -50,7 +50,7 @@ class Mergekit(MergeStrategy):
             if name not in known:
                 hint = suggest(name, known) or f"; it has {', '.join(known) or 'none'}"
                 raise ValueError(f"parameters: '{self.method}' has no parameter '{name}'{hint}")
-            _hold_to_kind(name, known[name], value)
+            _require_kind(name, known[name], value)
         needed = {n for n, p in known.items() if p.required} - {"weight", *self.parameters}
         if needed:
             raise ValueError(f"parameters: '{self.method}' needs '{min(needed)}'")
@@ -129,7 +129,7 @@ class Mergekit(MergeStrategy):
         return block.base is not None and self._method.base != "ignored"
 
 
-def _hold_to_kind(name: str, declared: Parameter, value: PerModel | bool | str) -> None:
+def _require_kind(name: str, declared: Parameter, value: PerModel | bool | str) -> None:
     fits = {
         "float": isinstance(value, PerModel),
         "int": isinstance(value, PerModel),

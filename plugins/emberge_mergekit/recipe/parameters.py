@@ -15,7 +15,7 @@ from emberge_mergekit.config.former import FORMER_PARAMETERS, HARMLESS
 from emberge_mergekit.config.reading import Faults, Found, no_longer
 from emberge_mergekit.library.methods import Method, Parameter
 
-__all__ = ["NONE", "Entry", "Parameters", "Setting", "flatten", "hold_to_method", "read_parameters"]
+__all__ = ["NONE", "Entry", "Parameters", "Setting", "flatten", "read_parameters", "require_method"]
 
 NONE = Found(None, 1, "nothing")
 Scalar = bool | int | float | str
@@ -115,7 +115,7 @@ def flatten(name: str, scopes: Iterable[Parameters], default: Scalar | None) -> 
     return tuple(found)
 
 
-def hold_to_method(
+def require_method(
     method: Method, parameters: Parameters, faults: Faults, *, beside: bool
 ) -> Parameters:
     """The parameters as the method's kinds, with every one that it does not know noted.

@@ -17,7 +17,7 @@ from emberge_mergekit.recipe.parameters import (
     Scalar,
     Setting,
     flatten,
-    hold_to_method,
+    require_method,
 )
 
 __all__ = ["Planned", "PlannedModel", "plan_part"]
@@ -54,7 +54,7 @@ def plan_part(
     part = _typed(part, method, faults)
     inputs = _with_base(part, sliced=sliced)
     base = _base_of(part, inputs, method, faults)
-    _hold_to_counts(part, inputs, base, method, faults if sound else Faults(None))
+    _require_counts(part, inputs, base, method, faults if sound else Faults(None))
     if len(faults.problems) > known or not sound:
         return None
     models = tuple(one for one in inputs if one is not base)
@@ -67,10 +67,10 @@ def plan_part(
 
 def _typed(part: Part, method: Method, faults: Faults) -> Part:
     inputs = tuple(
-        replace(one, parameters=hold_to_method(method, one.parameters, faults, beside=True))
+        replace(one, parameters=require_method(method, one.parameters, faults, beside=True))
         for one in part.inputs
     )
-    wider = tuple(hold_to_method(method, p, faults, beside=False) for p in part.parameters)
+    wider = tuple(require_method(method, p, faults, beside=False) for p in part.parameters)
     return replace(part, inputs=inputs, parameters=wider)
 
 
@@ -96,7 +96,7 @@ def _base_of(part: Part, inputs: tuple[Input, ...], method: Method, faults: Faul
     return found[0] if found else None
 
 
-def _hold_to_counts(
+def _require_counts(
     part: Part, inputs: tuple[Input, ...], base: Input | None, method: Method, faults: Faults
 ) -> None:
     seen: set[tuple[str | None, ...]] = set()

@@ -162,10 +162,10 @@ def _finished(
     folder: Path, size: int | None, files: Mapping[str, str] | None, found: Mapping[str, Model]
 ) -> Artifact:
     """The folder with the file that says what is in it."""
-    from emberge.engine import NewVocabulary
+    from emberge.engine import SuppliedVocabulary
 
     said = json.dumps({"size": size, "models": files}, indent=2)
-    (folder / NewVocabulary.FILE).write_text(f"{said}\n", encoding="utf-8")
+    (folder / SuppliedVocabulary.FILE).write_text(f"{said}\n", encoding="utf-8")
     models = {text: model.fingerprint for text, model in found.items()}
     return Artifact(kind="file", parents=tuple(found), details={"tokens": size, "models": models})
 

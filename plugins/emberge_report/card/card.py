@@ -12,7 +12,7 @@ from emberge_report.card.card_scores import results_of, score_lines
 from emberge_report.card.card_text import code, grid, prose, usage, yaml_block
 from emberge_report.lineage import Parent, Trained
 from emberge_report.model_facts import Anatomy
-from emberge_report.page.cost import told_cost
+from emberge_report.page.cost import describe_cost
 
 if TYPE_CHECKING:
     from emberge import Artifact
@@ -248,7 +248,7 @@ def _data(facts: Facts) -> list[str]:
 
 def cost_lines(facts: Facts) -> list[str]:
     """What the trainings behind a merge cost."""
-    said = told_cost(facts.artifact.details)
+    said = describe_cost(facts.artifact.details)
     return [prose(said)] if said else []
 
 

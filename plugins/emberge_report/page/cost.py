@@ -8,14 +8,14 @@ from typing import Any
 from emberge_report.charts.marks import Look
 from emberge_report.page.markup import Markup, tag
 from emberge_report.page.tables import duration, left, plain, swatch, table
-from emberge_report.report_data import Made, Story
+from emberge_report.report_data import Made, ReportData
 
-__all__ = ["cost_section", "told_cost"]
+__all__ = ["cost_section", "describe_cost"]
 
 Cost = Mapping[str, Any]
 
 
-def told_cost(details: Mapping[str, Any]) -> str:
+def describe_cost(details: Mapping[str, Any]) -> str:
     """What the trainings behind a merge cost, in a sentence; nothing where nobody counted."""
     cost = details.get("training_cost")
     if not isinstance(cost, Mapping):
@@ -39,7 +39,7 @@ def _spent(cost: Cost) -> Iterator[str]:
         yield f"together they saw {together}, {cost['rows_in_several']:,} of them in several trainings"
 
 
-def cost_section(story: Story, looks: Mapping[str, Look]) -> Markup | None:
+def cost_section(story: ReportData, looks: Mapping[str, Look]) -> Markup | None:
     """A table of what every merge cost, and every training that is in none of them."""
     merges = [(made, made.details.get("training_cost")) for made in story.merges]
     counted = [(made, cost) for made, cost in merges if isinstance(cost, Mapping)]

@@ -17,7 +17,7 @@ from emberge_report.page.cost import cost_section
 from emberge_report.page.markup import Child, Markup, join, tag
 from emberge_report.page.tables import duration, fold, left, plain, swatch, table
 from emberge_report.page.truncation import truncation
-from emberge_report.report_data import Made, Story
+from emberge_report.report_data import Made, ReportData
 
 __all__ = ["distance_section", "merge_section", "training_section"]
 
@@ -28,7 +28,7 @@ _DRAWN = {"loss_curve", "losses", "trained", "training_cost"}
 Looks = Mapping[str, Look]
 
 
-def training_section(story: Story, looks: Looks) -> Markup:
+def training_section(story: ReportData, looks: Looks) -> Markup:
     """A table of the trainings and their loss curves."""
     rows = [
         [
@@ -153,7 +153,7 @@ def _all_details(made: Made) -> Markup | None:
     return table(["", left("Value")], rows, made.name)
 
 
-def merge_section(story: Story, looks: Looks) -> Markup:
+def merge_section(story: ReportData, looks: Looks) -> Markup:
     """What the merges cost; then each one: its method, its parents with their weights."""
     return tag("div", cost_section(story, looks), [_merge(made, looks) for made in story.merges])
 
@@ -215,7 +215,7 @@ def _float(value: Any) -> float | None:
     return float(value) if fits else None
 
 
-def distance_section(story: Story, looks: Looks) -> Markup:
+def distance_section(story: ReportData, looks: Looks) -> Markup:
     """How far each layer of each model moved from the base."""
     found = {made.name: made.distances for made in story.made if made.distances}
     why = [(made.name, made.no_distances) for made in story.made if made.no_distances]
@@ -273,7 +273,7 @@ def _is_numbered(layer: str) -> bool:
 
 
 def _distance_table(
-    found: Mapping[str, Distances], order: Sequence[str], looks: Looks, story: Story
+    found: Mapping[str, Distances], order: Sequence[str], looks: Looks, story: ReportData
 ) -> Markup:
     made = {one.name: one for one in story.made}
     rows = [

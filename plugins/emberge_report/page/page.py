@@ -19,14 +19,14 @@ from emberge_report.page.model_section import (
 )
 from emberge_report.page.score_section import score_section
 from emberge_report.page.tables import duration, fact, left, plain, points, table, warning
-from emberge_report.report_data import Story
+from emberge_report.report_data import ReportData
 
 __all__ = ["page"]
 
 Section = tuple[str, str, Markup]
 
 
-def page(story: Story) -> str:
+def page(story: ReportData) -> str:
     """The HTML of a story, which is well-formed XML too."""
     chosen = _looks(story)
     sections = list(_sections(story, chosen))
@@ -64,7 +64,7 @@ def _style() -> Markup:
     return Markup(text)
 
 
-def _looks(story: Story) -> dict[str, Look]:
+def _looks(story: ReportData) -> dict[str, Look]:
     """Merges come first, so that what a reader looks for has the strongest colour."""
     made = looks([*(m.name for m in story.merges), *(m.name for m in story.trained)])
     scored = {name: NEUTRAL for _, scores in story.scores for name in scores.models}
@@ -77,7 +77,7 @@ def _looks(story: Story) -> dict[str, Look]:
     return scored | dict(looks(arms)) | dict(made)
 
 
-def _sections(story: Story, chosen: dict[str, Look]) -> Iterator[Section]:
+def _sections(story: ReportData, chosen: dict[str, Look]) -> Iterator[Section]:
     for i, (name, scores) in enumerate(story.scores):
         title = "Scores" if len(story.scores) == 1 else f"Scores: {name}"
         yield f"scores-{i}", title, score_section(scores, chosen, _merged(story))
@@ -93,7 +93,7 @@ def _sections(story: Story, chosen: dict[str, Look]) -> Iterator[Section]:
     yield "run", "What was run", _run(story)
 
 
-def _merged(story: Story) -> Mapping[str, Sequence[str]]:
+def _merged(story: ReportData) -> Mapping[str, Sequence[str]]:
     """The parents of each merge."""
     return {made.name: made.parents for made in story.merges}
 
@@ -102,7 +102,7 @@ def _link(title: str) -> str:
     return title.partition(" from ")[0]
 
 
-def _subtitle(story: Story) -> str:
+def _subtitle(story: ReportData) -> str:
     trained, merged = len(story.trained), len(story.merges)
     parts = [_count(trained, "training"), _count(merged, "merge")]
     tasks = sum(len(scores.tasks) for _, scores in story.scores)
@@ -114,7 +114,7 @@ def _count(number: int, word: str) -> str:
     return "" if not number else f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _facts(story: Story) -> Markup | None:
+def _facts(story: ReportData) -> Markup | None:
     shown = [fact_ for _, scores in story.scores[:1] for fact_ in _score_facts(scores)]
     seconds = [made.seconds for made in story.made if made.seconds is not None]
     if seconds:
@@ -134,7 +134,7 @@ def _score_facts(scores: Scores) -> Iterator[Markup]:
         yield fact(points(best), f"{title}: {', '.join(names)}")
 
 
-def _summary(story: Story) -> Markup:
+def _summary(story: ReportData) -> Markup:
     said: list[Child] = []
     for _, scores in story.scores:
         said += findings(scores, _merged(story))
@@ -143,7 +143,7 @@ def _summary(story: Story) -> Markup:
     return tag("div", listed, warned)
 
 
-def _run(story: Story) -> Markup:
+def _run(story: ReportData) -> Markup:
     steps = [
         [
             tag("th", done.name, scope="row"),
@@ -172,12 +172,12 @@ def _run(story: Story) -> Markup:
 _OF_THE_REPORT = {"step", "kind", "fingerprint", "plugins", "versions"}
 
 
-def _versions(story: Story) -> Mapping[str, Any]:
+def _versions(story: ReportData) -> Mapping[str, Any]:
     found = story.provenance.get("versions")
     return found if isinstance(found, Mapping) else {}
 
 
-def _made_by(story: Story) -> Markup:
+def _made_by(story: ReportData) -> Markup:
     version = _versions(story).get("emberge")
     who = f"emberge {version}" if isinstance(version, str) else "emberge"
     seeds = any(scores.pooled for _, scores in story.scores)

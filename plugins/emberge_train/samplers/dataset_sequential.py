@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import Batches, DataError, InOrder, Lane, Pool, shuffled, stable_seed, suggest
+from emberge import (
+    Batches,
+    DataError,
+    DatasetBatches,
+    InOrder,
+    Pool,
+    shuffled,
+    stable_seed,
+    suggest,
+)
 
 from emberge_train.samplers.task_order import TaskOrder
 
@@ -41,7 +50,7 @@ class DatasetSequential(TaskOrder):
         lanes = self.lanes(pool, seed)
         pinned = {lane.info.name: lane for lane in lanes if lane.info.name in self.pin_last}
         free = [lane for lane in lanes if lane.info.name not in pinned]
-        found: list[Lane] = []
+        found: list[DatasetBatches] = []
         for number, group in enumerate(self.by_task(free)):
             found += [group[i] for i in shuffled(len(group), stable_seed(seed, "datasets", number))]
         return InOrder(found + [pinned[name] for name in self.pin_last if name in pinned])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from emberge import Lane, Negatives, PerDataset, Pool, Sampler, Tail, cut_lanes
+from emberge import DatasetBatches, Negatives, PerDataset, Pool, Sampler, Tail, batches_by_dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +28,12 @@ class OneDataset(Sampler):
 
     def lanes(
         self, pool: Pool, seed: int, *, stage: int = 0, negatives: Negatives = "auto"
-    ) -> list[Lane]:
+    ) -> list[DatasetBatches]:
         """Each dataset's batches.
 
         Raises:
             DataError: when a dataset has no batch size, or no dataset fills a batch.
         """
-        return cut_lanes(pool, self.batch_size, self.tail, seed, stage=stage, negatives=negatives)
+        return batches_by_dataset(
+            pool, self.batch_size, self.tail, seed, stage=stage, negatives=negatives
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from emberge import Batches, InTurn, Pool, shuffled, stable_seed
+from emberge import Batches, Interleaved, Pool, shuffled, stable_seed
 
 from emberge_train.samplers.one_dataset import OneDataset
 
@@ -29,4 +29,4 @@ class RoundRobin(OneDataset):
         if self.until != "all":
             count = (min if self.until == "shortest" else max)(len(lane) for lane in lanes)
             lanes = [lane.of_length(count) for lane in lanes]
-        return InTurn(lanes)
+        return Interleaved(lanes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from emberge import Batches, Lane, PerDataset, Pool, Shuffled, stable_seed
+from emberge import Batches, DatasetBatches, PerDataset, Pool, Shuffled, stable_seed
 
 from emberge_train.samplers.one_dataset import OneDataset
 
@@ -44,7 +44,7 @@ class Shares(OneDataset):
         """The power of a dataset's size that its share follows."""
         return 1.0
 
-    def shares(self, lanes: Sequence[Lane]) -> list[float]:
+    def shares(self, lanes: Sequence[DatasetBatches]) -> list[float]:
         """Each dataset's share, which together make 1."""
         limit = math.inf if self.size_limit is None else self.size_limit
         sizes = [min(len(lane.rows), limit) for lane in lanes]
@@ -53,7 +53,7 @@ class Shares(OneDataset):
         parts = [part * self._weight(lane) for part, lane in zip(parts, lanes, strict=True)]
         return [part / sum(parts) for part in parts]
 
-    def counts(self, lanes: Sequence[Lane]) -> list[int]:
+    def counts(self, lanes: Sequence[DatasetBatches]) -> list[int]:
         """Batches of each dataset in an epoch."""
         examples = self.epoch_examples or sum(len(lane.rows) for lane in lanes)
         shares = self.shares(lanes)
@@ -70,6 +70,6 @@ class Shares(OneDataset):
         long = [lane.of_length(n) for lane, n in zip(lanes, self.counts(lanes), strict=True)]
         return Shuffled(long, stable_seed(seed, "batches"))
 
-    def _weight(self, lane: Lane) -> float:
+    def _weight(self, lane: DatasetBatches) -> float:
         own = self.weight.of(lane.info.name, lane.info.task)
         return lane.info.weight * (1.0 if own is None else own)

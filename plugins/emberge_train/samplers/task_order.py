@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emberge import TASK_KINDS, DataError, Lane, TaskKind, suggest
+from emberge import TASK_KINDS, DataError, DatasetBatches, TaskKind, suggest
 
 from emberge_train.samplers.one_dataset import OneDataset
 
@@ -36,13 +36,13 @@ class TaskOrder(OneDataset):
             if self.order.count(task) > 1:
                 raise ValueError(f"order names {task} twice")
 
-    def by_task(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
+    def by_task(self, lanes: Sequence[DatasetBatches]) -> list[list[DatasetBatches]]:
         """The lanes of each task, in order.
 
         Raises:
             DataError: when a dataset's task is not in the order.
         """
-        found: dict[TaskKind, list[Lane]] = {task: [] for task in self.order}
+        found: dict[TaskKind, list[DatasetBatches]] = {task: [] for task in self.order}
         for lane in lanes:
             task = lane.info.task
             if task == "reranking" and task not in found:

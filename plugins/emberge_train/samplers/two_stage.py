@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from emberge import (
     Batches,
-    Chosen,
     DataError,
     DatasetInfo,
     InOrder,
     Pool,
     Rows,
+    RowSubset,
     Shuffled,
     stable_seed,
 )
@@ -73,4 +73,4 @@ class TwoStage(OneDataset):
             return rows
         wanted = round(self.retrieval_ratio * len(rows))
         count = max(1, wanted) if self.retrieval_ratio else 0
-        return Chosen(rows, stable_seed(seed, "sample", info.name), 0, count)
+        return RowSubset(rows, stable_seed(seed, "sample", info.name), 0, count)

@@ -16,7 +16,7 @@ from emberge.engine import FitOptions
 from emberge.training.loop.fit import tables_of
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
-from emberge.training.tables.batch_texts import Draw, draw_batch
+from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
@@ -135,7 +135,7 @@ class Case:
         self.batch = PlannedBatch(0, 0, 0, (PlannedPart("find", np.arange(20), True),))
 
     def gradients(self, budget: int, kept: int | None) -> tuple[float, Gradients, int]:
-        drawn = draw_batch(self.batch, self.tables, Draw(positives=2), unique=True)
+        drawn = draw_batch(self.batch, self.tables, TextSampling(positives=2), unique=True)
         passed = encode_and_backward(
             self.encoder,
             drawn.texts,
@@ -172,7 +172,7 @@ def test_cached_is_plain(bert: Path, tmp_path: Path, kind: str, losses: str) -> 
 def test_the_balance_is_that_of_the_whole_batch(bert: Path, tmp_path: Path) -> None:
     without = Case(bert, tmp_path, "plain", LOSSES["infonce"])
     case = Case(bert, tmp_path, "balance", LOSSES["infonce"])
-    drawn = draw_batch(case.batch, case.tables, Draw(positives=2), unique=True)
+    drawn = draw_batch(case.batch, case.tables, TextSampling(positives=2), unique=True)
     with torch.no_grad():
         found = case.encoder(case.encoder.collate(drawn.texts))
         shares = case.encoder.module.get_submodule("router")(found.embeddings).softmax(1)

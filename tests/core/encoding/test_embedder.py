@@ -8,7 +8,7 @@ import pytest
 import torch
 from emberge.contracts.backbone import Encoder, TokenisedText
 from emberge.encoding.chunks import chunks, padded_tokens
-from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.engine import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 from hypothesis import given, settings
@@ -74,7 +74,7 @@ def _tokens(encoder: Encoder) -> list[TokenisedText]:
     return encoder.tokenise(TEXTS, prompt="", max_length=None)
 
 
-def _contrast(encoded: Encoded) -> torch.Tensor:
+def _contrast(encoded: BatchEmbeddings) -> torch.Tensor:
     """A loss in which every text meets every other."""
     first, second = encoded.embeddings[0::2], encoded.embeddings[1::2]
     scores = first @ second.T / 0.1
@@ -134,7 +134,7 @@ def test_chunked_gradients_equal_those_of_one_batch_by_plain_torch(shaky: Path) 
     loss, chunked = _gradients(encoder, EncodePlan(40, 0, dropout=False))
     encoder.module.zero_grad()
     whole = encoder(encoder.collate(_tokens(encoder)))
-    expected = _contrast(Encoded(whole.embeddings))
+    expected = _contrast(BatchEmbeddings(whole.embeddings))
     expected.backward()  # type: ignore[no-untyped-call]
     assert loss == pytest.approx(expected.item(), rel=1e-5)
     for name, parameter in encoder.module.named_parameters():
@@ -148,7 +148,7 @@ def test_dropout_differs_between_chunks_and_seeds(shaky: Path) -> None:
     encoder.module.train()
     seen: list[torch.Tensor] = []
 
-    def look(encoded: Encoded) -> torch.Tensor:
+    def look(encoded: BatchEmbeddings) -> torch.Tensor:
         seen.append(encoded.embeddings.detach().clone())
         return encoded.embeddings.sum()
 

@@ -5,44 +5,46 @@ from __future__ import annotations
 import threading
 
 import torch
-from emberge import fresh
+from emberge import pooled_like
 
 LIKE = torch.zeros(3, 50_000)
 
 
 def test_it_is_typed_and_shaped_like_another() -> None:
     for like in (LIKE, LIKE.double(), LIKE.mT, torch.zeros(2, 0), torch.zeros(())):
-        found = fresh(like)
+        found = pooled_like(like)
         assert found.shape == like.shape
         assert found.dtype == like.dtype
         assert found.is_contiguous()
-    assert fresh(LIKE, (7, 9000)).shape == (7, 9000)
+    assert pooled_like(LIKE, (7, 9000)).shape == (7, 9000)
 
 
 def test_what_somebody_holds_is_not_handed_out() -> None:
-    first = fresh(LIKE)
+    first = pooled_like(LIKE)
     part, place = first[1], first.data_ptr()
     del first
-    assert fresh(LIKE).data_ptr() != place, "a view still looks at it"
+    assert pooled_like(LIKE).data_ptr() != place, "a view still looks at it"
     numbers = part.numpy()
     del part
-    assert fresh(LIKE).data_ptr() != place, "an array still looks at it"
+    assert pooled_like(LIKE).data_ptr() != place, "an array still looks at it"
     del numbers
-    assert place in {held.data_ptr() for held in [fresh(LIKE), fresh(LIKE), fresh(LIKE)]}
+    assert place in {
+        held.data_ptr() for held in [pooled_like(LIKE), pooled_like(LIKE), pooled_like(LIKE)]
+    }
 
 
 def test_memory_that_is_free_is_used_again() -> None:
-    places = {fresh(LIKE).data_ptr() for _ in range(50)}
+    places = {pooled_like(LIKE).data_ptr() for _ in range(50)}
     assert len(places) == 1
-    assert fresh(LIKE, (2, 50_000)).data_ptr() in places, (
+    assert pooled_like(LIKE, (2, 50_000)).data_ptr() in places, (
         "it is large enough and not twice too large"
     )
 
 
 def test_each_thread_has_its_own() -> None:
-    mine = fresh(LIKE).data_ptr()
+    mine = pooled_like(LIKE).data_ptr()
     theirs: list[int] = []
-    other = threading.Thread(target=lambda: theirs.append(fresh(LIKE).data_ptr()))
+    other = threading.Thread(target=lambda: theirs.append(pooled_like(LIKE).data_ptr()))
     other.start()
     other.join()
     assert theirs != [mine]
@@ -52,6 +54,6 @@ def test_larger_blocks_take_the_place_of_smaller_ones() -> None:
     from emberge.numerics import buffers
 
     for rows in (3, 30, 300):
-        held = [fresh(LIKE, (rows, 50_000)) for _ in range(2)]
+        held = [pooled_like(LIKE, (rows, 50_000)) for _ in range(2)]
         del held
     assert sum(map(len, buffers._LOCAL.held)) <= 2 * 300 * 50_000 * 4

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, Encoder
-from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.engine import TextEmbedder
 from emberge.testing import check_backbone
 from emberge_encoder.lora import Lora
@@ -31,7 +31,7 @@ def _gradients(encoder: Encoder, *, kept: int | None = None, dropout: bool = Fal
     """Gradients of a batch by name, with an intermediate layer."""
     texts = encoder.tokenise(TEXTS, prompt="", max_length=None)
 
-    def objective(encoded: Encoded) -> torch.Tensor:
+    def objective(encoded: BatchEmbeddings) -> torch.Tensor:
         return encoded.embeddings[:, 0].sum() + encoded.layers[0.5][:, 1].sum()
 
     encoder.module.train(dropout)

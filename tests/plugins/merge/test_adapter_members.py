@@ -90,21 +90,21 @@ def fitting(strategy: Sequence[Stage], base: MergeInput, members: int) -> tuple[
     raise AssertionError("the strategy takes no members")
 
 
-def measured(strategy: Sequence[Stage], whole: Path, folder: Path) -> Sequence[Stage]:
+def statistics_kind(strategy: Sequence[Stage], whole: Path, folder: Path) -> Sequence[Stage]:
     """The strategy with a statistics file of the members' own, if it takes one."""
-    if strategy[0].measured not in ("fisher", "gram"):
+    if strategy[0].statistics_kind not in ("fisher", "gram"):
         return strategy
     torch.manual_seed(0)
     folder.mkdir()
     values = {}
     for name, spec in Checkpoint(whole).specs.items():
         inputs = torch.rand(len(SETTINGS), *spec.shape)
-        found = inputs if strategy[0].measured == "fisher" else inputs.mT @ inputs
+        found = inputs if strategy[0].statistics_kind == "fisher" else inputs.mT @ inputs
         if len(spec.shape) == 2:
             values[name] = {f"m{i}": own for i, own in enumerate(found)}
     contents = {f"m{i}": f"content {i}" for i in range(len(SETTINGS))}
     path = write_statistics(
-        folder, Statistics(values, models=contents, measure=strategy[0].measured)
+        folder, Statistics(values, models=contents, measure=strategy[0].statistics_kind)
     )
     files: Any = {"statistics": (FileRef(str(path)),)}
     return [dataclasses.replace(strategy[0], **files)]

@@ -168,8 +168,8 @@ def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     launch = Launch("a", tmp_path / "elsewhere", tmp_path / "log", tmp_path, {})
     ended = cluster.run_launch(launch, cluster.Asked(cpus=1, gpus=0, memory=None, threads=1))
     assert ended.code == EmbergeError.exit_code
-    assert ended.said.startswith(f"error: {tmp_path / 'elsewhere'} is not seen on ")
-    assert ended.said.endswith("on a disk that they share")
+    assert ended.last_lines.startswith(f"error: {tmp_path / 'elsewhere'} is not seen on ")
+    assert ended.last_lines.endswith("on a disk that they share")
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.encoding.embedder import Encoded
+from emberge.encoding.embedder import BatchEmbeddings
 from emberge.engine import TextEmbedder
 from emberge.training.fit_options import FitOptions
 from emberge.training.loop.fit import tables_of
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan
-from emberge.training.tables.batch_texts import Draw, draw_batch
+from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.guides import with_guides
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
@@ -127,7 +127,7 @@ def _seen(bert: Path, guide: Path, store: Path, losses: Any) -> tuple[Embeddings
         {data.info: range(12)}, sampler, seed=1, epochs=1.0, max_steps=None, negatives=PerDataset()
     )
     batch = plan[0]
-    drawn = draw_batch(batch, found, Draw(1, 2, "mask", 1), unique=True)
+    drawn = draw_batch(batch, found, TextSampling(1, 2, "mask", 1), unique=True)
     caught: list[Embeddings] = []
 
     class Catch(Objective):
@@ -136,7 +136,7 @@ def _seen(bert: Path, guide: Path, store: Path, losses: Any) -> tuple[Embeddings
             return embeddings.anchor.sum()
 
     catch = Catch(PerDataset(default=losses), [data.info], "cpu")
-    drawn.objective(catch, torch.device("cpu"))(Encoded(torch.randn(len(drawn.texts), 32)))
+    drawn.objective(catch, torch.device("cpu"))(BatchEmbeddings(torch.randn(len(drawn.texts), 32)))
     return caught[0], (data, drawn, found[data.info.name])
 
 

@@ -17,7 +17,7 @@ from emberge.data.evaluation.eval_data import (
     PairData,
     RerankingData,
 )
-from emberge.data.file_summary import Settled, Tally, settle, shown, understood
+from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, shown, understood
 from emberge.data.row_parser import Row
 from emberge.data.sampling import sample_labelled, sample_rows
 from emberge.errors import DataError
@@ -77,13 +77,13 @@ class _Half:
                 raise DataError(f"{shown(path)}:{line}: {row.message}")
             yield f"{shown(path)}:{line}", row
 
-    def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], Settled]:
+    def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
         """Rows in the format of training files, checked as those are."""
         path = self.file(stem)
         entry = DataEntry(task=task, score_range=self.eval_set.score_range, prompt="")
-        tally = Tally(shown(path))
+        tally = FileSummary(shown(path))
         rows = list(understood(find_reader(path, self.readers).rows(path), entry, tally))
-        return rows, settle(tally, entry)
+        return rows, decide_data(tally, entry)
 
     def sample(self, items: Sequence[T]) -> list[T]:
         """The items that the limit keeps."""

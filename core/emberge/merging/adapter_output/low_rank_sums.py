@@ -12,9 +12,9 @@ from emberge.merging.adapters.adapter_reader import WEIGHTS
 from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank
 from emberge.merging.adapters.base_match import same_bytes
 from emberge.merging.planning.match_tensors import TensorPlan
-from emberge.merging.planning.plan_merge import MergePlan, plan_weights
+from emberge.merging.planning.plan_merge import MergePlan, weights_of
 from emberge.model_folder.tensor_names import Names
-from emberge.tensor_files.derived_tensor import MadeSpec
+from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Products:
 
         assert self.combination is not None
         depth = self.plan.depths.get(tensor.name, 0.0)
-        shares = self.combination(tensor.name, plan_weights(self.plan, tensor), depth)
+        shares = self.combination(tensor.name, weights_of(self.plan, tensor), depth)
         b: list[Tensor] = []
         a: list[Tensor] = []
         for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True):
@@ -107,7 +107,7 @@ def _is_product(spec: TensorSpec, own: TensorSpec) -> bool:
 
 
 def _same(spec: TensorSpec, own: TensorSpec) -> bool:
-    plain = not isinstance(spec, MadeSpec) and not isinstance(own, MadeSpec)
+    plain = not isinstance(spec, DerivedTensor) and not isinstance(own, DerivedTensor)
     return plain and same_bytes(spec, own)
 
 

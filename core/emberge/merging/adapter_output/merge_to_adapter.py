@@ -33,7 +33,7 @@ from emberge.merging.planning.plan_merge import (
 )
 from emberge.merging.streaming.build_jobs import Compute, merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
-from emberge.merging.streaming.journal import hold_free, publish, working_in
+from emberge.merging.streaming.journal import publish, require_free, working_in
 from emberge.merging.streaming.scheduler import Progress, run_jobs
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.task_heads import POOLER, head_of
@@ -93,7 +93,7 @@ def merge_to_adapter(
         CheckpointError: for what `merge_checkpoints` refuses, models of another base, and changes that an
             adapter of the base's trunk cannot hold.
     """
-    hold_free(out)
+    require_free(out)
     side = side or out.parent / f".{out.name}.partial"
     plan = plan_merge(dataclasses.replace(request, out_dtype=dtype), out=out.parent)
     truncation = truncation or Truncation()

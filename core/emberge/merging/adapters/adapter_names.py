@@ -9,13 +9,13 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.name_aliases import usual_name
 from emberge.model_folder.tensor_names import Names
 
-__all__ = ["Places"]
+__all__ = ["AdapterNames"]
 
 # How a whole SentenceTransformer numbers its modules.
 _MODULE = re.compile(r"(\d+)\.(?:auto_model\.|model\.)?(?=\D)")
 
 
-class Places:
+class AdapterNames:
     """Finds the base's tensor for each of an adapter's names.
 
     An adapter may have been trained on another class than the base is stored as (`model.layers.0…` for

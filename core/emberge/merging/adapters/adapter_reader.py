@@ -11,7 +11,7 @@ from pathlib import Path
 from emberge.contracts.block import rows_of
 from emberge.errors import CheckpointError
 from emberge.merging.adapters.adapter_config import AdapterConfig, read_adapter_config
-from emberge.merging.adapters.adapter_names import Places
+from emberge.merging.adapters.adapter_names import AdapterNames
 from emberge.merging.adapters.apply_adapter import (
     AdaptedSpec,
     Change,
@@ -20,7 +20,7 @@ from emberge.merging.adapters.apply_adapter import (
     NewRows,
     Shift,
 )
-from emberge.merging.adapters.base_match import hold_to_base, same_bytes
+from emberge.merging.adapters.base_match import require_base, same_bytes
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.tensor_names import HEAD, Names
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
@@ -134,17 +134,17 @@ def adapted_names(
     adapter = read_adapter(folder, whole=whole)
     if adapter is None:
         return None
-    hold_to_base(adapter.config, adapter.metadata, names, checkpoint)
-    return _Fitting(names, checkpoint, adapter).fitted()
+    require_base(adapter.config, adapter.metadata, names, checkpoint)
+    return _AdapterApplier(names, checkpoint, adapter).fitted()
 
 
-class _Fitting:
+class _AdapterApplier:
     """Puts an adapter's parts where they belong."""
 
     def __init__(self, names: Names, checkpoint: Checkpoint, adapter: Adapter) -> None:
         self.names, self.checkpoint, self.adapter = names, checkpoint, adapter
         self.label = adapter.folder.name
-        self.places = Places(names, checkpoint, self.label)
+        self.places = AdapterNames(names, checkpoint, self.label)
         self.specs = dict(names.specs)
         self.fresh: set[str] = set()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from emberge.contracts.block import rows_of
-from emberge.tensor_files.derived_tensor import MadeSpec
+from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Change(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptedSpec(MadeSpec):
+class AdaptedSpec(DerivedTensor):
     """A tensor of an adapted model: the base's, or the adapter's own copy, and the changes in their order.
 
     All is computed in float64 and rounded once.

@@ -14,7 +14,7 @@ import xxhash
 
 from emberge.errors import CheckpointError
 from emberge.merging.adapters.adapter_config import AdapterConfig
-from emberge.merging.planning.merge_header import HEADER, said_in
+from emberge.merging.planning.merge_header import HEADER, read_provenance
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.tensor_names import Names, canonical_names, is_buffer
 from emberge.tensor_files.safetensors_header import TensorSpec
@@ -22,10 +22,10 @@ from emberge.tensor_files.safetensors_header import TensorSpec
 __all__ = [
     "adapter_origin",
     "doubt",
-    "hold_to_base",
     "made_on",
     "name_of_base",
     "origin_hash",
+    "require_base",
     "same_bytes",
 ]
 
@@ -85,7 +85,7 @@ def made_on(names: Names, checkpoint: Checkpoint, name: str) -> dict[str, Any]:
     return {KEY: {"name": name, "hash": origin_hash(names, checkpoint)}}
 
 
-def hold_to_base(
+def require_base(
     config: AdapterConfig, metadata: Mapping[str, str], names: Names, checkpoint: Checkpoint
 ) -> None:
     """Refuse an adapter that was made on another base.
@@ -94,7 +94,7 @@ def hold_to_base(
         CheckpointError: naming both.
     """
     folder = config.path.parent
-    said = (said_in(metadata) or {}).get(KEY)
+    said = (read_provenance(metadata) or {}).get(KEY)
     if isinstance(said, Mapping) and said.get("hash"):
         if said["hash"] != origin_hash(names, checkpoint):
             raise CheckpointError(
@@ -120,7 +120,7 @@ def name_of_base(folder: Path) -> str:
 
 def doubt(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
     """What to say where nothing but a name speaks of an adapter's base, and the folder has another."""
-    said = (said_in(metadata) or {}).get(KEY)
+    said = (read_provenance(metadata) or {}).get(KEY)
     theirs = (config.base or "").rstrip("/").rpartition("/")[2]
     if said or not theirs or theirs == name_of_base(base).rpartition("/")[2]:
         return None

@@ -76,7 +76,7 @@ def _cost(plan: MergePlan, tensor: TensorPlan, machine: Machine) -> _Cost:
     base = tensor.base if any(link.base_policy != "forbidden" for link in links) else None
     sizes = list(_sizes(plan, tensor))
     inputs = sum(sizes) + (base.nbytes if base is not None else 0)
-    read = round(inputs * (1 + sum(link.readings for link in links)))
+    read = round(inputs * (1 + sum(link.expected_readings for link in links)))
     each = element_bytes(len(sizes), based=base is not None, itemsize=4)
     work, held = _work(plan, tensor, len(sizes)), _held(plan, tensor, each, machine)
     return _Cost(inputs, read, held, read * _READ + work + tensor.out.nbytes * _WRITE)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from emberge.merging.planning.match_tensors import TensorPlan
     from emberge.merging.planning.plan_merge import MergeInput, MergePlan
 
-__all__ = ["Share", "shares_of", "sums_of", "weighing"]
+__all__ = ["EffectiveWeight", "plan_effective_weights", "sums_of", "weighing"]
 
 
 _FEW = 3
@@ -22,7 +22,7 @@ _NUMBERED = re.compile(r"(.*)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class EffectiveWeight:
     """A model's effective weight: its mean by elements, and by layer what most of the layer's elements have.
 
     `mixed` is the share of all elements whose weight is another than that of most in their layer; `least`
@@ -58,19 +58,19 @@ class Share:
         )
 
 
-def shares_of(plan: MergePlan) -> tuple[dict[str, Share], float]:
+def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight], float]:
     """(each model's share, the mean sum of the weights as given); means are by elements.
 
     Where a strategy takes shares, a weight is divided by the sum over those it is merged with.
     """
-    from emberge.merging.planning.plan_merge import plan_weights  # the two know each other
+    from emberge.merging.planning.plan_merge import weights_of  # the two know each other
 
     sums: dict[str, _Sum] = {m.name: _Sum() for m in plan.request.inputs}
     total = elements = 0.0
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        given = plan_weights(plan, tensor)
+        given = weights_of(plan, tensor)
         for name, weight in effective_weights(plan, tensor, given).items():
             sums[name].add(plan.layers[tensor.name], weight, tensor.out.elements)
         total += tensor.out.elements * sum(given.values())
@@ -120,13 +120,13 @@ class _Sum:
         counts = self.layers.setdefault(layer, {})
         counts[weight] = counts.get(weight, 0) + elements
 
-    def share(self, elements: float) -> Share:
+    def share(self, elements: float) -> EffectiveWeight:
         every = [(w, n) for counts in self.layers.values() for w, n in counts.items()]
         most = {
             layer: max(counts, key=lambda w: counts[w]) for layer, counts in self.layers.items()
         }
         common = sum(self.layers[layer][weight] for layer, weight in most.items())
-        return Share(
+        return EffectiveWeight(
             mean=sum(w * n for w, n in every) / (elements or 1.0),
             layers=most,
             mixed=1.0 - common / (sum(n for _, n in every) or 1),

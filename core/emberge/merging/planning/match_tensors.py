@@ -17,7 +17,7 @@ from emberge.tensor_files.safetensors_header import TensorSpec
 if TYPE_CHECKING:
     from emberge.merging.planning.plan_merge import MergeRequest
 
-__all__ = ["Inventory", "TensorPlan", "take_inventory"]
+__all__ = ["MatchedTensors", "TensorPlan", "match_tensors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TensorPlan:
 
 
 @dataclass
-class Inventory:
+class MatchedTensors:
     """What was found."""
 
     tensors: list[TensorPlan] = field(default_factory=list)
@@ -48,17 +48,17 @@ class Inventory:
     warnings: list[str] = field(default_factory=list)
 
 
-def take_inventory(
+def match_tensors(
     request: MergeRequest, template: Checkpoint, pattern: Names, names: Mapping[str, Names]
-) -> Inventory:
+) -> MatchedTensors:
     """Line up the tensors of all models by the template's names.
 
     `names` holds the models that could be looked at; the others are taken to be like them.
     """
-    return _Taker(request, template, pattern, names).take()
+    return _TensorMatcher(request, template, pattern, names).take()
 
 
-class _Taker:
+class _TensorMatcher:
     def __init__(
         self,
         request: MergeRequest,
@@ -70,12 +70,12 @@ class _Taker:
         self.names = {m.name: names[m.name] for m in request.inputs if m.name in names}
         base = request.base
         self.base = names.get(base.name) if base is not None else None
-        self.found = Inventory()
+        self.found = MatchedTensors()
         # By head, the models that lack one the template has, and those that have one it lacks.
         self.headless: dict[str, set[str]] = {}
         self.left: dict[str, set[str]] = {}
 
-    def take(self) -> Inventory:
+    def take(self) -> MatchedTensors:
         for name in self._wanted():
             plan = self._plan(name)
             if plan is not None:

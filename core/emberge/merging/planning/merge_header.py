@@ -16,7 +16,7 @@ from emberge.merging.stage_options import stage_name
 if TYPE_CHECKING:
     from emberge.merging.planning.plan_merge import MergeInput, MergePlan
 
-__all__ = ["HEADER", "header_of", "plain_stage", "said_in", "versions"]
+__all__ = ["HEADER", "header_of", "plain_stage", "read_provenance", "versions"]
 
 HEADER = "emberge"
 """The key of a safetensors header under which it stands, as JSON."""
@@ -64,7 +64,7 @@ def header_of(
     return {k: v if isinstance(v, str) else json.dumps(v, default=str) for k, v in header.items()}
 
 
-def said_in(metadata: Mapping[str, str]) -> dict[str, Any] | None:
+def read_provenance(metadata: Mapping[str, str]) -> dict[str, Any] | None:
     """What a header's metadata says of a merge; None when it is not of ours or damaged."""
     try:
         found = json.loads(metadata.get(HEADER, ""))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError, EmbergeError, Problem
-from emberge.files.disk_space import lacking_room
+from emberge.files.disk_space import disk_space_problems
 from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.compare_adapters import compare_adapters
-from emberge.merging.planning.effective_weights import Share, shares_of
-from emberge.merging.planning.match_tensors import TensorPlan, take_inventory
+from emberge.merging.planning.effective_weights import EffectiveWeight, plan_effective_weights
+from emberge.merging.planning.match_tensors import TensorPlan, match_tensors
 from emberge.merging.planning.slices import (
     as_sliced,
     names_for_filters,
@@ -20,11 +20,11 @@ from emberge.merging.planning.slices import (
     requests_of,
     slice_depths,
 )
-from emberge.merging.planning.validate import scrutinise
-from emberge.merging.planning.warn import consider
+from emberge.merging.planning.validate import request_problems
+from emberge.merging.planning.warn import plan_warnings
 from emberge.merging.request import Dtype, MergeInput, MergeRequest, Missing
 from emberge.merging.stage_options import Resolver
-from emberge.merging.tokens.align_tokens import TokenPlan, line_up_tokens
+from emberge.merging.tokens.align_tokens import TokenPlan, align_tokens
 from emberge.merging.tokens.token_rows import moved_names
 from emberge.model_folder.checkpoint import Checkpoint, total_bytes
 from emberge.model_folder.tensor_names import Names, canonical_names, depths, layer_of, parts_as_in
@@ -49,7 +49,7 @@ class MergePlan:
     dropped: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
     weight_sum: float = 0.0
     layers: Mapping[str, str] = field(default_factory=dict)
     depths: Mapping[str, float] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def plan_merge(
     if request.slices:
         return _sliced(request, out, part)
     names, checkpoints, faults = _look(request, whole=out is not None)
-    problems = [*scrutinise(request), *faults]
+    problems = [*request_problems(request), *faults]
     everyone = {m.name for m in (*request.inputs, request.base) if m is not None}
     unseen = frozenset(everyone - names.keys())
     try:
@@ -118,7 +118,7 @@ def plan_merge(
     if template is None or pattern is None or (problems and unseen):
         return plan
     plan = _with_tensors(plan, checkpoints, names, pattern)
-    room = lacking_room(plan.bytes, out, part) if out is not None else ()
+    room = disk_space_problems(plan.bytes, out, part) if out is not None else ()
     return replace(plan, problems=(*plan.problems, *room))
 
 
@@ -153,17 +153,17 @@ def _look(
 
 def _sliced(request: MergeRequest, out: Path | None, part: Path | None) -> MergePlan:
     """The plans of all slices as one."""
-    from emberge.merging.planning.validate import scrutinise_filters
+    from emberge.merging.planning.validate import filter_problems
 
     plans = [plan_merge(one, out=out, part=part) for one in requests_of(request)]
     plan = plan_slices(request, plans)
     if plan.tensors and not plan.unseen:
-        plan = replace(plan, problems=(*plan.problems, *scrutinise_filters(plan)))
+        plan = replace(plan, problems=(*plan.problems, *filter_problems(plan)))
     if not plan.problems:
         plan = _weighed(plan)
     licences = {name: stated for one in plans for name, stated in one.licences.items()}
     plan = replace(plan, licences=licences, alike=all(one.alike for one in plans))
-    room = lacking_room(plan.bytes, out, part) if out is not None else ()
+    room = disk_space_problems(plan.bytes, out, part) if out is not None else ()
     return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *room))))
 
 
@@ -185,11 +185,11 @@ def _from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Mer
     template = plan.template or next(seen, None)
     if template is None:
         return plan
-    tokens = line_up_tokens(plan.request, template, checkpoints, {})
+    tokens = align_tokens(plan.request, template, checkpoints, {})
     plan = replace(plan, template=template, tokens=tokens)
     faults, warnings = compare_folders(plan.request, template, checkpoints)
     faults, warnings = [*tokens.problems, *faults], [*warnings, *tokens.warnings]
-    more = consider(plan, checkpoints)
+    more = plan_warnings(plan, checkpoints)
     return replace(
         plan,
         problems=(*plan.problems, *faults),
@@ -208,11 +208,11 @@ def _with_tensors(
     from emberge.merging.planning.validate import (
         architectures_differ,
         compare_folders,
-        scrutinise_tensors,
+        tensor_problems,
     )
 
     assert plan.template is not None
-    tokens = line_up_tokens(plan.request, plan.template, checkpoints, names, pattern)
+    tokens = align_tokens(plan.request, plan.template, checkpoints, names, pattern)
     names, pattern = moved_names(names, pattern, tokens)
     faults, warnings = compare_folders(plan.request, plan.template, checkpoints)
     faults, warnings = [*tokens.problems, *faults], [*warnings, *tokens.warnings]
@@ -220,7 +220,7 @@ def _with_tensors(
     faults, warnings = [*faults, *adapted[0]], [*warnings, *adapted[1]]
     names = {n: parts_as_in(names[n], checkpoints[n], plan.template) for n in names}
     names, pattern = as_sliced(plan.request, names, pattern)
-    found = take_inventory(plan.request, plan.template, pattern, names)
+    found = match_tensors(plan.request, plan.template, pattern, names)
     problems = [*plan.problems, *faults]
     if not any(architectures_differ(plan.request, plan.template, checkpoints)):
         problems += found.problems
@@ -234,22 +234,22 @@ def _with_tensors(
         layers=layers,
         depths=slice_depths(plan.request.part, layers) if plan.request.part else depths(layers),
     )
-    problems += scrutinise_tensors(plan)
+    problems += tensor_problems(plan)
     if not problems:
         plan = _weighed(plan)
-        more = consider(plan, checkpoints)
+        more = plan_warnings(plan, checkpoints)
         plan = replace(plan, alike=more.alike, licences=more.licences)
         found.warnings += more.warnings
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *found.warnings))
 
 
 def _weighed(plan: MergePlan) -> MergePlan:
-    shares, total = shares_of(plan)
+    shares, total = plan_effective_weights(plan)
     weights = {name: share.mean for name, share in shares.items()}
     return replace(plan, weights=weights, shares=shares, weight_sum=total)
 
 
-def plan_weights(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
+def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
     """The weight, as given, of each model that has the tensor."""
     depth = plan.depths.get(tensor.name, 0.0)
     called = names_for_filters(plan.request, tensor)

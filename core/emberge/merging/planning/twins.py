@@ -14,7 +14,7 @@ from emberge.tensor_files.safetensors_header import TensorSpec
 if TYPE_CHECKING:
     from emberge.merging.planning.plan_merge import MergePlan
 
-__all__ = ["twins"]
+__all__ = ["duplicate_models"]
 
 _BASE = "the base"
 # Bytes looked at in each of three places of a tensor; what is smaller than that is seen whole. Even where
@@ -22,7 +22,7 @@ _BASE = "the base"
 _LOOK = 4096
 
 
-def twins(plan: MergePlan) -> Iterator[str]:
+def duplicate_models(plan: MergePlan) -> Iterator[str]:
     """Warnings of models that count twice, and of such as differ from the base in nothing."""
     columns = _columns(plan)
     with _Files() as files:

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 __all__ = [
     "architectures_differ",
     "compare_folders",
-    "scrutinise",
-    "scrutinise_filters",
-    "scrutinise_tensors",
+    "filter_problems",
+    "request_problems",
+    "tensor_problems",
 ]
 
 _ALIKE = "merge models of one architecture, or choose one with 'template'"
 
 
-def scrutinise(request: MergeRequest) -> Iterator[Problem]:
+def request_problems(request: MergeRequest) -> Iterator[Problem]:
     """Faults that show without looking into any folder."""
     names = [m.name for m in request.inputs]
     groups = [m.group for m in request.inputs]
@@ -77,7 +77,7 @@ def _link(
         yield Problem(_arity(link, len(models)))
     if link.base_policy == "required" and not base:
         yield Problem(f"'{stage_name(link)}' needs a base; name it under 'base'")
-    for fault in link.faults(models, groups):
+    for fault in link.problems(models, groups):
         yield Problem(f"'{stage_name(link)}': {fault}")
 
 
@@ -171,11 +171,11 @@ def _settings(
     return [Problem(fault) for fault in faults], warnings
 
 
-def scrutinise_tensors(plan: MergePlan) -> list[Problem]:
+def tensor_problems(plan: MergePlan) -> list[Problem]:
     """Faults that show once the tensors' names are known: filters and weights."""
     if not plan.tensors:
         return []
-    filters = scrutinise_filters(plan) if plan.request.part is None else ()
+    filters = filter_problems(plan) if plan.request.part is None else ()
     return [*filters, *_weights(plan), *_schedules(plan), *scrutinise_entries(plan)]
 
 
@@ -191,7 +191,7 @@ def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
             yield from ((f"'{stage_name(link)}': {option}", f) for f in schedule.filters)
 
 
-def scrutinise_filters(plan: MergePlan) -> Iterator[Problem]:
+def filter_problems(plan: MergePlan) -> Iterator[Problem]:
     """Filters that match no tensor; a head is no wrong name where there is none."""
     names = [t.out.name for t in plan.tensors if t.action == "merge"]
     slices = [s.name for one in plan.plans for t in one.tensors for s in t.sources if s is not None]
@@ -223,13 +223,13 @@ def _schedules(plan: MergePlan) -> Iterator[Problem]:
 
 
 def _weights(plan: MergePlan) -> Iterator[Problem]:
-    from emberge.merging.planning.plan_merge import plan_weights
+    from emberge.merging.planning.plan_merge import weights_of
 
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
         try:
-            weights = plan_weights(plan, tensor)
+            weights = weights_of(plan, tensor)
         except ValueError as error:
             yield Problem(f"a weight: {error}")
             return

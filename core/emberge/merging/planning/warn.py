@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge.contracts.stage import MergeTransform, Stage
-from emberge.merging.planning.twins import twins
+from emberge.merging.planning.twins import duplicate_models
 from emberge.merging.stage_options import stage_name
 from emberge.merging.tokens.token_names import token_notes
 from emberge.model_folder.checkpoint import Checkpoint
@@ -17,11 +17,11 @@ from emberge.model_folder.licences import doubts_of_licences, licence_of
 if TYPE_CHECKING:
     from emberge.merging.planning.plan_merge import MergePlan, MergeRequest
 
-__all__ = ["Considered", "consider"]
+__all__ = ["PlanWarnings", "plan_warnings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Considered:
+class PlanWarnings:
     """Warnings, whether models differ in nothing beside their weights, and the licence of each parent."""
 
     warnings: tuple[str, ...]
@@ -29,30 +29,30 @@ class Considered:
     licences: Mapping[str, str | None]
 
 
-def consider(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Considered:
+def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> PlanWarnings:
     """Think twice about a plan without problems; `checkpoints` are the folders that could be seen."""
     licences = _licences(plan.request, checkpoints)
     warnings = (
         *_weights(plan),
-        *twins(plan),
+        *duplicate_models(plan),
         *_tokens(plan, checkpoints),
         *doubts_of_licences(licences),
     )
-    return Considered(warnings, _alike(plan, checkpoints), licences)
+    return PlanWarnings(warnings, _alike(plan, checkpoints), licences)
 
 
 def _weights(plan: MergePlan) -> Iterator[str]:
-    from emberge.merging.planning.plan_merge import plan_weights  # the two know each other
+    from emberge.merging.planning.plan_merge import weights_of  # the two know each other
 
     least: dict[int, dict[str, float]] = {}
     for tensor in plan.tensors:
         if tensor.action == "merge":
             lowest = least.setdefault(plan.request.chain_of(tensor.name), {})
-            for name, weight in plan_weights(plan, tensor).items():
+            for name, weight in weights_of(plan, tensor).items():
                 lowest[name] = min(weight, lowest.get(name, weight))
     for number, weights in least.items():
         for link in _weighted(plan, plan.request.chains[number]):
-            yield from (f"'{stage_name(link)}': {doubt}" for doubt in link.doubts(weights))
+            yield from (f"'{stage_name(link)}': {doubt}" for doubt in link.weight_warnings(weights))
 
 
 def _weighted(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:

@@ -86,10 +86,10 @@ def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeReques
 
 
 def _of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
-    if link.measured not in ("", file.measure):
+    if link.statistics_kind not in ("", file.measure):
         yield (
-            f"{file.path}: holds {file.measure}, and '{stage_name(link)}' needs {link.measured}; measure it "
-            f"with measure_statistics: {{measure: {link.measured}}}"
+            f"{file.path}: holds {file.measure}, and '{stage_name(link)}' needs {link.statistics_kind}; measure it "
+            f"with measure_statistics: {{measure: {link.statistics_kind}}}"
         )
     base = request.base.fingerprint if request.base is not None else ""
     if base and file.base and file.base != base:
@@ -150,7 +150,7 @@ def _lacks(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequ
             continue
         entry = entries[model.name].get(tensor.name)
         shapes[model.name] = None if entry is None else lined_up(entry, source, tensor.out).shape
-    return link.lacks(tensor.name, tensor.out.shape, shapes)
+    return link.entry_problem(tensor.name, tensor.out.shape, shapes)
 
 
 def _own_or_nothing(link: Stage, request: MergeRequest) -> Entries:

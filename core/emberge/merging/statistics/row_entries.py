@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from emberge.contracts.stage import Stage
     from emberge.merging.planning.match_tensors import TensorPlan
     from emberge.merging.planning.plan_merge import MergeRequest
-    from emberge.merging.streaming.jobs import Source
+    from emberge.merging.streaming.jobs import TensorSource
 
 # From a model's name and an entry to where its numbers are read.
-Open = Callable[[str, TensorSpec], "Source"]
+Open = Callable[[str, TensorSpec], "TensorSource"]
 
 __all__ = ["MergeStatistics", "RowStatistics", "StatisticsEntry"]
 
@@ -33,11 +33,11 @@ class StatisticsEntry:
     """One entry and where its numbers come from; `by_row` says that its rows are the tensor's."""
 
     spec: TensorSpec
-    source: Source
+    source: TensorSource
     by_row: bool
 
     @classmethod
-    def of(cls, spec: TensorSpec, source: Source, shape: tuple[int, ...]) -> StatisticsEntry:
+    def of(cls, spec: TensorSpec, source: TensorSource, shape: tuple[int, ...]) -> StatisticsEntry:
         """The entry of a tensor of this shape; of as many rows as that one has, each is the row's."""
         by_row = len(shape) > 1 and bool(spec.shape) and spec.shape[0] == shape[0]
         return cls(spec, source, by_row)

@@ -11,12 +11,12 @@ import torch
 from emberge.contracts.block import Block
 from emberge.contracts.chain import Chain
 from emberge.merging.planning.match_tensors import TensorPlan
-from emberge.merging.planning.plan_merge import MergePlan, plan_weights, resolver
+from emberge.merging.planning.plan_merge import MergePlan, resolver, weights_of
 from emberge.merging.statistics.row_entries import MergeStatistics
 from emberge.merging.streaming.jobs import CopyJob, FileSource, MergeJob, TensorJob
 from emberge.merging.tokens.token_rows import owned_rows
 from emberge.model_folder.tensor_names import layer_of
-from emberge.tensor_files.derived_tensor import MadeSpec
+from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.tensor_reader import TensorReader
 
 __all__ = ["Compute", "empty_block", "merge_jobs"]
@@ -59,7 +59,7 @@ def _merge_job(
     request = plan.request
     number = request.chain_of(tensor.name)
     links = request.chains[number]
-    layer, weights = plan.layers[tensor.name], plan_weights(plan, tensor)
+    layer, weights = plan.layers[tensor.name], weights_of(plan, tensor)
     present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
     padding = _padding(tensor, reader)
     sources = [FileSource(m.name, s, reader, padding) for m, s in present]
@@ -82,7 +82,7 @@ def _merge_job(
         fingerprints=tuple(m.fingerprint or m.name for m, _ in present),
     )
     coarse = base is not None and all(
-        s.dtype == "bfloat16" and not isinstance(s, MadeSpec)
+        s.dtype == "bfloat16" and not isinstance(s, DerivedTensor)
         for s in (*tensor.sources, tensor.base)
         if s is not None
     )

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from emberge.contracts.stage import Measures
 
-__all__ = ["Lanes", "on_cpu"]
+__all__ = ["DeviceStreams", "on_cpu"]
 
 
-class Lanes:
+class DeviceStreams:
     """Shares devices out among threads, each with a stream of its own on its GPU.
 
     A thread's rows go through its own pinned buffers and stream: while one thread waits for its copy or

@@ -16,11 +16,11 @@ from emberge.contracts.stage import Measures, Scope
 from emberge.errors import CheckpointError
 from emberge.merging.statistics.row_entries import RowStatistics
 from emberge.merging.streaming.memory_budget import element_bytes
-from emberge.merging.tokens.token_rows import OwnedRows
+from emberge.merging.tokens.token_rows import PartialRows
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.tensor_reader import TensorReader, bytes_of, scratch
 
-__all__ = ["CopyJob", "FileSource", "MemorySource", "MergeJob", "Pass", "Source", "TensorJob"]
+__all__ = ["CopyJob", "FileSource", "MemorySource", "MergeJob", "Pass", "TensorJob", "TensorSource"]
 
 
 _LOST = (
@@ -68,7 +68,7 @@ class TensorJob(Protocol):
         """What is measured first."""
         return ()
 
-    def wants(self, rows: range, stats: Sequence[Measures]) -> bool:
+    def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
         """Whether the next pass has to see these rows."""
         return True
 
@@ -88,7 +88,7 @@ class TensorJob(Protocol):
         ...
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """Where one model's tensor comes from."""
 
     @property
@@ -151,13 +151,13 @@ class MergeJob(TensorJob):
     """
 
     spec: TensorSpec
-    sources: Sequence[Source]
-    base: Source | None
+    sources: Sequence[TensorSource]
+    base: TensorSource | None
     chain: Chain
     block: Block
     chain_id: int = 0
     coarse: bool = False
-    owned: OwnedRows | None = None
+    owned: PartialRows | None = None
     warnings: list[str] = field(default_factory=list)
     passes: Sequence[Pass] = field(init=False)
 
@@ -188,11 +188,11 @@ class MergeJob(TensorJob):
         more = told.row_bytes(rows) if isinstance(told, RowStatistics) else 0
         return width * each + more
 
-    def wants(self, rows: range, stats: Sequence[Measures]) -> bool:
+    def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
         position, known = self._position(len(stats)), self._by_link(stats)
         width = rows_of(self.spec.shape)[1]
         link = self.chain.links[position]
-        return link.wants(rows.start * width, len(rows) * width, known[position])
+        return link.needs_rows(rows.start * width, len(rows) * width, known[position])
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
         block = self._block(rows, index, device, guard=not stats)
@@ -280,8 +280,8 @@ class CopyJob(TensorJob):
     """Moves one tensor's bytes as they are; `same` lists sources whose bytes must be equal."""
 
     spec: TensorSpec
-    source: Source
-    same: Sequence[Source] = ()
+    source: TensorSource
+    same: Sequence[TensorSource] = ()
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         width = rows_of(self.spec.shape)[1] * self.spec.itemsize
@@ -295,7 +295,7 @@ class CopyJob(TensorJob):
         return piece
 
     @staticmethod
-    def _bytes(use: str, source: Source, start: int, size: int) -> Tensor:
+    def _bytes(use: str, source: TensorSource, start: int, size: int) -> Tensor:
         piece = scratch(use, size, torch.uint8)
         source.read_bytes(start, bytes_of(piece))
         return piece

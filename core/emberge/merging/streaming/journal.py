@@ -15,7 +15,7 @@ from pathlib import Path
 from emberge.errors import CheckpointError
 from emberge.merging.disk import sync, writing
 
-__all__ = ["Journal", "hold_free", "publish", "working_in"]
+__all__ = ["Journal", "publish", "require_free", "working_in"]
 
 _NAME = "journal.jsonl"
 _INTERVAL = 2.0  # seconds of finished work that a kill may cost
@@ -154,14 +154,14 @@ def publish(side: Path, out: Path) -> None:
     Raises:
         CheckpointError: when something else is there.
     """
-    hold_free(out)
+    require_free(out)
     with writing(out, "the result"):
         sync(side)  # that the journal is gone
         side.rename(out)  # an empty folder at `out` is replaced
         sync(out.parent)
 
 
-def hold_free(out: Path) -> None:
+def require_free(out: Path) -> None:
     """Make sure that nothing stands at `out` but perhaps an empty folder.
 
     Raises:

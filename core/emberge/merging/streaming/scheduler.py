@@ -17,10 +17,10 @@ from torch import Tensor
 from emberge.contracts.block import rows_of
 from emberge.devices import human_size
 from emberge.errors import CheckpointError
-from emberge.merging.streaming.device_streams import Lanes, on_cpu
+from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
 from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.memory_budget import GRANULE, block_elements
-from emberge.merging.streaming.units import Fold, Meter, Progress, Unit
+from emberge.merging.streaming.units import MeasureGroup, Meter, OrderedReducer, Progress
 
 __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
 
@@ -62,14 +62,14 @@ def run_jobs(
         units = by_unit(jobs)
     meter = Meter(sum(job.spec.nbytes for job in jobs), progress)
     wanted = {id(job) for job in jobs}
-    _hold_to_memory(jobs, limits)
+    _require_memory(jobs, limits)
     _keep_freed_blocks()
     one = functools.partial(torch.set_num_threads, 1)
     with _one_thread_each(), ThreadPoolExecutor(limits.workers, "merge", one) as pool:
-        crew = _Crew(pool, limits, put, finished, meter)
+        crew = _TensorScheduler(pool, limits, put, finished, meter)
         try:
             for members in units.values():
-                crew.begin(Unit(members, wanted))
+                crew.begin(MeasureGroup(members, wanted))
             crew.wait()
         finally:
             crew.stop()
@@ -106,7 +106,7 @@ def _keep_freed_blocks() -> None:
         libc.mallopt(_TRIM_THRESHOLD, 128 << 20)
 
 
-class _Crew:
+class _TensorScheduler:
     """Threads that work on granules of a few units at a time."""
 
     def __init__(
@@ -124,9 +124,9 @@ class _Crew:
         self._active = 0
         self._error: BaseException | None = None
         self._left: dict[int, int] = {}
-        self._lanes = Lanes(limits.devices)
+        self._lanes = DeviceStreams(limits.devices)
 
-    def begin(self, unit: Unit) -> None:
+    def begin(self, unit: MeasureGroup) -> None:
         """Start a unit as soon as few enough are under way."""
         with self._idle:
             while self._active > self._limits.workers and self._error is None:
@@ -164,7 +164,7 @@ class _Crew:
 
         self._pool.submit(guarded)
 
-    def _go_on(self, unit: Unit) -> None:
+    def _go_on(self, unit: MeasureGroup) -> None:
         """Begin the unit's next phase: a pass that somebody wants, or the production."""
         while unit.phase < unit.passes:
             if self._measure(unit):
@@ -172,14 +172,14 @@ class _Crew:
             self._conclude(unit)
         self._produce(unit)
 
-    def _measure(self, unit: Unit) -> bool:
+    def _measure(self, unit: MeasureGroup) -> bool:
         unit.folds = {}
-        work: list[tuple[TensorJob, range, int, Fold, int]] = []
+        work: list[tuple[TensorJob, range, int, OrderedReducer, int]] = []
         for job in unit.jobs:
             this = job.passes[unit.phase]
-            fold = unit.folds.setdefault(this.key, Fold(this.join))
+            fold = unit.folds.setdefault(this.key, OrderedReducer(this.join))
             for index, rows in enumerate(_pieces(job, self._limits.granule)):
-                if job.wants(rows, unit.stats[id(job)]):
+                if job.needs_rows(rows, unit.stats[id(job)]):
                     work.append((job, rows, index, fold, fold.count))
                     fold.count += 1
         self._left[id(unit)] = len(work)
@@ -188,7 +188,13 @@ class _Crew:
         return bool(work)
 
     def _measure_one(
-        self, unit: Unit, job: TensorJob, rows: range, index: int, fold: Fold, place: int
+        self,
+        unit: MeasureGroup,
+        job: TensorJob,
+        rows: range,
+        index: int,
+        fold: OrderedReducer,
+        place: int,
     ) -> None:
         self._wait_for_turn(fold, place)
         with self._lanes.mine() as device:
@@ -202,7 +208,7 @@ class _Crew:
             self._conclude(unit)
             self._go_on(unit)
 
-    def _wait_for_turn(self, fold: Fold, place: int) -> None:
+    def _wait_for_turn(self, fold: OrderedReducer, place: int) -> None:
         """Let a thread that was held up catch up: measures ahead of it would pile up in memory.
 
         The next place of a fold was begun before all that wait for it, so somebody always goes on.
@@ -211,7 +217,7 @@ class _Crew:
             while place > fold.next + 4 * self._limits.workers and self._error is None:
                 self._idle.wait()
 
-    def _conclude(self, unit: Unit) -> None:
+    def _conclude(self, unit: MeasureGroup) -> None:
         joined = {key: fold.result() for key, fold in unit.folds.items()}
         for job in unit.jobs:
             stats = unit.stats[id(job)]
@@ -220,7 +226,7 @@ class _Crew:
         unit.phase += 1
         unit.folds = {}
 
-    def _produce(self, unit: Unit) -> None:
+    def _produce(self, unit: MeasureGroup) -> None:
         work = [(job, list(_pieces(job, _block(job, self._limits))), [0]) for job in unit.produced]
         count = sum(len(pieces) for _, pieces, _ in work)
         self._left[id(unit)] = count
@@ -236,7 +242,7 @@ class _Crew:
             self._end(unit)
 
     def _produce_one(
-        self, unit: Unit, job: TensorJob, rows: range, count: tuple[list[int], int]
+        self, unit: MeasureGroup, job: TensorJob, rows: range, count: tuple[list[int], int]
     ) -> None:
         with self._lanes.mine() as device:
             piece = job.produce(rows, unit.stats[id(job)], device)
@@ -253,7 +259,7 @@ class _Crew:
         if last:
             self._end(unit)
 
-    def _end(self, unit: Unit) -> None:
+    def _end(self, unit: MeasureGroup) -> None:
         with self._idle:
             self._left.pop(id(unit), None)
             self._active -= 1
@@ -275,7 +281,7 @@ def _block(job: TensorJob, limits: Limits) -> int:
     return limits.block if limits.memory is None else min(limits.block, fitting)
 
 
-def _hold_to_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
+def _require_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
     for job in jobs:
         need = job.row_bytes * rows_of(job.spec.shape)[0] if job.whole else job.row_bytes
         if limits.memory is not None and need > limits.memory:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from emberge.merging.disk import settle, writing
+from emberge.merging.disk import fsync_folder, writing
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.journal import Journal
 from emberge.merging.streaming.scheduler import Limits, Progress, by_unit, run_jobs
@@ -67,6 +67,8 @@ def stream(
     with writing(path, "the result"):
         if complete is not None:
             complete(path)
-        settle(path, skipped=".safetensors")  # weights are on the disk since they were finished
+        fsync_folder(
+            path, skipped=".safetensors"
+        )  # weights are on the disk since they were finished
         journal.remove()
     return path

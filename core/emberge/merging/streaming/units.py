@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from emberge.contracts.stage import Measures
 from emberge.merging.streaming.jobs import TensorJob
 
-__all__ = ["Fold", "Meter", "Progress", "Unit"]
+__all__ = ["MeasureGroup", "Meter", "OrderedReducer", "Progress"]
 
 Progress = Callable[[float, float, str], None]
 
@@ -27,7 +27,7 @@ class Meter:
                 self._tell(self._done, self._total, name)
 
 
-class Unit:
+class MeasureGroup:
     """Jobs that are measured together, and how far they are."""
 
     def __init__(self, jobs: Sequence[TensorJob], wanted: set[int]) -> None:
@@ -35,14 +35,14 @@ class Unit:
         self.produced = [job for job in jobs if id(job) in wanted]
         self.stats: dict[int, list[Measures]] = {id(job): [] for job in jobs}
         self.phase = 0
-        self.folds: dict[str, Fold] = {}
+        self.folds: dict[str, OrderedReducer] = {}
 
     @property
     def passes(self) -> int:
         return len(self.jobs[0].passes)
 
 
-class Fold:
+class OrderedReducer:
     """Joins measures in their order as they come in out of order."""
 
     def __init__(self, join: Callable[[Sequence[Measures]], Measures]) -> None:

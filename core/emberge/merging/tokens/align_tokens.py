@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from emberge.merging.request import MergeRequest
     from emberge.model_folder.tensor_names import Names
 
-__all__ = ["NOWHERE", "NewToken", "TokenModel", "TokenPlan", "line_up_tokens"]
+__all__ = ["NOWHERE", "NewToken", "TokenModel", "TokenPlan", "align_tokens"]
 
 NOWHERE = -1
 """The row of a token that a model has not."""
@@ -84,7 +84,7 @@ class TokenModel:
         return found and (self.rows is None or place < self.rows)
 
 
-def line_up_tokens(
+def align_tokens(
     request: MergeRequest,
     template: Checkpoint,
     checkpoints: Mapping[str, Checkpoint],

@@ -23,7 +23,7 @@ __all__ = ["ByIds", "ByTexts"]
 
 
 @dataclass
-class _Lining:
+class _TokenAligner:
     """What both share: the models, what is found on the way, and how rows are counted."""
 
     chosen: Tokenizer
@@ -107,7 +107,7 @@ class _Lining:
         )
 
 
-class ByIds(_Lining):
+class ByIds(_TokenAligner):
     """`token_aware`: ids stay, and a row belongs to the models for which its id is the result's token."""
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
@@ -229,7 +229,7 @@ class ByIds(_Lining):
         return found
 
 
-class ByTexts(_Lining):
+class ByTexts(_TokenAligner):
     """`union`: rows go by the tokens' text, and tokens that the chosen tokenizer lacks are appended."""
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:

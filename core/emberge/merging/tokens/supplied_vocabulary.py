@@ -19,11 +19,11 @@ from emberge.model_folder.checkpoint import read_json
 from emberge.model_folder.tensor_names import Names, is_vocabulary
 from emberge.tensor_files.safetensors_header import read_header
 
-__all__ = ["NewVocabulary"]
+__all__ = ["SuppliedVocabulary"]
 
 
 @dataclass(frozen=True)
-class NewVocabulary:
+class SuppliedVocabulary:
     """A vocabulary that takes the place of the models' own; `folder` is None while it is yet to be made."""
 
     folder: Path | None = None

@@ -63,7 +63,7 @@ def _whole(folder: Path, new: Sequence[NewToken]) -> None:
         if entry is None or token.text in _vocabulary(token):
             _insert(model, token)
     content["added_tokens"] = sorted(added, key=lambda entry: int(entry["id"]))
-    _hold_ids(model, content["added_tokens"])
+    _require_ids(model, content["added_tokens"])
     if model.get("type") == "BPE":
         _learn_merges(model, new)
     _dump(path, content)
@@ -88,7 +88,7 @@ def _insert(model: dict[str, Any], token: NewToken) -> None:
         vocabulary[token.id : token.id + 1] = [[token.text, float(_vocabulary(token)[token.text])]]
 
 
-def _hold_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None:
+def _require_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None:
     """Keep added tokens on their ids: where reading would give them others, they become own ones too."""
     wanted = {str(entry["content"]): int(entry["id"]) for entry in added}
     vocabulary = model["vocab"]

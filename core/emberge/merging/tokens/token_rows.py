@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberge.model_folder.tensor_names import Names, is_vocabulary
-from emberge.tensor_files.derived_tensor import MadeSpec
+from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 if TYPE_CHECKING:
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from emberge.merging.streaming.jobs import Source
+    from emberge.merging.streaming.jobs import TensorSource
     from emberge.merging.tokens.align_tokens import TokenPlan
     from emberge.tensor_files.tensor_reader import TensorReader
 
-__all__ = ["OwnedRows", "TokenRows", "lined_up", "moved_names", "owned_rows"]
+__all__ = ["PartialRows", "TokenRows", "lined_up", "moved_names", "owned_rows"]
 
 NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRows(MadeSpec):
+class TokenRows(DerivedTensor):
     """A tensor of the vocabulary with its rows where the result's tokenizer has them.
 
     `index` is the row of `origin` for each row, -1 for one that this model has not: that one is zero.
@@ -119,7 +119,7 @@ def _rows(spec: TensorSpec, index: array[int]) -> TokenRows:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnedRows:
+class PartialRows:
     """The tokens that some models lack: each takes the weighted mean of its rows in those that have it.
 
     `partial` marks them, `specs` are the models' tensors and, last, the base's or None.
@@ -131,7 +131,11 @@ class OwnedRows:
     weights: Sequence[float]
 
     def settle(
-        self, rows: range, merged: Tensor, sources: Sequence[Source], base: Source | None
+        self,
+        rows: range,
+        merged: Tensor,
+        sources: Sequence[TensorSource],
+        base: TensorSource | None,
     ) -> None:
         """Put the owners' rows into the merged ones; `rows` are of the tensor that `merged` is a part of."""
         import numpy as np
@@ -164,7 +168,7 @@ class OwnedRows:
 
 def owned_rows(
     specs: Sequence[TensorSpec], base: TensorSpec | None, weights: Sequence[float]
-) -> OwnedRows | None:
+) -> PartialRows | None:
     """The rows that not all of a tensor's models have; None where all have all."""
     import numpy as np
 
@@ -176,7 +180,7 @@ def owned_rows(
     partial = np.zeros(len(tokens), bool)
     for spec in moved:
         partial |= ~spec.known(tokens)
-    return OwnedRows(partial, specs, base, weights) if partial.any() else None
+    return PartialRows(partial, specs, base, weights) if partial.any() else None
 
 
 def _known(spec: TensorSpec, tokens: range) -> NDArray[np.bool_]:
@@ -185,7 +189,7 @@ def _known(spec: TensorSpec, tokens: range) -> NDArray[np.bool_]:
     return spec.known(tokens) if isinstance(spec, TokenRows) else np.ones(len(tokens), bool)
 
 
-def _read(source: Source, tokens: range, wanted: NDArray[np.int64], into: Tensor) -> Tensor:
+def _read(source: TensorSource, tokens: range, wanted: NDArray[np.int64], into: Tensor) -> Tensor:
     """Fill `into` with the wanted tokens' rows, those that follow one another at once."""
     import numpy as np
 

@@ -195,7 +195,7 @@ class _StepCheck:
     def note(self, title: str, lines: Sequence[str]) -> None:
         self.notes.append(Note(self._step.id, title, tuple(lines)))
 
-    def made(self, reference: Reference) -> Path | None:
+    def earlier_result(self, reference: Reference) -> Path | None:
         out = self._lookup.out
         if out is None or reference.step is None:
             return None

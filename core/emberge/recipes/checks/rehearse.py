@@ -22,7 +22,7 @@ from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.run_recipe import run_recipe
 
 if TYPE_CHECKING:
-    from emberge.recipes.run.rank_team import Team
+    from emberge.recipes.run.rank_team import RankTeam
 
 __all__ = ["RehearsedStep", "rehearse"]
 
@@ -64,7 +64,7 @@ def rehearse(
     machine: Machine | None = None,
     limits: Rehearsal | None = None,
     quiet: bool = False,
-    team: Team | None = None,
+    team: RankTeam | None = None,
     launcher: Launcher | None = None,
 ) -> tuple[list[RehearsedStep], Exception | None]:
     """Run all steps on two training steps and 64 rows each; results go to `out` or are thrown away.

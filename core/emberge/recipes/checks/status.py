@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge.errors import EmbergeError
-from emberge.files.locks import Holder, holder
+from emberge.files.locks import Holder, lock_holder
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
@@ -42,7 +42,7 @@ class Status:
     """An OUT: its steps in order, and who works there now."""
 
     steps: tuple[StepStatus, ...]
-    holder: Holder | None
+    lock_holder: Holder | None
 
     @property
     def lines(self) -> Sequence[str]:
@@ -55,7 +55,10 @@ class Status:
             f"{f'{s.seconds:.0f} s' if s.seconds is not None else '-':>7}  {_far(s)}".rstrip()
             for s in self.steps
         ]
-        return [*rows, f"running: {self.holder}" if self.holder else "nobody is running it now"]
+        return [
+            *rows,
+            f"running: {self.lock_holder}" if self.lock_holder else "nobody is running it now",
+        ]
 
 
 def status(out: Path) -> Status:
@@ -71,7 +74,7 @@ def status(out: Path) -> Status:
         raise NoRunError(f"{out} holds no run of a recipe") from None
     except (ValueError, KeyError, TypeError) as error:
         raise NoRunError(f"{place.status} is damaged; run the recipe again") from error
-    who = holder(place.lock)
+    who = lock_holder(place.lock)
     return Status(tuple(_step(step, place, alive=who is not None) for step in steps), who)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from emberge.devices import human_size
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.merging.planning.merge_header import said_in
+from emberge.merging.planning.merge_header import read_provenance
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.recipes.folder.fingerprint import model_files
 from emberge.recipes.folder.provenance import CHANGING
@@ -189,7 +189,7 @@ def _headers(folder: Path) -> dict[str, dict[str, Any] | None]:
         if any(part.startswith(".") for part in name.parts):
             continue
         try:
-            found[name.as_posix()] = said_in(read_header(path)[1])
+            found[name.as_posix()] = read_provenance(read_header(path)[1])
         except CheckpointError:
             found[name.as_posix()] = None
     return found

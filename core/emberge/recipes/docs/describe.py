@@ -1,7 +1,7 @@
 """Say what components there are and what each does, made of their fields and docstrings alone.
 
-An option's documentation (`emberge.recipes.docs.option_docs`) is a string literal right below the field, or the
-sentence of the class's docstring that names the option in backticks.
+An option's documentation (`option_docs`) is a string literal right below the field, or the sentence of the
+class's docstring that names the option in backticks.
 """
 
 from __future__ import annotations

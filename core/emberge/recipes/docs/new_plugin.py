@@ -30,7 +30,7 @@ def write_plugin(name: str, folder: Path) -> Path:
         RecipeError: for a name that cannot be a plugin's, or a folder that stands already.
         PluginError: when this installation of emberge lacks the example.
     """
-    _hold_to_rules(name)
+    _check_name(name)
     target = Path(folder)
     if target.exists() or target.is_symlink():
         raise RecipeError(f"{target} stands already; choose another place or remove it first")
@@ -49,7 +49,7 @@ def write_plugin(name: str, folder: Path) -> Path:
     return target
 
 
-def _hold_to_rules(name: str) -> None:
+def _check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         proposal = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")
         hint = f"; did you mean '{proposal}'?" if proposal and proposal != name else ""

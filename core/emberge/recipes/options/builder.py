@@ -18,7 +18,7 @@ from emberge.recipes.options.field_types import Form
 from emberge.recipes.options.phrases import say
 from emberge.yaml_nodes import Node, Scalar, StepUse, is_number, words
 
-__all__ = ["BROKEN", "At", "Builder", "Handler", "Instance"]
+__all__ = ["BROKEN", "Builder", "Handler", "Instance", "OptionPath"]
 
 
 class _Broken:
@@ -38,7 +38,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class At:
+class OptionPath:
     """Where in a step a value stands: as the recipe writes it, and as the built step holds it."""
 
     label: str
@@ -50,7 +50,7 @@ class At:
     default: Any = None
     """The option's own default, whose limits a schedule keeps."""
 
-    def under(self, written: object = None, built: object = None, **changes: Any) -> At:
+    def under(self, written: object = None, built: object = None, **changes: Any) -> OptionPath:
         """One level deeper; None keeps a path as it is."""
         return dataclasses.replace(
             self, written=_join(self.written, written), built=_join(self.built, built), **changes
@@ -75,7 +75,7 @@ class Builder:
     lines: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, Instance] = field(default_factory=dict)
 
-    def value(self, form: Form, node: Node, at: At) -> Any:
+    def value(self, form: Form, node: Node, at: OptionPath) -> Any:
         """The value of a node, or BROKEN."""
         if isinstance(node, StepUse) and not node.group:
             return BROKEN
@@ -88,7 +88,7 @@ class Builder:
         self.problems.append(Problem(message, where))
         return BROKEN
 
-    def misfit(self, form: Form, node: Node, at: At) -> Any:
+    def misfit(self, form: Form, node: Node, at: OptionPath) -> Any:
         """Note that a node is not what the form asks for."""
         hint = ""
         if isinstance(node, Scalar) and node.value is not None:
@@ -96,7 +96,7 @@ class Builder:
         return self.fault(f"{at.label} needs {say(form)}, not {words(node)}{hint}", node.where)
 
 
-Handler = Callable[[Builder, Any, Node, At], Any]
+Handler = Callable[[Builder, Any, Node, OptionPath], Any]
 
 
 def _hint(form: Form, node: Scalar) -> str:

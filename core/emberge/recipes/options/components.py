@@ -12,9 +12,9 @@ from emberge.contracts.stage import ChainSpec, MergeStrategy
 from emberge.errors import PluginError
 from emberge.plugins import Component
 from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.builder import BROKEN, At, Builder, Handler
+from emberge.recipes.options.builder import BROKEN, Builder, Handler, OptionPath
 from emberge.recipes.options.construct import (
-    Given,
+    GivenOptions,
     Named,
     construct,
     fields_of,
@@ -42,7 +42,7 @@ class _Link:
 
 
 def build_component(
-    build: Builder, contracts: tuple[type, ...], node: Node, at: At
+    build: Builder, contracts: tuple[type, ...], node: Node, at: OptionPath
 ) -> tuple[Component, Any] | None:
     """The component that a node names and its value, which may be BROKEN; None if there is none.
 
@@ -70,7 +70,9 @@ def build_component(
     return found, value
 
 
-def _other_kind(build: Builder, contracts: tuple[type, ...], name: str, at: At) -> str | None:
+def _other_kind(
+    build: Builder, contracts: tuple[type, ...], name: str, at: OptionPath
+) -> str | None:
     """What to say of a name that is there, as something else."""
     kinds = kinds_of(contracts)
     known = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
@@ -80,7 +82,7 @@ def _other_kind(build: Builder, contracts: tuple[type, ...], name: str, at: At) 
     return f"'{name}' is {article(known[0])}, and {at.label} takes {wanted}"
 
 
-def _named(build: Builder, node: Node, at: At) -> Named | None:
+def _named(build: Builder, node: Node, at: OptionPath) -> Named | None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value:
         return Named(node.value, None, node.where)
     if isinstance(node, Fields) and len(node.entries) == 1:
@@ -111,7 +113,7 @@ def _label(found: Component) -> str:
     return f"{found.kind} '{found.name}'"
 
 
-def _part(build: Builder, form: forms.Part, node: Node, at: At) -> Any:
+def _part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
     built = build_component(build, form.contracts, node, at)
     if built is None:
         return BROKEN
@@ -127,7 +129,7 @@ def _part(build: Builder, form: forms.Part, node: Node, at: At) -> Any:
 # ── chains and sums ─────────────────────────────────────────────────────────────────────────────
 
 
-def _chain(build: Builder, found: Component, named: Named, at: At) -> Any:
+def _chain(build: Builder, found: Component, named: Named, at: OptionPath) -> Any:
     """The links of a registered chain; each takes its own of the options, some may share one."""
     spec: ChainSpec = found.type
     label = _label(found)
@@ -138,13 +140,13 @@ def _chain(build: Builder, found: Component, named: Named, at: At) -> Any:
     refuse_unknown(build, label, fields, union)
     links = []
     for index, link in enumerate(spec.links):
-        given = _of_link(spec, link, Given(label, fields, named.where))
+        given = _of_link(spec, link, GivenOptions(label, fields, named.where))
         links.append(construct(build, link, given, _moved(at, index)))
     known = all(name in union for name in fields.entries)
     return tuple(links) if known and all(link is not BROKEN for link in links) else BROKEN
 
 
-def _of_link(spec: ChainSpec, link: type, given: Given) -> Given:
+def _of_link(spec: ChainSpec, link: type, given: GivenOptions) -> GivenOptions:
     """The link's own part of the options, and of the chain's defaults where the user gave nothing."""
     own = options_of(link)
     entries = {name: node for name, node in given.fields.entries.items() if name in own}
@@ -160,7 +162,7 @@ def _of_link(spec: ChainSpec, link: type, given: Given) -> Given:
     return given._replace(fields=fields, ready=ready)
 
 
-def _moved(at: At, by: int) -> At:
+def _moved(at: OptionPath, by: int) -> OptionPath:
     """The place of a later link of the same list."""
     path, _, index = at.built.rpartition(".")
     if not index.isdigit():
@@ -168,7 +170,7 @@ def _moved(at: At, by: int) -> At:
     return dataclasses.replace(at, built=f"{path}.{int(index) + by}")
 
 
-def _parts(build: Builder, form: forms.Parts, node: Node, at: At) -> Any:
+def _parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any:
     nodes = _listed(form, node)
     links: list[_Link] = []
     sound = True

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from emberge.errors import EmbergeError, PluginError, suggest
 from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.builder import BROKEN, At, Builder, Handler
+from emberge.recipes.options.builder import BROKEN, Builder, Handler, OptionPath
 from emberge.recipes.options.fields import Option, first_option, options_of
 from emberge.yaml_nodes import Fields, Node, node_of, words
 
 __all__ = [
     "HANDLERS",
-    "Given",
+    "GivenOptions",
     "Named",
     "construct",
     "fields_of",
@@ -33,7 +33,7 @@ class Named(NamedTuple):
     where: str
 
 
-class Given(NamedTuple):
+class GivenOptions(NamedTuple):
     """What a recipe gives to one dataclass."""
 
     label: str
@@ -43,19 +43,19 @@ class Given(NamedTuple):
     """Values that a registered chain sets and YAML cannot say."""
 
 
-def _record(build: Builder, form: forms.Record, node: Node, at: At) -> Any:
+def _record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
     label = _inside(at)
     named = Named("", node, node.where)
     return record_value(build, form.type, label, named, dataclasses.replace(at, default=None))
 
 
-def record_value(build: Builder, owner: type, label: str, named: Named, at: At) -> Any:
+def record_value(build: Builder, owner: type, label: str, named: Named, at: OptionPath) -> Any:
     """The dataclass of a component's or nested mapping's options, or BROKEN."""
     fields = fields_of(build, [owner], label, named)
     if fields is None:
         return BROKEN
     refuse_unknown(build, label, fields, options_of(owner))
-    return construct(build, owner, Given(label, fields, named.where), at)
+    return construct(build, owner, GivenOptions(label, fields, named.where), at)
 
 
 def fields_of(build: Builder, owners: Iterable[type], label: str, named: Named) -> Fields | None:
@@ -82,7 +82,7 @@ def refuse_unknown(build: Builder, label: str, given: Fields, known: Iterable[st
             build.fault(has, given.line(name))
 
 
-def construct(build: Builder, owner: type, given: Given, at: At) -> Any:
+def construct(build: Builder, owner: type, given: GivenOptions, at: OptionPath) -> Any:
     """The dataclass of the options, once all of them are sound."""
     options = options_of(owner)
     values: dict[str, Any] = dict(given.ready)
@@ -102,7 +102,7 @@ def construct(build: Builder, owner: type, given: Given, at: At) -> Any:
     return _made(build, owner, values, given)
 
 
-def _option_at(option: Option, label: str, at: At) -> At:
+def _option_at(option: Option, label: str, at: OptionPath) -> OptionPath:
     return at.under(
         option.name,
         option.name,
@@ -111,20 +111,20 @@ def _option_at(option: Option, label: str, at: At) -> At:
     )
 
 
-def _inside(at: At) -> str:
+def _inside(at: OptionPath) -> str:
     """What the options of a nested mapping belong to: "an entry of 'models'"."""
     name = at.label.removeprefix("option '").partition("'")[0]
     listed = at.built.rpartition(".")[2].isdecimal()
     return f"an entry of '{name}'" if listed else f"'{name}'"
 
 
-def _option_value(build: Builder, option: Option, given: Fields, at: At) -> Any:
+def _option_value(build: Builder, option: Option, given: Fields, at: OptionPath) -> Any:
     for path in (at.built, at.written):
         build.lines.setdefault(path, given.line(option.name))
     return build.value(option.form, given.entries[option.name], at)
 
 
-def _default_value(build: Builder, option: Option, where: str, at: At) -> Any:
+def _default_value(build: Builder, option: Option, where: str, at: OptionPath) -> Any:
     """The component that stands where the option is left out, with its own defaults."""
     component = option.component
     name = component if isinstance(component, str) else next(iter(component or {}))
@@ -137,7 +137,7 @@ def _default_value(build: Builder, option: Option, where: str, at: At) -> Any:
     return build.value(option.form, node, at)
 
 
-def _made(build: Builder, owner: type, values: dict[str, Any], given: Given) -> Any:
+def _made(build: Builder, owner: type, values: dict[str, Any], given: GivenOptions) -> Any:
     try:
         return owner(**values)
     except (ValueError, EmbergeError) as error:

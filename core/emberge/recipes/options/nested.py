@@ -10,15 +10,15 @@ from emberge.contracts.dataset import TASK_KINDS
 from emberge.contracts.option import PerDataset
 from emberge.errors import Problem, suggest
 from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.builder import BROKEN, At, Builder, Handler
+from emberge.recipes.options.builder import BROKEN, Builder, Handler, OptionPath
 from emberge.recipes.options.field_types import Form
-from emberge.recipes.options.resolve_references import Spread
+from emberge.recipes.options.resolve_references import SeveralSteps
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse
 
 __all__ = ["HANDLERS"]
 
 
-def _many(build: Builder, form: forms.Many, node: Node, at: At) -> Any:
+def _many(build: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
         return build.misfit(form, node, at)
     alone = not isinstance(node, Items)
@@ -31,11 +31,11 @@ def _many(build: Builder, form: forms.Many, node: Node, at: At) -> Any:
     return BROKEN if BROKEN in values else form.container(values)
 
 
-def _entries(build: Builder, form: Form, node: Node, at: At, position: int) -> list[Any]:
+def _entries(build: Builder, form: Form, node: Node, at: OptionPath, position: int) -> list[Any]:
     """One item, or one for each step where it names several."""
     try:
         return [build.value(form, node, at.under(None, position))]
-    except Spread as spread:
+    except SeveralSteps as spread:
         values: list[Any] = []
         for one in spread.candidates:
             build.chosen[spread.group] = one
@@ -46,7 +46,7 @@ def _entries(build: Builder, form: Form, node: Node, at: At, position: int) -> l
         return values
 
 
-def _fixed(build: Builder, form: forms.Fixed, node: Node, at: At) -> Any:
+def _fixed(build: Builder, form: forms.Fixed, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Items) or len(node.items) != len(form.items):
         return build.misfit(form, node, at)
     pairs = enumerate(zip(form.items, node.items, strict=True))
@@ -54,7 +54,7 @@ def _fixed(build: Builder, form: forms.Fixed, node: Node, at: At) -> Any:
     return BROKEN if BROKEN in values else tuple(values)
 
 
-def _table(build: Builder, form: forms.Table, node: Node, at: At) -> Any:
+def _table(build: Builder, form: forms.Table, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields):
         return build.misfit(form, node, at)
     inner = dataclasses.replace(at, default=None)
@@ -68,7 +68,7 @@ def _table(build: Builder, form: forms.Table, node: Node, at: At) -> Any:
 _LONG = ("default", "by_task", "by_dataset")
 
 
-def _by_data(build: Builder, form: forms.ByData, node: Node, at: At) -> Any:
+def _by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> Any:
     inner = dataclasses.replace(at, default=getattr(at.default, "default", None))
     if not isinstance(node, Fields) or not any(
         key in _LONG or key.startswith("by_") for key in node.entries
@@ -87,7 +87,7 @@ def _by_data(build: Builder, form: forms.ByData, node: Node, at: At) -> Any:
     return BROKEN if BROKEN in values.values() else PerDataset(**values)
 
 
-def _by_name(build: Builder, form: forms.ByData, key: str, node: Node, at: At) -> Any:
+def _by_name(build: Builder, form: forms.ByData, key: str, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields):
         what = "task kinds" if key == "by_task" else "dataset names"
         return build.fault(f"{at.label}: '{key}' is a mapping of {what} to values", node.where)
@@ -101,13 +101,13 @@ def _by_name(build: Builder, form: forms.ByData, key: str, node: Node, at: At) -
     return BROKEN if broken else values
 
 
-def _maybe(build: Builder, form: forms.Maybe, node: Node, at: At) -> Any:
+def _maybe(build: Builder, form: forms.Maybe, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
         return None
     return build.value(form.item, node, at)
 
 
-def _either(build: Builder, form: forms.Either, node: Node, at: At) -> Any:
+def _either(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
     """The first form that fits; the problems of the nearest one where none does."""
     tries: list[tuple[Form, list[Problem]]] = []
     for one in form.forms:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.builder import BROKEN, At, Builder, Handler, Instance
+from emberge.recipes.options.builder import BROKEN, Builder, Handler, Instance, OptionPath
 from emberge.recipes.options.phrases import article, say
 from emberge.yaml_nodes import Node, Scalar, StepUse
 
-__all__ = ["HANDLERS", "Spread"]
+__all__ = ["HANDLERS", "SeveralSteps"]
 
 
-class Spread(Exception):  # noqa: N818 - no error: the list around it repeats the entry
+class SeveralSteps(Exception):  # noqa: N818 - no error: the list around it repeats the entry
     """A use of several steps where one belongs."""
 
     def __init__(self, group: str, candidates: Sequence[Instance]) -> None:
@@ -21,7 +21,7 @@ class Spread(Exception):  # noqa: N818 - no error: the list around it repeats th
         self.candidates = candidates
 
 
-def _reference(build: Builder, form: forms.Ref, node: Node, at: At) -> Any:
+def _reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath) -> Any:
     if isinstance(node, StepUse):
         return _step_reference(build, form, node, at)
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value.strip():
@@ -35,7 +35,7 @@ def _reference(build: Builder, form: forms.Ref, node: Node, at: At) -> Any:
     return form.type(text, build.folder)
 
 
-def _step_reference(build: Builder, form: forms.Ref, node: StepUse, at: At) -> Any:
+def _step_reference(build: Builder, form: forms.Ref, node: StepUse, at: OptionPath) -> Any:
     found = _candidates(build, node.group)
     if not found and not build.targets.get(node.group):
         return BROKEN  # the step is faulty itself, which has been noted
@@ -44,7 +44,7 @@ def _step_reference(build: Builder, form: forms.Ref, node: StepUse, at: At) -> A
         return build.fault(f"no step of ${node.group} has {names}", node.where)
     if len(found) > 1:
         if at.entry:
-            raise Spread(node.group, found)
+            raise SeveralSteps(node.group, found)
         few = ", ".join(one.id for one in found[:3]) + (", …" if len(found) > 3 else "")
         return build.fault(
             f"{at.label} takes one, and ${node.group} is {len(found)} steps ({few})", node.where

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.schedule import PerTensor
 from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.builder import At, Builder, Handler
+from emberge.recipes.options.builder import Builder, Handler, OptionPath
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS"]
 
 
-def _value(build: Builder, form: forms.Value, node: Node, at: At) -> Any:
+def _value(build: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any:
     from pydantic import ValidationError
 
     nan = isinstance(node, Scalar) and node.value != node.value
@@ -45,7 +45,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _choice(build: Builder, form: forms.Choice, node: Node, at: At) -> Any:
+def _choice(build: Builder, form: forms.Choice, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar):
         for value in form.values:
             if value == node.value and isinstance(value, bool) == isinstance(node.value, bool):
@@ -53,7 +53,7 @@ def _choice(build: Builder, form: forms.Choice, node: Node, at: At) -> Any:
     return build.misfit(form, node, at)
 
 
-def _anything(build: Builder, form: forms.Anything, node: Node, at: At) -> Any:
+def _anything(build: Builder, form: forms.Anything, node: Node, at: OptionPath) -> Any:
     if any(_uses(node)):
         return build.misfit(form, node, at)
     return plain(node)
@@ -68,13 +68,13 @@ def _uses(node: Node) -> Iterator[StepUse]:
             yield from _uses(one)
 
 
-def _folder(build: Builder, form: forms.Folder, node: Node, at: At) -> Any:
+def _folder(build: Builder, form: forms.Folder, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
         return build.misfit(form, node, at)
     return build.folder / Path(node.value).expanduser()
 
 
-def _schedule(build: Builder, form: forms.Schedule, node: Node, at: At) -> Any:
+def _schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) -> Any:
     within = at.default.within if isinstance(at.default, PerTensor) else None
     if isinstance(node, StepUse):
         return build.misfit(form, node, at)

@@ -12,11 +12,11 @@ from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
 from emberge.recipes.options import components, construct, nested, values
 from emberge.recipes.options import resolve_references as references
-from emberge.recipes.options.builder import BROKEN, At, Builder, Instance
+from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPath
 from emberge.recipes.parse.foreach import NAME, Row, Substitution, rows_of, uses
 from emberge.recipes.parse.order import in_order_of_need
 from emberge.recipes.parse.overrides import override
-from emberge.recipes.parse.translate import in_our_words, read_text
+from emberge.recipes.parse.translate import read_text, to_recipe_text
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.yaml_nodes import Fields, Node, Scalar, read_yaml, words
 
@@ -48,7 +48,7 @@ def parse_recipe(
     Raises:
         RecipeError: with every fault of the recipe, each with `file:line`.
     """
-    ours, place = in_our_words(text, plugins, path)
+    ours, place = to_recipe_text(text, plugins, path)
     problems: list[Problem] = []
     root = read_yaml(ours, place, problems)
     if root is not None and not isinstance(root, Fields):
@@ -207,7 +207,7 @@ class _Reading:
         for row, options in group.options:
             builder = Builder(HANDLERS, self.plugins, self.folder, self.made, row.values)
             node = Fields({group.kind: options}, group.where, {group.kind: group.kind_where})
-            at = At(f"step '{group.id}'")
+            at = OptionPath(f"step '{group.id}'")
             built = components.build_component(builder, (Step,), node, at)
             self.problems += builder.problems
             if built is None or built[1] is BROKEN:

@@ -9,7 +9,7 @@ from emberge.contracts.translated_recipe import TranslatedRecipe
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
 
-__all__ = ["in_our_words", "read_text", "translate"]
+__all__ = ["read_text", "to_recipe_text", "translate"]
 
 
 def read_text(path: Path) -> str:
@@ -42,7 +42,7 @@ def translate(text: str, plugins: Plugins, path: Path | None = None) -> Translat
     return TranslatedRecipe(found) if isinstance(found, str) else found
 
 
-def in_our_words(
+def to_recipe_text(
     text: str, plugins: Plugins, path: Path | None
 ) -> tuple[str, Callable[[int], str]]:
     """The recipe in our words, and how to say where a line of it stands."""

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts.launcher import Crew, Ended, Launch, Launched, Launcher
+from emberge.contracts.launcher import Ended, Launch, Launched, Launcher, StepPool
 from emberge.errors import EmbergeError, RecipeError
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.events import LaunchedError, error_of, new_lines
-from emberge.recipes.run.run_step import disk_full_is_named, result_of
-from emberge.recipes.run.step_call import Call
+from emberge.recipes.run.run_step import explain_disk_full, result_of
+from emberge.recipes.run.step_call import StepCall
 
 if TYPE_CHECKING:
-    from emberge.recipes.run.run_recipe import Run
+    from emberge.recipes.run.run_recipe import RunState
 
-__all__ = ["SideBySide"]
+__all__ = ["ParallelRun"]
 
 TICK = 0.2  # seconds between two looks at what runs: progress is told five times a second
 # How long a shared disk may take to show here what a process has left there.
@@ -63,10 +63,10 @@ class _Ready:
     number: int = 0
 
 
-class SideBySide:
+class ParallelRun:
     """Runs all steps of a run by a launcher."""
 
-    def __init__(self, run: Run, launcher: Launcher) -> None:
+    def __init__(self, run: RunState, launcher: Launcher) -> None:
         self.run, self.launcher = run, launcher
         self._waiting = list(run.recipe.steps)
         self._ready: list[_Ready] = []
@@ -74,7 +74,7 @@ class SideBySide:
         self._told: set[tuple[str, str]] = set()
 
     def everything(self) -> None:
-        """Run every step that can be, each once those that it needs are finished.
+        """RunState every step that can be, each once those that it needs are finished.
 
         Raises:
             EmbergeError: when the launcher cannot begin; errors of steps are left with the run.
@@ -84,7 +84,7 @@ class SideBySide:
                 "a recipe that was made in Python and has no text cannot be read again by other processes; "
                 "write it as YAML, or run it without a launcher"
             )
-        with self.launcher.crew(self.run.around.machine) as crew:
+        with self.launcher.open(self.run.around.machine) as crew:
             try:
                 while self._waiting or self._ready or self._running:
                     self._find_ready()
@@ -119,7 +119,7 @@ class SideBySide:
                 self._ready.append(_Ready(step, fingerprint))
         run.hashes.save()
 
-    def _launch(self, crew: Crew) -> None:
+    def _launch(self, crew: StepPool) -> None:
         while self._ready and crew.has_room:
             ready = self._ready.pop(0)
             try:
@@ -127,15 +127,15 @@ class SideBySide:
             except (EmbergeError, OSError) as error:
                 self.run.fail(ready.step, error)
 
-    def _launched(self, crew: Crew, ready: _Ready) -> _Attempt:
+    def _launched(self, crew: StepPool, ready: _Ready) -> _Attempt:
         run, step = self.run, ready.step
         work = run.place.work_of(step.id, ready.fingerprint).absolute()
         name = f".worker-{uuid.uuid4().hex[:12]}"
         events = work / f"{name}.jsonl"
-        with disk_full_is_named(run.place):
+        with explain_disk_full(run.place):
             work.mkdir(parents=True, exist_ok=True)
             events.touch()
-        call = Call.into(
+        call = StepCall.into(
             run.recipe,
             run.around,
             step=step.id,
@@ -232,7 +232,7 @@ class SideBySide:
 
     def _refusal(self, ended: Ended) -> EmbergeError:
         """What a process said that ended by itself and has told nothing of the step."""
-        lines = [line.removeprefix("error: ") for line in ended.said.splitlines()]
+        lines = [line.removeprefix("error: ") for line in ended.last_lines.splitlines()]
         said = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
         if shutil.disk_usage(self.run.place.path).free < _NOTHING_FREE:
             said = f"the disk of {self.run.place.path} is full; make room and run again: what is done is kept"
@@ -254,7 +254,7 @@ class SideBySide:
 
 def _how(ended: Ended) -> str:
     if ended.code is None:
-        return f"its process was lost{f' ({ended.said})' if ended.said else ''}"
+        return f"its process was lost{f' ({ended.last_lines})' if ended.said else ''}"
     if ended.code < 0:
         return f"its process was killed by signal {-ended.code}"
     return "its process was asked to end"

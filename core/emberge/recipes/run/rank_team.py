@@ -20,15 +20,15 @@ from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.step_call import results_seen
-from emberge.recipes.run.workspace import StepWorkspace, Surroundings, installed_readers
+from emberge.recipes.run.workspace import RunContext, StepWorkspace, installed_readers
 
-__all__ = ["Team", "form_team"]
+__all__ = ["RankTeam", "form_team"]
 
 # How long a rank that failed waits to hear that the others did too.
 AGREEMENT = datetime.timedelta(seconds=60)
 
 
-def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] | None) -> Team:
+def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] | None) -> RankTeam:
     """Find the other ranks, which environment variables tell of; `ended` says who is known to have gone.
 
     Raises:
@@ -36,10 +36,10 @@ def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] 
     """
     local = int(os.environ.get("LOCAL_RANK", "0"))
     ranks = join_ranks(machine.devices[local % len(machine.devices)])
-    return Team(ranks, shard, ended or (lambda: None))
+    return RankTeam(ranks, shard, ended or (lambda: None))
 
 
-class Team:
+class RankTeam:
     """The process's ranks, and what they do together; the first leads and the others follow."""
 
     def __init__(self, ranks: Ranks, shard: bool, ended: Callable[[], str | None]) -> None:
@@ -171,7 +171,7 @@ def _enter(
 
 
 @dataclasses.dataclass(frozen=True)
-class FollowersSurroundings(Surroundings):
+class FollowersSurroundings(RunContext):
     """What a step of a rank that is not the first has around it; what it writes in `output` is dropped."""
 
     output: Path = Path()

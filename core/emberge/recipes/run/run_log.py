@@ -18,7 +18,7 @@ from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import OutFolder, write_json
 from emberge.recipes.recipe import RecipeStep
 
-__all__ = ["Hears", "JsonLines", "Record"]
+__all__ = ["JsonLines", "RunLog", "StepListener"]
 
 
 class JsonLines:
@@ -47,7 +47,7 @@ class JsonLines:
         return [json.loads(line) for line in lines if line]
 
 
-class Hears(Protocol):
+class StepListener(Protocol):
     """Whoever is told what a step says while it runs."""
 
     def step_warned(self, step: str, message: str) -> None:
@@ -60,7 +60,7 @@ class Hears(Protocol):
         """A number was logged; `row` has time, name, value and at."""
 
 
-class Record:
+class RunLog:
     """Tells each event to the plugins and keeps `metrics.jsonl`, `run.log` and `.status.json`."""
 
     def __init__(self, place: OutFolder, plugins: Plugins, steps: Sequence[RecipeStep]) -> None:

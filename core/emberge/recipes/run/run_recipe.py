@@ -1,4 +1,4 @@
-"""Run a recipe: steps in order of need, finished ones skipped, interrupted ones continued."""
+"""RunState a recipe: steps in order of need, finished ones skipped, interrupted ones continued."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from emberge.contracts.launcher import Launcher
 from emberge.contracts.step import Artifact, Machine, ModelRef, Rehearsal
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError, RequirementError
-from emberge.files.locks import hold
+from emberge.files.locks import lock_folder
 from emberge.plugins import Plugins
 from emberge.recipes.folder.fingerprint import HashCache, plain, stable_hash
 from emberge.recipes.folder.provenance import kept_text, recipe_hash
 from emberge.recipes.folder.results import Result, Results
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import Recipe, RecipeStep, references
-from emberge.recipes.run.parallel import SideBySide
-from emberge.recipes.run.run_log import Record
-from emberge.recipes.run.run_step import disk_full_is_named, result_of, run_step
-from emberge.recipes.run.workspace import Surroundings, installed_readers
+from emberge.recipes.run.parallel import ParallelRun
+from emberge.recipes.run.run_log import RunLog
+from emberge.recipes.run.run_step import explain_disk_full, result_of, run_step
+from emberge.recipes.run.workspace import RunContext, installed_readers
 
 if TYPE_CHECKING:
-    from emberge.recipes.run.rank_team import Team
+    from emberge.recipes.run.rank_team import RankTeam
 
-__all__ = ["Run", "StepsFailedError", "run_recipe"]
+__all__ = ["RunState", "StepsFailedError", "run_recipe"]
 
 
 class StepsFailedError(EmbergeError):
@@ -48,10 +48,10 @@ def run_recipe(
     machine: Machine | None = None,
     rehearsal: Rehearsal | None = None,
     quiet: bool = False,
-    team: Team | None = None,
+    team: RankTeam | None = None,
     launcher: Launcher | None = None,
 ) -> Mapping[str, Path]:
-    """Run a recipe's steps into the folder `out`; the result of each step stands at `out/<id>`.
+    """RunState a recipe's steps into the folder `out`; the result of each step stands at `out/<id>`.
 
     A step whose result stands there under the same fingerprint is skipped, one that was interrupted goes
     on. When a step fails, those that do not need it still run. `machine` defaults to all of this machine;
@@ -66,14 +66,14 @@ def run_recipe(
     """
     place = OutFolder(Path(out))
     place.prepare()
-    with disk_full_is_named(place), hold(place.lock):
+    with explain_disk_full(place), lock_folder(place.lock):
         _keep_recipe(recipe, place)
-        run = Run(recipe, place, plugins, machine or find_machine(), rehearsal)
+        run = RunState(recipe, place, plugins, machine or find_machine(), rehearsal)
         run.team, run.launcher = team, launcher
         return run.everything(quiet)
 
 
-class Run:
+class RunState:
     """One execution of a recipe."""
 
     def __init__(
@@ -86,8 +86,8 @@ class Run:
     ) -> None:
         self.recipe, self.place, self.plugins = recipe, place, plugins
         self.hashes = HashCache(place.store / "hashes.json", root=place.path)
-        self.record = Record(place, plugins, recipe.steps)
-        self.around = Surroundings(
+        self.record = RunLog(place, plugins, recipe.steps)
+        self.around = RunContext(
             place=place,
             results=Results(plugins, self.hashes),
             record=self.record,
@@ -97,7 +97,7 @@ class Run:
             readers=installed_readers(plugins),
             recipe=recipe_hash(recipe),
         )
-        self.team: Team | None = None
+        self.team: RankTeam | None = None
         self.launcher: Launcher | None = None
         self.made: dict[str, str] = {}  # fingerprints of what is finished
         self.finished: dict[str, Artifact] = {}
@@ -109,7 +109,7 @@ class Run:
         self.record.run_started(self.recipe.path, quiet)
         try:
             if self.launcher is not None:
-                SideBySide(self, self.launcher).everything()
+                ParallelRun(self, self.launcher).everything()
             else:
                 for step in self.recipe.steps:
                     self._one(step)
@@ -186,7 +186,7 @@ class Run:
         return made.artifact
 
     def _called(
-        self, team: Team | None, step: RecipeStep, fingerprint: str
+        self, team: RankTeam | None, step: RecipeStep, fingerprint: str
     ) -> contextlib.AbstractContextManager[None]:
         """The other ranks are in the step too, if it is one for them."""
         if team is None:

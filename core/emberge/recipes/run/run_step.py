@@ -14,21 +14,21 @@ from typing import Any
 
 from emberge.contracts.step import Artifact
 from emberge.errors import EmbergeError, PluginError
-from emberge.files.locks import hold
+from emberge.files.locks import lock_folder
 from emberge.recipes.folder.provenance import CHANGING, artifact_record
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
 from emberge.recipes.recipe import RecipeStep
-from emberge.recipes.run.workspace import StepWorkspace, Surroundings
+from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.tensor_files.content_hash import contents_of
 
-__all__ = ["Made", "disk_full_is_named", "result_of", "run_step"]
+__all__ = ["StepResult", "explain_disk_full", "result_of", "run_step"]
 
 # How long to wait for a process that worked on the same step, and that is just ending.
 LEAVING = 20.0
 
 
 @dataclass(frozen=True)
-class Made:
+class StepResult:
     """What a step has made: where it stands, what it is, and the seconds that it took."""
 
     folder: Path
@@ -39,9 +39,9 @@ class Made:
 def run_step(
     step: RecipeStep,
     fingerprint: str,
-    around: Surroundings,
+    around: RunContext,
     inside: contextlib.AbstractContextManager[Any] | None = None,
-) -> Made:
+) -> StepResult:
     """Run a step, which goes on if it was begun, and give its result its place by one rename.
 
     It is run `inside` of a context, if one is given. `OUT/<id>` and the work folder are left for
@@ -52,7 +52,7 @@ def run_step(
     """
     began = time.monotonic()
     place, results = around.place, around.results
-    with disk_full_is_named(place), _held(place.work_of(step.id, fingerprint)):
+    with explain_disk_full(place), _held(place.work_of(step.id, fingerprint)):
         workspace = StepWorkspace(step, fingerprint, around)
         try:
             with inside or contextlib.nullcontext():
@@ -68,7 +68,7 @@ def run_step(
             results.hashes.learn({folder / name: one.hash for name, one in files.items()})
         finally:
             workspace.close()
-    return Made(folder, artifact, seconds)
+    return StepResult(folder, artifact, seconds)
 
 
 def result_of(place: OutFolder, step: str, fingerprint: str) -> Artifact | None:
@@ -78,7 +78,7 @@ def result_of(place: OutFolder, step: str, fingerprint: str) -> Artifact | None:
 
 
 @contextlib.contextmanager
-def disk_full_is_named(place: OutFolder) -> Iterator[None]:
+def explain_disk_full(place: OutFolder) -> Iterator[None]:
     """Say in one line that the disk of OUT is full."""
     try:
         yield
@@ -94,7 +94,7 @@ def disk_full_is_named(place: OutFolder) -> Iterator[None]:
 def _held(work: Path) -> Iterator[None]:
     """Nobody else works there meanwhile: not even one whose machine was given up for lost."""
     work.mkdir(parents=True, exist_ok=True)
-    with hold(work / ".lock", patience=LEAVING):
+    with lock_folder(work / ".lock", patience=LEAVING):
         yield
 
 

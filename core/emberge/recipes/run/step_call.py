@@ -19,14 +19,14 @@ from emberge.recipes.folder.results import Result, Results
 from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 from emberge.recipes.parse.parse import parse_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.recipes.run.run_log import Hears
-from emberge.recipes.run.workspace import Surroundings, installed_readers
+from emberge.recipes.run.run_log import StepListener
+from emberge.recipes.run.workspace import RunContext, installed_readers
 
-__all__ = ["Call", "results_seen"]
+__all__ = ["StepCall", "results_seen"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class StepCall:
     """One step of a recipe, and all that is needed to read it again in another process.
 
     `finished` are the fingerprints of the results in `out`; `events` is the file in the step's work folder
@@ -47,7 +47,7 @@ class Call:
     machine: Mapping[str, Any] | None = None
 
     @classmethod
-    def into(cls, recipe: Recipe, around: Surroundings, **call: Any) -> Call:
+    def into(cls, recipe: Recipe, around: RunContext, **call: Any) -> StepCall:
         """The call into a step of a recipe: its id, `fingerprint`, what is `finished`, and `events`."""
         plugins = around.results.plugins
         return cls(
@@ -62,7 +62,7 @@ class Call:
         )
 
     @classmethod
-    def read(cls, line: bytes) -> Call:
+    def read(cls, line: bytes) -> StepCall:
         """The call of a line of JSON."""
         given = json.loads(line)
         for name in ("overrides", "plugins", "block"):
@@ -87,11 +87,11 @@ class Call:
             raise RecipeError(f"the recipe has no step '{self.step}' here; are all plugins alike?")
         return recipe, found[0], plugins
 
-    def around(self, recipe: Recipe, plugins: Plugins, record: Hears) -> Surroundings:
+    def around(self, recipe: Recipe, plugins: Plugins, record: StepListener) -> RunContext:
         """What the step has around it."""
         machine = dict(self.machine or {})
         place = OutFolder(Path(self.out))
-        return Surroundings(
+        return RunContext(
             place=place,
             results=results_seen(recipe, place, plugins, self.finished),
             record=record,

@@ -12,7 +12,7 @@ from emberge.errors import EmbergeError
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.run.events import EventWriter
 from emberge.recipes.run.run_step import run_step
-from emberge.recipes.run.step_call import Call
+from emberge.recipes.run.step_call import StepCall
 
 __all__ = ["work"]
 
@@ -27,10 +27,10 @@ def work() -> int:
     if not line.endswith(b"\n"):
         return EmbergeError.exit_code  # whoever was to say what is to be done has gone
     threading.Thread(target=_held_by_leash, daemon=True).start()
-    return _run(Call.read(line))
+    return _run(StepCall.read(line))
 
 
-def _run(call: Call) -> int:
+def _run(call: StepCall) -> int:
     place = OutFolder(Path(call.out))
     events = EventWriter(place.work_of(call.step, call.fingerprint) / call.events)
     try:

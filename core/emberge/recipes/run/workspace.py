@@ -26,7 +26,7 @@ from emberge.recipes.folder.provenance import plugins_behind
 from emberge.recipes.folder.results import Results
 from emberge.recipes.folder.run_folder import OutFolder, write_json
 from emberge.recipes.recipe import RecipeStep
-from emberge.recipes.run.run_log import Hears, JsonLines
+from emberge.recipes.run.run_log import JsonLines, StepListener
 
 __all__ = ["METRICS", "PROGRESS", "StepWorkspace", "installed_readers"]
 
@@ -43,12 +43,12 @@ def installed_readers(plugins: Plugins) -> tuple[Reader, ...]:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunContext:
     """What all steps of a run have in common."""
 
     place: OutFolder
     results: Results
-    record: Hears
+    record: StepListener
     machine: Machine
     seed: int
     rehearsal: Rehearsal | None = None
@@ -78,7 +78,7 @@ class StepWorkspace:
 
     step: RecipeStep
     fingerprint: str
-    around: Surroundings
+    around: RunContext
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["State", "clear_torn", "latest_state", "publish", "save_state"]
+__all__ = ["TrainingState", "clear_torn", "latest_state", "publish", "save_state"]
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -26,7 +26,7 @@ KEPT = 2
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class TrainingState:
     """A saved state: tensors by name and plain facts."""
 
     step: int
@@ -71,7 +71,7 @@ def publish(path: Path, fill: Callable[[Path], None]) -> Path:
     return path
 
 
-def latest_state(folder: Path) -> State | None:
+def latest_state(folder: Path) -> TrainingState | None:
     """The newest state whose files are as they were written; None without one."""
     for path in _states(folder):
         state = _read(path)
@@ -92,7 +92,7 @@ def _states(folder: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name[5:]), reverse=True)
 
 
-def _read(path: Path) -> State | None:
+def _read(path: Path) -> TrainingState | None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -100,7 +100,7 @@ def _read(path: Path) -> State | None:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         if any(_sha256(path / name) != digest for name, digest in content["files"].items()):
             return None
-        return State(content["step"], load_file(path / TENSORS), content["facts"])
+        return TrainingState(content["step"], load_file(path / TENSORS), content["facts"])
     except (OSError, ValueError, KeyError, SafetensorError):
         return None
 

@@ -14,11 +14,11 @@ import torch
 from emberge.devices import torch_threads
 from emberge.training.loop.checkpoints import clear_torn, publish
 
-__all__ = ["Course", "Watch", "link_or_copy"]
+__all__ = ["EarlyStopping", "ScoreHistory", "link_or_copy"]
 
 
 @dataclass(frozen=True)
-class Watch:
+class EarlyStopping:
     """How a training is scored on the way, and what follows from it.
 
     After `every` steps and after the last one `score(folder, step)` gives one number, the larger the better,
@@ -36,14 +36,14 @@ class Watch:
 
 
 @dataclass(eq=False)
-class Course:
+class ScoreHistory:
     """The scores that were taken until now, and the best model in `folder`.
 
     A score follows from the steps before it, and is part of the states that are saved. The best models of
     the two newest states are kept: whichever of them a killed training goes on from, it finds its own.
     """
 
-    watch: Watch | None
+    watch: EarlyStopping | None
     steps: int
     folder: Path
     scores: list[tuple[int, float]] = field(default_factory=list)

@@ -21,8 +21,8 @@ from emberge.ranks.fsdp import split_weights
 from emberge.ranks.joined import join_ranks
 from emberge.ranks.ranks import Ranks, RanksError
 from emberge.training.fit_options import FitOptions, FitResult
-from emberge.training.loop.early_stopping import Watch
-from emberge.training.loop.resume_check import identity_of, settle_engine
+from emberge.training.loop.early_stopping import EarlyStopping
+from emberge.training.loop.resume_check import choose_engine, identity_of
 from emberge.training.loop.token_budget import budgeted
 from emberge.training.loop.trainer import Training
 from emberge.training.objective import Objective
@@ -60,7 +60,7 @@ def fit(
     ranks: int = 1,
     shard: bool = False,
     guides: Whereabouts | None = None,
-    watch: Watch | None = None,
+    watch: EarlyStopping | None = None,
 ) -> FitResult:
     """Train a checkpoint and write the model into `folder`; None keeps no model, only what is said of it.
 
@@ -98,7 +98,7 @@ def fit(
         assert warn is not None
         warn(str(word.message))
     used = [dataset for dataset in datasets if dataset.info.name in plan.sizes]
-    engine = among.first_does(lambda: settle_engine(work, among.device, options, among.beside))
+    engine = among.first_does(lambda: choose_engine(work, among.device, options, among.beside))
     with torch_threads(engine.threads), torch.random.fork_rng():
         objective = Objective(losses, [d.info for d in used], among.device)
         encoder = backbone.load(checkpoint, device=among.device, dtype="float32")

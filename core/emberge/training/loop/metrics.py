@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.encoding.embedder import Passed
+from emberge.encoding.embedder import PassResult
 from emberge.errors import EmbergeError
 from emberge.ranks.ranks import ALONE, Ranks
 from emberge.training.plan.batch_plan import PlannedBatch
 
-__all__ = ["Record", "TrainingError", "memory_used"]
+__all__ = ["MetricLog", "TrainingError", "memory_used"]
 
 POINTS = 500
 CURVE_POINTS = 200
@@ -39,7 +39,7 @@ class _Waiting:
     """Numbers of a step on their way from the device."""
 
     batch: PlannedBatch
-    passed: Passed
+    passed: PassResult
     learning_rate: float
     values: Tensor
     arrived: Any
@@ -68,7 +68,7 @@ class _Since:
 
 
 @dataclass(eq=False)
-class Record:
+class MetricLog:
     """Losses of every step, and the metrics that are logged of them.
 
     On a GPU the numbers of a step travel while others run, and are read when they have long arrived: some
@@ -94,7 +94,7 @@ class Record:
     _said: dict[str, float] = field(default_factory=dict)
 
     def add(
-        self, batch: PlannedBatch, passed: Passed, gradient_norm: Tensor, learning_rate: float
+        self, batch: PlannedBatch, passed: PassResult, gradient_norm: Tensor, learning_rate: float
     ) -> None:
         """Take the numbers of a step that was just started, and read those of earlier ones."""
         values = torch.stack([passed.loss.float(), gradient_norm.float().to(passed.loss.device)])

@@ -17,14 +17,14 @@ from emberge.devices import dtype_for
 from emberge.encoding.embedder import default_token_budget
 from emberge.errors import EmbergeError
 from emberge.training.fit_options import FitOptions
-from emberge.training.loop.checkpoints import State
+from emberge.training.loop.checkpoints import TrainingState
 from emberge.training.plan.batch_plan import BatchPlan
 
-__all__ = ["Engine", "identity_of", "refuse_other", "settle_budget", "settle_engine"]
+__all__ = ["EngineSettings", "choose_engine", "fit_budget", "identity_of", "refuse_other"]
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineSettings:
     """What the machine decides once: chosen at the first start, kept for every later one.
 
     The token budget is `fitted` when it was asked for by name or memory was looked at.
@@ -36,24 +36,26 @@ class Engine:
     fitted: bool = True
 
 
-def settle_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> Engine:
+def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> EngineSettings:
     """What an earlier start chose, or what this one chooses and writes down.
 
     `beside` ranks share the machine's cores.
     """
     path = work / "engine.json"
     if path.is_file():
-        return Engine(**json.loads(path.read_text()))
+        return EngineSettings(**json.loads(path.read_text()))
     precision = options.precision
     resolved = dtype_for(device) if precision == "auto" else precision
     budget = options.token_budget or default_token_budget(device, training=True)
     asked = options.token_budget is not None
-    engine = Engine(max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked)
+    engine = EngineSettings(
+        max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked
+    )
     work.mkdir(parents=True, exist_ok=True)
     return _written(work, engine)
 
 
-def settle_budget(work: Path, engine: Engine, fit: Callable[[int], int]) -> Engine:
+def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) -> EngineSettings:
     """The engine with the budget that `fit` makes of its own, written down; one that is settled stays.
 
     No state is saved before, so a kill on the way here changes nothing.
@@ -63,7 +65,7 @@ def settle_budget(work: Path, engine: Engine, fit: Callable[[int], int]) -> Engi
     return _written(work, replace(engine, token_budget=fit(engine.token_budget), fitted=True))
 
 
-def _written(work: Path, engine: Engine) -> Engine:
+def _written(work: Path, engine: EngineSettings) -> EngineSettings:
     path = work / "engine.json"
     side = path.with_name(".engine.json.part")
     side.write_text(json.dumps(asdict(engine)))
@@ -98,7 +100,7 @@ def identity_of(
     }
 
 
-def refuse_other(state: State, identity: Mapping[str, Any], states: Path) -> None:
+def refuse_other(state: TrainingState, identity: Mapping[str, Any], states: Path) -> None:
     """Refuse to continue what another training began, with the reason."""
     known = state.facts["identity"]
     for part in ("checkpoint", "data", "options", "code", "plan"):

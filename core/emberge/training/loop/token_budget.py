@@ -12,7 +12,7 @@ from emberge.contracts.backbone import Encoder, TokenisedText
 from emberge.encoding.activation_memory import activation_budget, saved_bytes
 from emberge.encoding.gradient_cache import device_of, forward
 from emberge.ranks.ranks import Ranks
-from emberge.training.loop.resume_check import Engine, settle_budget
+from emberge.training.loop.resume_check import EngineSettings, fit_budget
 from emberge.training.tables.example_table import ExampleTable
 
 __all__ = ["activation_bytes", "budgeted", "fitting_budget", "halved_to_fit"]
@@ -24,15 +24,19 @@ LEAST = 128
 
 
 def budgeted(
-    work: Path, engine: Engine, encoder: Encoder, tables: Collection[ExampleTable], ranks: Ranks
-) -> Engine:
+    work: Path,
+    engine: EngineSettings,
+    encoder: Encoder,
+    tables: Collection[ExampleTable],
+    ranks: Ranks,
+) -> EngineSettings:
     """The engine with a token budget that fits into memory, found once by the first rank for all."""
     autocast = torch.bfloat16 if engine.precision == "bfloat16" else None
 
     def fit(wanted: int) -> int:
         return fitting_budget(encoder, tables, wanted, autocast=autocast, beside=ranks.beside)
 
-    return ranks.first_does(lambda: settle_budget(work, engine, fit))
+    return ranks.first_does(lambda: fit_budget(work, engine, fit))
 
 
 def fitting_budget(

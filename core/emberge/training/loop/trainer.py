@@ -13,25 +13,25 @@ from torch import Tensor
 
 from emberge.contracts.backbone import Encoder
 from emberge.encoding.activation_memory import activation_budget
-from emberge.encoding.embedder import EncodePlan, Passed, encode_and_backward
+from emberge.encoding.embedder import EncodePlan, PassResult, encode_and_backward
 from emberge.ranks.fsdp import clip_gradients, is_split, put, sum_gradients, whole, whole_model
 from emberge.ranks.ranks import ALONE, Ranks
 from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitOptions, FitResult
-from emberge.training.kept import KeptModels
-from emberge.training.loop.checkpoints import State, clear_torn, latest_state, save_state
-from emberge.training.loop.early_stopping import Course, Watch
-from emberge.training.loop.metrics import Record
+from emberge.training.kept import KeptCheckpoints
+from emberge.training.loop.checkpoints import TrainingState, clear_torn, latest_state, save_state
+from emberge.training.loop.early_stopping import EarlyStopping, ScoreHistory
+from emberge.training.loop.metrics import MetricLog
 from emberge.training.loop.optimizer import (
     adamw,
     learning_rate_factor,
     optimizer_state,
     restore_optimizer,
 )
-from emberge.training.loop.resume_check import Engine, refuse_other
+from emberge.training.loop.resume_check import EngineSettings, refuse_other
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch
-from emberge.training.tables.batch_texts import Draw, draw_batch
+from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import ExampleTable
 
 __all__ = ["Training"]
@@ -56,10 +56,10 @@ class Training:
         objective: Objective,
         tables: Mapping[str, ExampleTable],
         options: FitOptions,
-        engine: Engine,
+        engine: EngineSettings,
         work: Path,
         ranks: Ranks = ALONE,
-        watch: Watch | None = None,
+        watch: EarlyStopping | None = None,
     ) -> None:
         self.plan, self.encoder, self.objective, self.tables = plan, encoder, objective, tables
         self.options, self.work, self.ranks = options, work, ranks
@@ -82,9 +82,9 @@ class Training:
             ranks,
             self.split,
         )
-        self.draw = Draw(options.positives, options.hard_negatives, options.fill, plan.seed)
-        self.kept = KeptModels.of(plan, options, work / "checkpoints")
-        self.course = Course(watch, plan.steps, work / "scored")
+        self.draw = TextSampling(options.positives, options.hard_negatives, options.fill, plan.seed)
+        self.kept = KeptCheckpoints.of(plan, options, work / "checkpoints")
+        self.course = ScoreHistory(watch, plan.steps, work / "scored")
         self.seconds = self.cpu_seconds = 0.0
 
     def run(
@@ -96,9 +96,9 @@ class Training:
     ) -> FitResult:
         """Train to the end, from the newest state if there is one; write the model if it has a place."""
         steps = self.plan.steps
-        every = self.options.logging_steps or Record.interval(steps)
+        every = self.options.logging_steps or MetricLog.interval(steps)
         tasks = {info.name: info.task for info in self.plan.pool}
-        record = Record(steps, metric, every, tasks, str(self.work / "states"), self.ranks)
+        record = MetricLog(steps, metric, every, tasks, str(self.work / "states"), self.ranks)
         first = self._resume(identity, record)
         started = saved = time.monotonic()
         before, cost = self.seconds, 0.0
@@ -125,7 +125,7 @@ class Training:
         record.finish()
         return self._result(record, self._finish(folder))
 
-    def _result(self, record: Record, checkpoints: tuple[Path, ...]) -> FitResult:
+    def _result(self, record: MetricLog, checkpoints: tuple[Path, ...]) -> FitResult:
         steps, best = len(record.losses), self.course.best
         return FitResult(
             examples=record.examples,
@@ -142,7 +142,7 @@ class Training:
         )
 
     def _score(
-        self, step: int, record: Record, progress: Progress, metric: Callable[..., None]
+        self, step: int, record: MetricLog, progress: Progress, metric: Callable[..., None]
     ) -> bool:
         """Score the model of this step if it is time to; only the first rank does, and tells the others."""
         if not self.course.is_due(step):
@@ -157,7 +157,7 @@ class Training:
         record.leave_out(time.monotonic() - began)
         return True
 
-    def step(self, batch: PlannedBatch, record: Record, *, check: bool = False) -> None:
+    def step(self, batch: PlannedBatch, record: MetricLog, *, check: bool = False) -> None:
         """One optimizer step; with `check` the ranks make sure that they agree before it is taken."""
         options, ranks = self.options, self.ranks
         first, end = self.plan.segment(batch.step) if options.restart else (0, self.plan.steps)
@@ -176,7 +176,7 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         record.add(batch, passed, norm, options.learning_rate * factor)
 
-    def _passed(self, batch: PlannedBatch) -> Passed:
+    def _passed(self, batch: PlannedBatch) -> PassResult:
         """Both passes over this rank's share of a batch; the loss is the whole batch's."""
         drawn = draw_batch(
             batch,
@@ -201,10 +201,10 @@ class Training:
         grads = {name: p.grad for name, p in plain.items() if p.grad is not None}
         self.ranks.hold_equal(grads, "the gradients")
 
-    def _resume(self, identity: Mapping[str, Any], record: Record) -> int:
+    def _resume(self, identity: Mapping[str, Any], record: MetricLog) -> int:
         states = self.work / "states"
 
-        def read() -> State | None:
+        def read() -> TrainingState | None:
             clear_torn(states)
             self.kept.clear_torn()
             state = latest_state(states)
@@ -229,9 +229,9 @@ class Training:
         self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
         return state.step
 
-    def _spread(self, read: Callable[[], State | None]) -> State | None:
+    def _spread(self, read: Callable[[], TrainingState | None]) -> TrainingState | None:
         """What the first rank reads, for all of them."""
-        held: list[State] = []
+        held: list[TrainingState] = []
 
         def known() -> tuple[int, Mapping[str, Any]] | None:
             state = read()
@@ -243,9 +243,11 @@ class Training:
         found = self.ranks.first_does(known)
         if found is None:
             return None
-        return State(found[0], self.ranks.spread(held[0].tensors if held else None), found[1])
+        return TrainingState(
+            found[0], self.ranks.spread(held[0].tensors if held else None), found[1]
+        )
 
-    def _save(self, step: int, identity: Mapping[str, Any], record: Record) -> None:
+    def _save(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
         tensors: dict[str, Tensor] = dict(self.parameters)
         tensors |= optimizer_state(self.optimizer, self.parameters)
         if self.split:

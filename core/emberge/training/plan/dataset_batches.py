@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Lane", "cut_lanes"]
+__all__ = ["DatasetBatches", "batches_by_dataset"]
 
 
 @dataclass(frozen=True, eq=False)
-class Lane(Batches):
+class DatasetBatches(Batches):
     """Batches of one dataset: its rows in a random order, cut into pieces of `size`.
 
     `tail` says what becomes of the rows that do not fill a last batch: `drop` leaves them out, `wrap` fills
@@ -70,12 +70,12 @@ class Lane(Batches):
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         return frozenset({(self.info.name, self.negatives)} if len(self) else ())
 
-    def of_length(self, count: int) -> Lane:
+    def of_length(self, count: int) -> DatasetBatches:
         """The lane with that many batches."""
         return replace(self, count=count)
 
 
-def cut_lanes(
+def batches_by_dataset(
     pool: Pool,
     batch_size: PerDataset[int],
     tail: Tail,
@@ -83,18 +83,18 @@ def cut_lanes(
     *,
     stage: int = 0,
     negatives: Negatives = "auto",
-) -> list[Lane]:
+) -> list[DatasetBatches]:
     """Each dataset's lane, in the pool's order; a dataset that makes no batch is warned of and left out.
 
     Raises:
         DataError: when a dataset has no batch size, or no dataset fills a batch.
     """
-    lanes: list[Lane] = []
+    lanes: list[DatasetBatches] = []
     small: list[str] = []
     for info, rows in pool.items():
         size = _size(batch_size, info)
         own = stable_seed(seed, "rows", info.name)
-        lane = Lane(info, rows, size, own, tail, stage=stage, negatives=negatives)
+        lane = DatasetBatches(info, rows, size, own, tail, stage=stage, negatives=negatives)
         if len(lane):
             lanes.append(lane)
         else:

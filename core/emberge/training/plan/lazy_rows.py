@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Chosen", "Drawn", "in_pieces", "same_rows", "take_rows"]
+__all__ = ["RowSubset", "RowsWithReplacement", "in_pieces", "same_rows", "take_rows"]
 
 PIECE = 1 << 20
 
@@ -76,7 +76,7 @@ class LazyRows(Sequence[int]):
         return np.concatenate(pieces).astype(dtype or np.int64, copy=False)
 
 
-class Chosen(LazyRows):
+class RowSubset(LazyRows):
     """Rows of another sequence without replacement: those that a random order has from `start` to `stop`."""
 
     def __init__(self, rows: Rows, seed: int, start: int, stop: int) -> None:
@@ -94,7 +94,7 @@ class Chosen(LazyRows):
         return self._order.take(places + self._start)
 
 
-class Drawn(LazyRows):
+class RowsWithReplacement(LazyRows):
     """Rows of another sequence with replacement, each drawn by a hash of seed and place."""
 
     def __init__(self, rows: Rows, seed: int, count: int) -> None:

@@ -20,7 +20,7 @@ from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan, select
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 
-__all__ = ["Outlook", "outlook"]
+__all__ = ["TrainingPreview", "preview_training"]
 
 # Data beyond this many bytes are not counted: a check takes seconds.
 COUNTED_BYTES = 16_000_000
@@ -29,7 +29,7 @@ PRETENDED_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Outlook:
+class TrainingPreview:
     """What a training will take of its data.
 
     `rows` are the row numbers that it will see of each dataset of `sizes`, `tasks` the datasets' kinds of
@@ -59,7 +59,7 @@ class Outlook:
         return [*lines, f"{self.steps:,} steps"]
 
 
-def outlook(
+def preview_training(
     entries: Sequence[DataEntry],
     *,
     readers: Sequence[Reader],
@@ -67,7 +67,7 @@ def outlook(
     sampler: Sequence[Sampler],
     options: FitOptions,
     seed: int,
-) -> Outlook:
+) -> TrainingPreview:
     """How many rows each dataset will give and how many steps there will be.
 
     Data that do not lie here yet, or that are too large to be counted in passing, are not counted.
@@ -78,7 +78,7 @@ def outlook(
     places = _places(entries, resolve)
     files = _files(entries, readers, places) if places is not None else None
     if places is None or files is None:
-        return Outlook(share=_share(sampler, seed))
+        return TrainingPreview(share=_share(sampler, seed))
     infos = _counted(tuple(entries), tuple(readers), tuple(places.items()), files)
     refuse_unknown_names(vars(options), infos)
     plan = BatchPlan(
@@ -89,7 +89,7 @@ def outlook(
         max_steps=options.max_steps,
         negatives=options.negatives,
     )
-    return Outlook(
+    return TrainingPreview(
         sizes={info.name: info.size for info in infos},
         tasks={info.name: info.task for info in infos},
         rows={info.name: rows for info, rows in plan.pool.items()},

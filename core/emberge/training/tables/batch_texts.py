@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from emberge.contracts.backbone import TokenisedText
 from emberge.contracts.loss import Embeddings
-from emberge.encoding.embedder import Encoded
+from emberge.encoding.embedder import BatchEmbeddings
 from emberge.encoding.prefetch import to_device
 from emberge.ranks.gather_batch import rows_of
 from emberge.ranks.ranks import ALONE, Ranks, shard_rows
@@ -25,11 +25,11 @@ from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.tables.example_table import ExampleTable
 
-__all__ = ["Draw", "DrawnBatch", "draw_batch"]
+__all__ = ["DrawnBatch", "TextSampling", "draw_batch"]
 
 
 @dataclass(frozen=True)
-class Draw:
+class TextSampling:
     """How many texts of a row are drawn, and what to do where it has fewer."""
 
     positives: int = 1
@@ -65,7 +65,9 @@ class DrawnBatch:
     counts: tuple[int, ...]
     ranks: Ranks = ALONE
 
-    def objective(self, loss: Objective, device: torch.device) -> Callable[[Encoded], Tensor]:
+    def objective(
+        self, loss: Objective, device: torch.device
+    ) -> Callable[[BatchEmbeddings], Tensor]:
         """The rank's share of the batch's loss, given the embeddings of its texts.
 
         Summed over ranks, the shares are the parts' losses weighted by their rows. A loss that gathers is
@@ -73,7 +75,7 @@ class DrawnBatch:
         gradient of its own rows; one that does not is taken over the rank's rows and counts by their number.
         """
 
-        def of(encoded: Encoded) -> Tensor:
+        def of(encoded: BatchEmbeddings) -> Tensor:
             names = [drawn.part.dataset for drawn in self.parts]
             seen = encoded
             if self.ranks.size > 1:
@@ -98,7 +100,7 @@ class DrawnBatch:
             total = total + share * loss.local(name, rows_of(whole, own))
         return total
 
-    def _gathered(self, encoded: Encoded, wanted: bool) -> Encoded:
+    def _gathered(self, encoded: BatchEmbeddings, wanted: bool) -> BatchEmbeddings:
         """Embeddings of all ranks; where nobody wants those of others, zeros stand for them."""
 
         def of(own: Tensor) -> Tensor:
@@ -108,7 +110,7 @@ class DrawnBatch:
             behind = sum(self.counts) - before - len(own)
             return pad(own, (0, 0, before, behind))
 
-        return Encoded(
+        return BatchEmbeddings(
             of(encoded.embeddings), {name: of(values) for name, values in encoded.layers.items()}
         )
 
@@ -116,12 +118,12 @@ class DrawnBatch:
 def draw_batch(
     batch: PlannedBatch,
     tables: Mapping[str, ExampleTable],
-    draw: Draw,
+    draw: TextSampling,
     *,
     unique: bool,
     ranks: Ranks = ALONE,
 ) -> DrawnBatch:
-    """Draw each row's texts; with `unique` equal texts of a rank are encoded once.
+    """TextSampling each row's texts; with `unique` equal texts of a rank are encoded once.
 
     Which texts depends on seed, epoch, dataset and row alone. Every rank draws all rows, because how many
     texts a row has depends on the others of its batch.
@@ -162,7 +164,9 @@ def _texts_of(
     return found or [(parts[0], int(parts[0].sequences[0, 0]))]
 
 
-def _draw_part(part: PlannedPart, table: ExampleTable, draw: Draw, epoch: int) -> _DrawnPart:
+def _draw_part(
+    part: PlannedPart, table: ExampleTable, draw: TextSampling, epoch: int
+) -> _DrawnPart:
     rows = part.rows
     slots = min(draw.positives, int(table.positives[rows].max()))
     hard = min(draw.negatives, int(table.negatives[rows].max()))
@@ -193,7 +197,7 @@ def _choose(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[n
 
 
 def _embeddings(
-    drawn: _DrawnPart, places: NDArray[np.int64], encoded: Encoded, device: torch.device
+    drawn: _DrawnPart, places: NDArray[np.int64], encoded: BatchEmbeddings, device: torch.device
 ) -> Embeddings:
     table, slots = drawn.table, drawn.slots
     scores = np.where(drawn.entries >= 0, table.scores[drawn.entries], np.nan)

@@ -36,7 +36,7 @@ class Fisher(MergeStrategy):
     """What becomes of a tensor of which some model has no entry: refused, or averaged by the weights."""
 
     base_policy = "forbidden"
-    measured = "fisher"
+    statistics_kind = "fisher"
     statistics_of = "models"
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Fisher(MergeStrategy):
     def passes(self) -> int:
         return 0 if self.normalise == "none" else 1
 
-    def lacks(
+    def entry_problem(
         self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
     ) -> str:
         missing = [model for model, entry in known.items() if entry is None]
@@ -70,7 +70,7 @@ class Fisher(MergeStrategy):
         counts: dict[str, float] = {}
         for model in block.models:
             # An entry of no shape is the zero of a tensor that no embedding depends on: it has no scale.
-            if block.told(model):
+            if block.entry_shape(model):
                 information = self._of(block, model)
                 totals[model] = float(information.double().sum())
                 counts[model] = float(information.numel())
@@ -100,7 +100,7 @@ class Fisher(MergeStrategy):
         return _mean(block.tensors, shares)
 
     def _known(self, block: Block) -> bool:
-        missing = [model for model in block.models if block.told(model) is None]
+        missing = [model for model in block.models if block.entry_shape(model) is None]
         if missing and self.fallback == "error":
             raise ValueError(f"nothing was measured of '{missing[0]}'; set fallback: linear")
         return not missing

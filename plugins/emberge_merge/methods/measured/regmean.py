@@ -33,7 +33,7 @@ class Regmean(MergeStrategy):
     """What becomes of a matrix that was measured in some models only: averaged by the weights, or refused."""
 
     base_policy = "forbidden"
-    measured = "gram"
+    statistics_kind = "gram"
     statistics_of = "models"
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Regmean(MergeStrategy):
     def whole_for(self, block: Block) -> bool:
         return len(block.shape) == 2 and self._kind(block) == 2
 
-    def lacks(
+    def entry_problem(
         self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
     ) -> str:
         missing = [model for model, entry in known.items() if entry is None]
@@ -71,7 +71,7 @@ class Regmean(MergeStrategy):
 
     def _kind(self, block: Block) -> int:
         """Dimensions of the models' entries: 2 are Gram matrices, 1 their diagonals, 0 is none."""
-        shapes = [block.told(model) for model in block.models]
+        shapes = [block.entry_shape(model) for model in block.models]
         return len(shapes[0]) if shapes[0] and None not in shapes else 0
 
     def _layer(self, block: Block, weights: list[float]) -> Tensor:

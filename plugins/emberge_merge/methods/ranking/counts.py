@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from emberge import pages
+from emberge import pooled_bytes
 
 __all__ = ["Tally", "off_heap"]
 
@@ -62,6 +62,6 @@ def off_heap(values: np.ndarray) -> np.ndarray:
     """
     if not values.nbytes:
         return values
-    copy = np.frombuffer(pages(values.nbytes), values.dtype).reshape(values.shape)
+    copy = np.frombuffer(pooled_bytes(values.nbytes), values.dtype).reshape(values.shape)
     copy[...] = values
     return copy

@@ -34,7 +34,9 @@ class Ranking(MergeTransform):
     """
 
     passes = 9
-    readings = 2.0  # as a rule: the first counts inside a bracket, the second picks what is left
+    expected_readings = (
+        2.0  # as a rule: the first counts inside a bracket, the second picks what is left
+    )
     nanoseconds = 4.0
 
     def ranked(self, block: Block) -> Tensor:
@@ -53,7 +55,7 @@ class Ranking(MergeTransform):
         """Whether `keeps` needs to know how many values are not zero."""
         return False
 
-    def wants(self, start: int, size: int, stats: Stats) -> bool:
+    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
         return not stats or not all(cut.settled for cut in stats[-1]["cuts"])
 
     @property

@@ -30,10 +30,10 @@ class DropByRank(MergeTransform):
     weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        from emberge import fresh
+        from emberge import pooled_like
 
         deltas = block.deltas
-        kept = fresh(deltas)
+        kept = pooled_like(deltas)
         pairs = zip(block.options.density.tolist(), block.options.epsilon.tolist(), strict=True)
         for delta, into, pair in zip(deltas, kept, pairs, strict=True):
             into.copy_(keep_probability(delta, *pair))

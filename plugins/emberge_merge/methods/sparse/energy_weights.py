@@ -26,18 +26,18 @@ class EnergyWeights(MergeTransform):
     weight_role = "unused"
     passes = 1
 
-    def doubts(self, weights: Mapping[str, float]) -> Iterator[str]:
+    def weight_warnings(self, weights: Mapping[str, float]) -> Iterator[str]:
         if len(set(weights.values())) > 1:
             yield "the weights that are given count for nothing, as it works them out from the changes"
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import torch
-        from emberge import fresh
+        from emberge import pooled_like
 
         from emberge_merge.methods.shapes import by_model
 
         deltas = by_model(block.deltas)
-        alone = fresh(deltas[0])
+        alone = pooled_like(deltas[0])
         energy = [torch.square(delta, out=alone).sum() for delta in deltas]
         return {"energy": torch.stack(energy).double(), "size": deltas.shape[1]}
 

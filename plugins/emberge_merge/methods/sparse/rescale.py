@@ -34,13 +34,13 @@ class Rescale(MergeTransform):
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import torch
-        from emberge import fresh
+        from emberge import pooled_like
 
         from emberge_merge.methods.shapes import by_model
 
         def magnitudes(deltas: Tensor) -> Tensor:
             rows = by_model(deltas)
-            alone = fresh(rows[0])
+            alone = pooled_like(rows[0])
             return torch.stack([torch.abs(row, out=alone).sum() for row in rows]).double()
 
         return {"before": magnitudes(block.original), "after": magnitudes(block.deltas)}
@@ -52,14 +52,14 @@ class Rescale(MergeTransform):
 
     def apply(self, block: Block, stats: Stats) -> Block:
         import torch
-        from emberge import fresh
+        from emberge import pooled_like
 
         from emberge_merge.methods.shapes import spread
 
         if self.rescale_mode == "l1":
             factor = spread(stats[0]["factor"], block.like)
-            return block.with_deltas(torch.mul(block.deltas, factor, out=fresh(block.like)))
+            return block.with_deltas(torch.mul(block.deltas, factor, out=pooled_like(block.like)))
         if self.rescale_mode == "inverse_density" and block.kept is not None:
             density = block.kept.clamp(min=_TINY)
-            return block.with_deltas(torch.div(block.deltas, density, out=fresh(block.like)))
+            return block.with_deltas(torch.div(block.deltas, density, out=pooled_like(block.like)))
         return block

@@ -88,7 +88,7 @@ def _scored(block: Block, divergence: Tensor, start: int = 0) -> Block:
 def row_divergence(block: Block, *, precise: bool) -> Tensor:
     """KL(softmax(W) ‖ softmax(W₀)) over the last axis, [models, rows], in the dtype of the block."""
     import torch
-    from emberge import fresh
+    from emberge import pooled_like
 
     assert block.base is not None
     dtype = torch.float64 if precise else block.tensors.dtype
@@ -96,12 +96,12 @@ def row_divergence(block: Block, *, precise: bool) -> Tensor:
 
     def probabilities(values: Tensor) -> Tensor:
         rows = values.reshape(-1, width)
-        into = fresh(rows.new_empty(0, dtype=dtype), rows.shape)
+        into = pooled_like(rows.new_empty(0, dtype=dtype), rows.shape)
         return torch.softmax(into.copy_(rows), -1, out=into).add_(_LEAST)
 
     own = probabilities(block.base)
     rows = [
-        _logarithms(torch.div(theirs, own, out=fresh(own))).mul_(theirs).sum(-1)
+        _logarithms(torch.div(theirs, own, out=pooled_like(own))).mul_(theirs).sum(-1)
         for theirs in map(probabilities, block.tensors.unbind(0))
     ]
     return torch.stack(rows).to(block.tensors.dtype)

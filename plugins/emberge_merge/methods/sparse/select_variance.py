@@ -31,11 +31,11 @@ class SelectVariance(Ranking):
 
     def ranked(self, block: Block) -> Tensor:
         import torch
-        from emberge import fresh
+        from emberge import pooled_like
 
         deltas, count = block.deltas, len(block.models)
         mean = block.combine([1 / count] * count, deltas)
-        variance, off = fresh(mean).zero_(), fresh(mean)
+        variance, off = pooled_like(mean).zero_(), pooled_like(mean)
         for delta in deltas:
             variance.add_(torch.sub(delta, mean, out=off).square_(), alpha=1 / count)
         return variance[None]

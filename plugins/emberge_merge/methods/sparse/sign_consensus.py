@@ -35,7 +35,7 @@ class SignConsensus(MergeStrategy):
     nanoseconds = 2.5
     weight_role = "scale"  # the sum of those that agree divides, never the sum of all
 
-    def doubts(self, weights: Mapping[str, float]) -> Iterator[str]:
+    def weight_warnings(self, weights: Mapping[str, float]) -> Iterator[str]:
         negative = [name for name, weight in weights.items() if weight < 0]
         if negative:
             yield (
@@ -45,7 +45,7 @@ class SignConsensus(MergeStrategy):
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         import torch
-        from emberge import fresh
+        from emberge import pooled_like
 
         assert block.base is not None
         weights = block.weights.tolist()
@@ -55,7 +55,11 @@ class SignConsensus(MergeStrategy):
         elected = block.combine(votes, deltas).ge_(0).sub_(0.5)
         if self.consensus_mean == "count":
             weights = [float((weight > 0) - (weight < 0)) for weight in weights]
-        total, divisor, agrees = fresh(elected).zero_(), fresh(elected).zero_(), fresh(elected)
+        total, divisor, agrees = (
+            pooled_like(elected).zero_(),
+            pooled_like(elected).zero_(),
+            pooled_like(elected),
+        )
         for weight, delta in zip(weights, deltas, strict=True):
             torch.mul(delta, elected, out=agrees)
             # Ones and zeros of the numbers' own type multiply several times faster than truths.

@@ -43,13 +43,13 @@ class TrimOutliers(Ranking):
         return [bound for pair in pairs for bound in bounds_of(*pair, total)]
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        from emberge import fresh
+        from emberge import pooled_like
 
         from emberge_merge.methods.shapes import by_model
 
         deltas, cuts = block.own_deltas, stats[-1]["cuts"]
         flat = by_model(deltas)
-        outliers = fresh(flat[0])
+        outliers = pooled_like(flat[0])
         for model, values in enumerate(flat):
             cuts[2 * model + 1].keep(values, outliers, block.start)
             cuts[2 * model].keep(values, values, block.start)

@@ -185,7 +185,7 @@ class Picky(MergeStrategy):
     def passes(self) -> int:
         return 2
 
-    def wants(self, start: int, size: int, stats: Stats) -> bool:
+    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
         return start >= 4 and not stats
 
     def measure(self, block: Block, stats: Stats) -> Measures:

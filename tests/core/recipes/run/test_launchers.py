@@ -230,7 +230,7 @@ class Idle(Launcher):
     code: int | None = 0
 
     @contextlib.contextmanager
-    def crew(self, machine: Machine) -> Iterator[Idle]:
+    def open(self, machine: Machine) -> Iterator[Idle]:
         yield self
 
     has_room = True
@@ -320,7 +320,7 @@ def test_a_step_is_not_entered_while_another_process_works_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one that was given up for lost and is not."""
-    from emberge.files.locks import OutInUseError, hold
+    from emberge.files.locks import OutInUseError, lock_folder
     from emberge.recipes.folder.run_folder import OutFolder
     from emberge.recipes.run import run_step as step_run
 
@@ -331,7 +331,10 @@ def test_a_step_is_not_entered_while_another_process_works_on_it(
     work = OutFolder(tmp_path).work_of("a", fingerprint)
     work.mkdir(parents=True)
     monkeypatch.setattr(step_run, "LEAVING", 0.1)
-    with hold(work / ".lock"), pytest.raises(OutInUseError, match=f"process {os.getpid()} on "):
+    with (
+        lock_folder(work / ".lock"),
+        pytest.raises(OutInUseError, match=f"process {os.getpid()} on "),
+    ):
         run_recipe(made, tmp_path, toy())
 
 

@@ -26,7 +26,7 @@ from emberge import (
     StepRef,
     run_recipe,
 )
-from emberge.files.locks import OutInUseError, hold
+from emberge.files.locks import OutInUseError, lock_folder
 from emberge.recipes.folder.run_folder import read_artifact
 from emberge.recipes.run.run_recipe import StepsFailedError
 
@@ -320,7 +320,7 @@ def test_a_lock_left_by_a_dead_process_does_not_block(tmp_path: Path) -> None:
         os.waitpid(pid, 0)
     assert (tmp_path / ".lock").read_text()  # it had no time to tidy up
     run_recipe(recipe(a=Write()), tmp_path, toy())
-    with hold(tmp_path / ".lock"):
+    with lock_folder(tmp_path / ".lock"):
         pass
 
 

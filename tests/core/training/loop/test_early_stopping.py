@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import EmbergeError, Loss, PerDataset
-from emberge.engine import FitOptions, FitResult, Watch, fit
-from emberge.training.loop.early_stopping import Course
+from emberge.engine import EarlyStopping, FitOptions, FitResult, fit
+from emberge.training.loop.early_stopping import ScoreHistory
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
@@ -25,7 +25,7 @@ LOSSES: PerDataset[tuple[Loss, ...]] = PerDataset(
 OPTIONS = FitOptions(max_steps=12, learning_rate=1e-3, token_budget=80, save_steps=3)
 
 
-def _fit(model: Path, root: Path, watch: Watch | None, **given: Any) -> FitResult:
+def _fit(model: Path, root: Path, watch: EarlyStopping | None, **given: Any) -> FitResult:
     arguments: dict[str, Any] = {
         "backbone": TextEncoder(),
         "checkpoint": model,
@@ -66,7 +66,7 @@ def _weights(folder: Path) -> str:
 def test_training_stops_when_it_gets_no_better(bert: Path, tmp_path: Path) -> None:
     score = _told([0.1, 0.5, 0.5, 0.4, 0.9, 0.9])
     logged: list[tuple[str, float, int]] = []
-    watch = Watch(2, score, "told", patience=2)
+    watch = EarlyStopping(2, score, "told", patience=2)
     result = _fit(bert, tmp_path / "a", watch, metric=lambda *row: logged.append(row))
     assert result.scores == ((2, 0.1), (4, 0.5), (6, 0.5), (8, 0.4))
     assert (result.steps, result.result_step) == (8, 4)
@@ -85,7 +85,7 @@ def test_training_stops_when_it_gets_no_better(bert: Path, tmp_path: Path) -> No
 def test_the_last_model_is_the_result_where_the_best_is_not_asked_for(
     bert: Path, tmp_path: Path
 ) -> None:
-    watch = Watch(5, _told([0.9, 0.5, 0.5], 5), "told", best=False)
+    watch = EarlyStopping(5, _told([0.9, 0.5, 0.5], 5), "told", best=False)
     result = _fit(bert, tmp_path / "a", watch)
     assert [step for step, _ in result.scores] == [5, 10, 12]
     _fit(bert, tmp_path / "b", None)
@@ -101,7 +101,7 @@ def test_scoring_changes_nothing_of_the_training(bert: Path, tmp_path: Path) -> 
         return float(step)
 
     threads = torch.get_num_threads()
-    result = _fit(bert, tmp_path / "a", Watch(1, score, "disturbing"))
+    result = _fit(bert, tmp_path / "a", EarlyStopping(1, score, "disturbing"))
     assert torch.get_num_threads() == threads
     assert result.result_step == 12
     _fit(bert, tmp_path / "b", None)
@@ -118,7 +118,7 @@ def test_a_killed_training_stops_at_the_same_step_with_the_same_bytes(
     bert: Path, tmp_path: Path, when: str, number: int
 ) -> None:
     scores = [0.1, 0.5, 0.3, 0.6, 0.2, 0.1]
-    whole = _fit(bert, tmp_path / "whole", Watch(2, _told(scores), "told", patience=2))
+    whole = _fit(bert, tmp_path / "whole", EarlyStopping(2, _told(scores), "told", patience=2))
     assert (whole.steps, whole.result_step) == (12, 8)
 
     def killing(folder: Path, step: int) -> float:
@@ -132,8 +132,8 @@ def test_a_killed_training_stops_at_the_same_step_with_the_same_bytes(
 
     root = tmp_path / "killed"
     with pytest.raises(Killed):
-        _fit(bert, root, Watch(2, killing, "told", patience=2), progress=progress)
-    again = _fit(bert, root, Watch(2, _told(scores), "told", patience=2))
+        _fit(bert, root, EarlyStopping(2, killing, "told", patience=2), progress=progress)
+    again = _fit(bert, root, EarlyStopping(2, _told(scores), "told", patience=2))
     assert _untimed(again) == _untimed(whole)
     assert _weights(root / "out") == _weights(tmp_path / "whole/out")
 
@@ -145,21 +145,23 @@ def test_a_training_that_was_stopped_stays_so(bert: Path, tmp_path: Path) -> Non
         asked.append(step)
         return -float(step)
 
-    first = _fit(bert, tmp_path, Watch(2, score, "falling", patience=1))
-    again = _fit(bert, tmp_path, Watch(2, score, "falling", patience=1))
+    first = _fit(bert, tmp_path, EarlyStopping(2, score, "falling", patience=1))
+    again = _fit(bert, tmp_path, EarlyStopping(2, score, "falling", patience=1))
     assert asked == [2, 4]
     assert _untimed(again) == _untimed(first)
     assert again.result_step == 2
 
 
 def test_other_scores_are_another_training(bert: Path, tmp_path: Path) -> None:
-    _fit(bert, tmp_path, Watch(6, _told([1, 2], 6), "told"))
+    _fit(bert, tmp_path, EarlyStopping(6, _told([1, 2], 6), "told"))
     with pytest.raises(EmbergeError, match=r"the options of components \(evaluate\) have changed"):
-        _fit(bert, tmp_path, Watch(6, _told([1, 2], 6), "others"))
+        _fit(bert, tmp_path, EarlyStopping(6, _told([1, 2], 6), "others"))
 
 
 def test_the_best_models_of_the_two_newest_states_are_kept(tmp_path: Path) -> None:
-    course = Course(Watch(1, lambda _, step: [0.0, 1, 3, 2, 4][step], "told"), 4, tmp_path)
+    course = ScoreHistory(
+        EarlyStopping(1, lambda _, step: [0.0, 1, 3, 2, 4][step], "told"), 4, tmp_path
+    )
     there = []
     for step in range(1, 5):
         course.write(step, lambda side: (side / "config.json").touch())
@@ -170,7 +172,9 @@ def test_the_best_models_of_the_two_newest_states_are_kept(tmp_path: Path) -> No
 
 
 def test_what_is_no_number_is_no_better(tmp_path: Path) -> None:
-    course = Course(Watch(1, lambda _, step: [0.0, float("nan"), 0.2][step], "told"), 2, tmp_path)
+    course = ScoreHistory(
+        EarlyStopping(1, lambda _, step: [0.0, float("nan"), 0.2][step], "told"), 2, tmp_path
+    )
     for step in (1, 2):
         course.scores = course.take(step)
     assert course.best == (2, 0.2)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from emberge import PerDataset
-from emberge.encoding.gradient_cache import Passed
+from emberge.encoding.gradient_cache import PassResult
 from emberge.engine import FitOptions, fit
 from emberge.ranks.ranks import Ranks
-from emberge.training.loop.metrics import Record, TrainingError, memory_used
+from emberge.training.loop.metrics import MetricLog, TrainingError, memory_used
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
@@ -23,15 +23,15 @@ from tests.support.training_data import retrieval, similarity
 Rows = list[tuple[str, float, int]]
 
 
-def _record(rows: Rows, steps: int = 6, every: int = 2, **more: Any) -> Record:
+def _record(rows: Rows, steps: int = 6, every: int = 2, **more: Any) -> MetricLog:
     tasks = {"find": "retrieval", "alike": "sts", "more": "retrieval"}
-    return Record(steps, lambda *row: rows.append(row), every, tasks, **more)
+    return MetricLog(steps, lambda *row: rows.append(row), every, tasks, **more)
 
 
-def _add(record: Record, step: int, loss: float, *names: str, tokens: int = 30) -> None:
+def _add(record: MetricLog, step: int, loss: float, *names: str, tokens: int = 30) -> None:
     parts = tuple(PlannedPart(name, range(step, step + 4), True) for name in names)
     batch = PlannedBatch(step, 0, 0, parts)
-    passed = Passed(torch.tensor(loss), tokens, 40, 20)
+    passed = PassResult(torch.tensor(loss), tokens, 40, 20)
     record.add(batch, passed, torch.tensor(0.5), 1e-3)
 
 

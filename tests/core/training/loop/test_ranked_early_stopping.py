@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from emberge import PerDataset
-from emberge.engine import FitOptions, Watch
+from emberge.engine import EarlyStopping, FitOptions
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
@@ -31,7 +31,7 @@ def _arguments(model: Path, root: Path) -> dict[str, Any]:
         "losses": PerDataset(default=(InfoNCE(),), by_task={"sts": (CoSENT(),)}),
         "options": FitOptions(epochs=2, learning_rate=1e-3, token_budget=80, save_steps=3),
         "seed": 0,
-        "watch": Watch(2, partial(score, TOLD, root / "asked"), "told", patience=2),
+        "watch": EarlyStopping(2, partial(score, TOLD, root / "asked"), "told", patience=2),
     }
 
 

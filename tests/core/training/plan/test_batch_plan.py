@@ -22,7 +22,7 @@ from emberge import (
 )
 from emberge.encoding.embedder import TextEmbedder
 from emberge.training.plan.batch_plan import BatchPlan
-from emberge.training.tables.batch_texts import Draw, draw_batch
+from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import Side, build_table
 from emberge_boom.samplers.bagging import Bagging
 from emberge_train.samplers.batch_shuffle import BatchShuffle
@@ -280,13 +280,13 @@ def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  #
         {table.info: range(4)}, (BatchShuffle(batch_size=PerDataset(default=4)),), seed=0, epochs=2
     )
 
-    def drawn(step: int, draw: Draw) -> dict[int, list[int]]:
+    def drawn(step: int, draw: TextSampling) -> dict[int, list[int]]:
         (part,) = draw_batch(plan[step], {"find": table}, draw, unique=True).parts
         return {
             int(r): [int(e) for e in es] for r, es in zip(part.part.rows, part.entries, strict=True)
         }
 
-    draw = Draw(positives=2, negatives=2)
+    draw = TextSampling(positives=2, negatives=2)
     first = drawn(0, draw)
     assert first == drawn(0, draw)
     assert first != drawn(1, draw)
@@ -300,7 +300,7 @@ def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  #
     assert first[0][3:] == [-1, -1]  # no negative to draw
     assert first[1][3] == first[1][4] >= 0  # one negative, repeated
     assert len(set(first[3][3:])) == 2
-    assert drawn(0, Draw(positives=1, negatives=2, fill="mask"))[1][2:].count(-1) == 1
+    assert drawn(0, TextSampling(positives=1, negatives=2, fill="mask"))[1][2:].count(-1) == 1
 
 
 def test_the_same_texts_are_tokenised_once(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from emberge import DataError, PerDataset
 from emberge.engine import FitOptions
-from emberge.training.plan.lazy_rows import Chosen, Drawn, in_pieces, same_rows, take_rows
+from emberge.training.plan.lazy_rows import (
+    RowSubset,
+    RowsWithReplacement,
+    in_pieces,
+    same_rows,
+    take_rows,
+)
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 from emberge.training.tables.example_table import Side, sides
 
@@ -71,7 +77,7 @@ def test_rows_that_are_computed_are_like_arrays() -> None:
     import numpy as np
 
     for rows in (range(3, 300, 3), np.arange(3, 300, 3), list(range(3, 300, 3))):
-        chosen = Chosen(rows, 7, 10, 30)
+        chosen = RowSubset(rows, 7, 10, 30)
         array = np.asarray(chosen)
         assert len(chosen) == len(array) == len(set(array.tolist())) == 20
         assert set(array.tolist()) <= set(range(3, 300, 3))
@@ -85,13 +91,13 @@ def test_rows_that_are_computed_are_like_arrays() -> None:
         assert not same_rows(chosen, array[::-1])
         assert not same_rows(chosen, array[:-1])
     assert same_rows(range(10**12), range(10**12))
-    assert len(np.asarray(Chosen(range(5), 0, 2, 2))) == 0
+    assert len(np.asarray(RowSubset(range(5), 0, 2, 2))) == 0
 
 
 def test_draws_with_replacement_are_even() -> None:
     import numpy as np
     from scipy import stats
 
-    drawn = np.asarray(Drawn(range(100), 3, 20_000))
+    drawn = np.asarray(RowsWithReplacement(range(100), 3, 20_000))
     assert stats.chisquare(np.bincount(drawn, minlength=100)).pvalue > 1e-4
-    assert not np.array_equal(drawn, np.asarray(Drawn(range(100), 4, 20_000)))
+    assert not np.array_equal(drawn, np.asarray(RowsWithReplacement(range(100), 4, 20_000)))
