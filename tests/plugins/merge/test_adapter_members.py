@@ -90,7 +90,7 @@ def fitting(strategy: Sequence[Stage], base: MergeInput, members: int) -> tuple[
     raise AssertionError("the strategy takes no members")
 
 
-def statistics_kind(strategy: Sequence[Stage], whole: Path, folder: Path) -> Sequence[Stage]:
+def measured(strategy: Sequence[Stage], whole: Path, folder: Path) -> Sequence[Stage]:
     """The strategy with a statistics file of the members' own, if it takes one."""
     if strategy[0].statistics_kind not in ("fisher", "gram"):
         return strategy

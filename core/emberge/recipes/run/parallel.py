@@ -254,7 +254,7 @@ class ParallelRun:
 
 def _how(ended: Ended) -> str:
     if ended.code is None:
-        return f"its process was lost{f' ({ended.last_lines})' if ended.said else ''}"
+        return f"its process was lost{f' ({ended.last_lines})' if ended.last_lines else ''}"
     if ended.code < 0:
         return f"its process was killed by signal {-ended.code}"
     return "its process was asked to end"
