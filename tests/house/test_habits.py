@@ -14,7 +14,7 @@ from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, TESTS, python_fil
 LONGEST_FILE = 320
 # The list of public names is one idea, however many there are.
 LIST_OF_NAMES = CORE / "__init__.py"
-VAGUE = {"utils", "util", "helpers", "helper", "base", "manager", "managers", "common", "misc"}
+VAGUE = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
 # Folders that hold one machine's things, put together so that this line is no find itself.
 MACHINE = re.compile(rf"(?<![\w.}}$])/({'|'.join(('work', 'root', 'home', 'Users', 'opt'))})/")
 TEXTS = {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".html", ".css", ".json", ""}
