@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.evaluator import TaskInfo, TaskScore, Units
-from emberge.contracts.step import Model
+from emberge.contracts.reference import Model
 
 __all__ = ["ScoreStore", "file_name", "read_score", "write_score"]
 

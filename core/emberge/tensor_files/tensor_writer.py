@@ -14,8 +14,7 @@ from torch import Tensor
 
 from emberge.errors import CheckpointError
 from emberge.merging.disk import unwritten, writing
-from emberge.model_folder.checkpoint import WEIGHTS, total_bytes
-from emberge.tensor_files.safetensors_header import TensorSpec, encode_header
+from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header, total_bytes
 from emberge.tensor_files.tensor_reader import bytes_of
 
 __all__ = ["TensorWriter", "parse_size"]

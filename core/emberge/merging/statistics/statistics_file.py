@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from emberge.contracts.reference import FileRef
 from emberge.contracts.stage import Stage
-from emberge.contracts.step import FileRef
 from emberge.errors import CheckpointError
 from emberge.tensor_files.safetensors_header import TensorSpec, encode_header, read_header
 

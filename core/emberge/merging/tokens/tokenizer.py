@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES, tokens_in, vocabulary
+from emberge.merging.tokens.vocabulary_policy import tokens_in, vocabulary
 from emberge.model_folder.checkpoint import Checkpoint, read_json
+from emberge.model_folder.model_files import TOKENIZER_FILES
 
 __all__ = [
     "Tokenizer",

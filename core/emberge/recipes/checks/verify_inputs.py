@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import DataRef, ModelRef
+from emberge.contracts.reference import DataRef, ModelRef
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.model_folder.checkpoint import Checkpoint

@@ -16,8 +16,8 @@ from typing import Any
 
 import xxhash
 
+from emberge.contracts.reference import Reference
 from emberge.contracts.schedule import PerTensor
-from emberge.contracts.step import Reference
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, PluginError
 from emberge.model_folder.checkpoint import Checkpoint

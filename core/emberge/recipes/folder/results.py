@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Artifact, DataRef, FileRef, Model, ModelRef, Reference
+from emberge.contracts.reference import Artifact, DataRef, FileRef, Model, ModelRef, Reference
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, RecipeError
 from emberge.plugins import Plugins

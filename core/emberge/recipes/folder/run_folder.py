@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Artifact
+from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError
 
 __all__ = ["ARTIFACT", "OutFolder", "read_artifact", "write_json"]

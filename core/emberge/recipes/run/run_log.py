@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from emberge.contracts.step import Artifact
+from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError
 from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import OutFolder, write_json

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.launcher import Launcher
-from emberge.contracts.step import Artifact, Machine, ModelRef, Rehearsal
+from emberge.contracts.reference import Artifact, ModelRef
+from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError, RequirementError
 from emberge.files.locks import lock_folder

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Artifact
+from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError, PluginError
 from emberge.files.locks import lock_folder
 from emberge.recipes.folder.provenance import CHANGING, artifact_record

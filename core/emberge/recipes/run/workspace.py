@@ -10,16 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.dataset import Reader
-from emberge.contracts.step import (
-    Artifact,
-    DataRef,
-    FileRef,
-    Machine,
-    Model,
-    ModelRef,
-    Reference,
-    Rehearsal,
-)
+from emberge.contracts.reference import Artifact, DataRef, FileRef, Model, ModelRef, Reference
+from emberge.contracts.step import Machine, Rehearsal
 from emberge.merging.planning.merge_header import versions
 from emberge.plugins import Plugins
 from emberge.recipes.folder.provenance import plugins_behind

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts.dataset import Dataset, DatasetInfo, Example
+from emberge.contracts.dataset import Dataset, DatasetInfo, Example, Rows
 from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Rows
 from emberge.encoding.token_cache import TEXTS_AT_ONCE, Ragged, RaggedWriter, kept_folder
 from emberge.errors import DataError
 from emberge.training.fit_options import FitOptions
