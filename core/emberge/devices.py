@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,28 +10,16 @@ from pathlib import Path
 
 from emberge.contracts.step import Machine
 from emberge.errors import EmbergeError, RecipeError
+from emberge.wording import human_size, parse_size
 
 __all__ = [
     "check_space",
     "dtype_for",
     "find_machine",
-    "human_size",
     "memory_here",
-    "parse_size",
     "torch_threads",
 ]
 
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
 # Device files of CUDA, of CUDA under Windows' Linux, and of ROCm: without one, torch need not be asked.
 _ACCELERATOR_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
@@ -75,27 +62,6 @@ def memory_here() -> int:
         return min(count, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     except (OSError, ValueError):
         return count  # no cgroup, or `max`: no limit
-
-
-def parse_size(text: str) -> int:
-    """Bytes of `512MB`, `2GiB`, `1.5g` or `1000`.
-
-    Raises:
-        RecipeError: for anything else.
-    """
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", text.lower())
-    if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
-        raise RecipeError(f"'{text}' is no size; write it as 512MB or 2GiB")
-    return int(float(match[1]) * _UNITS[match[2]])
-
-
-def human_size(count: float) -> str:
-    """Bytes as a person reads them: `1.3 GB`."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
 
 
 def dtype_for(device: str) -> str:

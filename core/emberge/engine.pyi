@@ -8,7 +8,6 @@ from .data.load_datasets import load_datasets as load_datasets
 from .data.load_datasets import load_eval_set as load_eval_set
 from .devices import find_machine as find_machine
 from .devices import memory_here as memory_here
-from .devices import parse_size as parse_size
 from .devices import torch_threads as torch_threads
 from .encoding.activation_memory import activation_budget as activation_budget
 from .encoding.embedder import EncodePlan as EncodePlan
@@ -100,3 +99,6 @@ from .training.tables.batch_texts import DrawnBatch as DrawnBatch
 from .training.tables.batch_texts import TextSampling as TextSampling
 from .training.tables.batch_texts import draw_batch as draw_batch
 from .training.tables.example_table import ExampleTable as ExampleTable
+from .wording import count_noun as count_noun
+from .wording import join_some as join_some
+from .wording import parse_size as parse_size

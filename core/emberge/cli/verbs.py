@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import Problem, RecipeError, suggest
+from emberge.wording import count_noun
 
 if TYPE_CHECKING:
     from emberge.contracts.step import Machine
@@ -95,12 +96,12 @@ def check(options: argparse.Namespace) -> int:
     _show_problems(report.of("warning"), "warning")
     report.raise_errors()
     count = len(recipe.steps)
-    print(f"nothing wrong was found in {count} step{'s' if count != 1 else ''}")
+    print(f"nothing wrong was found in {count_noun(count, 'step')}")
     return 0
 
 
 def _and_more(count: int) -> str:
-    return f" and {count} more step{'s' if count != 1 else ''}" if count else ""
+    return f" and {count_noun(count, 'more step')}" if count else ""
 
 
 def rehearse(options: argparse.Namespace) -> int:

@@ -42,7 +42,8 @@ from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import carry_over
 from emberge.tensor_files.tensor_reader import TensorReader
-from emberge.tensor_files.tensor_writer import TensorWriter, parse_size
+from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.wording import join_some, parse_size
 
 __all__ = ["MergeInput", "MergeReport", "MergeRequest", "merge_checkpoints", "merge_state_dicts"]
 
@@ -195,8 +196,7 @@ def _warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:
         for warning in dict.fromkeys(job.warnings) if isinstance(job, MergeJob) else ():
             said.setdefault(warning, []).append(job.spec.name)
     for warning, names in said.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"{names[0]}{more}: {warning}"
+        yield f"{join_some(names, 1)}: {warning}"
 
 
 def _measured(request: MergeRequest) -> list[str]:

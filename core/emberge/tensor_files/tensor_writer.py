@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,26 +11,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from emberge.errors import CheckpointError
 from emberge.merging.disk import unwritten, writing
 from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header, total_bytes
 from emberge.tensor_files.tensor_reader import bytes_of
+from emberge.wording import parse_size
 
-__all__ = ["TensorWriter", "parse_size"]
-
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-
-
-def parse_size(size: str | int) -> int:
-    """Bytes of `5GB`, `200MB`, `1GiB` or a plain number.
-
-    Raises:
-        CheckpointError: for anything else.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(size).strip())
-    if not found or found[2].upper() not in _UNITS or float(found[1]) <= 0:
-        raise CheckpointError(f"'{size}' is no size; write it like 5GB, 500MB or 1GiB")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+__all__ = ["TensorWriter"]
 
 
 class TensorWriter:
