@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from emberge.contracts.step import Machine
-from emberge.errors import EmbergeError, RecipeError
-from emberge.wording import human_size, parse_size
+from emberge.errors import RecipeError
+from emberge.wording import parse_size
 
 __all__ = [
-    "check_space",
     "dtype_for",
     "find_machine",
     "memory_here",
@@ -85,23 +83,6 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def check_space(folder: Path, bytes_needed: int) -> None:
-    """Make sure that the disk of `folder` (which need not exist yet) has room.
-
-    Raises:
-        EmbergeError: with what is needed and what is free.
-    """
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
-    free = shutil.disk_usage(there).free
-    if bytes_needed > free:
-        raise EmbergeError(
-            f"{folder}: needs {human_size(bytes_needed)} of disk, and {human_size(free)} are free; "
-            "make room or choose another --out"
-        )
 
 
 def _devices(wanted: str | None) -> tuple[str, ...]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from typing import NamedTuple
-
 import pytest
-from emberge import EmbergeError, RecipeError
-from emberge.devices import check_space, dtype_for, torch_threads
+from emberge import RecipeError
+from emberge.devices import dtype_for, torch_threads
 from emberge.engine import find_machine
 
 
@@ -41,19 +37,3 @@ def test_threads_are_as_many_as_before_afterwards() -> None:
     with torch_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
-
-
-class Usage(NamedTuple):
-    total: int
-    used: int
-    free: int
-
-
-def test_a_disk_too_full_for_the_plan_is_told_with_both_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**10, 10**10, 4_500_000))
-    check_space(tmp_path / "not" / "yet", 4_500_000)
-    with pytest.raises(EmbergeError) as caught:
-        check_space(tmp_path / "not" / "yet", 12_300_000_000)
-    assert "needs 12.3 GB of disk, and 4.5 MB are free" in str(caught.value)

@@ -13,6 +13,9 @@ from typing import Any
 from emberge.contracts.chain import Rule
 from emberge.contracts.stage import Stage
 from emberge.contracts.step import Machine
+from emberge.files.atomic import publish, require_free
+from emberge.files.disk_space import writing
+from emberge.files.locks import working_in
 from emberge.merging.merge_in_memory import merge_state_dicts
 from emberge.merging.planning.effective_weights import EffectiveWeight
 from emberge.merging.planning.merge_header import header_of
@@ -33,7 +36,6 @@ from emberge.merging.statistics.statistics_file import (
 )
 from emberge.merging.streaming.build_jobs import Compute, merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
-from emberge.merging.streaming.journal import publish, require_free, working_in
 from emberge.merging.streaming.scheduler import Limits, Progress
 from emberge.merging.streaming.stream import stream
 from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary
@@ -148,7 +150,9 @@ def merge_checkpoints(
             progress=progress,
             complete=complete,
         )
-        publish(side, out)
+        require_free(out)
+        with writing(out, "the result"):
+            publish(side, out)
     return report_of(plan, list(_warnings(jobs)))
 
 

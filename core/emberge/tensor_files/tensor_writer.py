@@ -11,7 +11,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from emberge.merging.disk import unwritten, writing
+from emberge.files.atomic import make_folder, sync, write_text
+from emberge.files.disk_space import unwritten, writing
 from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header, total_bytes
 from emberge.tensor_files.tensor_reader import bytes_of
 from emberge.wording import parse_size
@@ -55,11 +56,13 @@ class TensorWriter:
         """
         with writing(self.folder, "the weights"):
             for shard in self._shards:
-                shard.path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(shard.path.parent)
                 stands = shard.stands()
                 self._handles.append(os.open(shard.path, os.O_RDWR | os.O_CREAT, 0o644))
                 if not stands:
-                    shard.make(self._handles[-1])
+                    shard.create(self._handles[-1])
+            for folder in {shard.path.parent for shard in self._shards}:
+                sync(folder)  # tensors that a journal calls done are found again by these names
 
     def write(self, name: str, start: int, piece: Tensor) -> None:
         """Put a contiguous CPU piece at element `start` of a tensor; from any thread, in any order."""
@@ -83,7 +86,7 @@ class TensorWriter:
         """Write the indices and have everything on the disk."""
         with writing(self.folder, "the index"):
             for path, content in self._indices.items():
-                path.write_text(content)
+                write_text(path, content)
         self.sync()
         self.close()
 
@@ -133,7 +136,7 @@ class _Shard:
         except OSError:
             return False
 
-    def make(self, handle: int) -> None:
+    def create(self, handle: int) -> None:
         """Give the open file its header and its length."""
         os.ftruncate(handle, 0)
         left, place = memoryview(self.opening), 0

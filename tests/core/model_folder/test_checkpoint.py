@@ -45,7 +45,7 @@ def test_specs_come_from_headers_alone(bert: Path) -> None:
 
 def test_checking_a_checkpoint_loads_no_torch(bert: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from emberge.engine import Checkpoint, MergeInput, MergeRequest, "
+        "import sys; from pathlib import Path; from emberge.engine import Checkpoint, MergeInput, "
         "plan_merge; from emberge_merge.methods.averages.linear import Linear; "
         f"folder = Path({str(bert)!r}); Checkpoint(folder).specs; "
         "plan = plan_merge(MergeRequest(inputs=(MergeInput('a', folder),), strategy=(Linear(),))); "
