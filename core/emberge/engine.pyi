@@ -8,7 +8,6 @@ from .data.load_datasets import load_datasets as load_datasets
 from .data.load_datasets import load_eval_set as load_eval_set
 from .devices import find_machine as find_machine
 from .devices import memory_here as memory_here
-from .devices import parse_size as parse_size
 from .devices import torch_threads as torch_threads
 from .encoding.activation_memory import activation_budget as activation_budget
 from .encoding.embedder import EncodePlan as EncodePlan
@@ -35,6 +34,10 @@ from .evaluating.task_groups import LABEL_OF as LABEL_OF
 from .evaluating.task_groups import means as means
 from .evaluating.task_groups import parts as parts
 from .evaluating.task_groups import select as select
+from .files.atomic import clear_torn as clear_torn
+from .files.atomic import write_json as write_json
+from .files.atomic import write_text as write_text
+from .files.hashes import HashCache as HashCache
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems
 from .merging.adapter_output.low_rank_sums import Combination as Combination
 from .merging.adapter_output.merge_to_adapter import AdapterReport as AdapterReport
@@ -68,14 +71,12 @@ from .model_folder.layout import ModuleEntry as ModuleEntry
 from .model_folder.layout import carry_files as carry_files
 from .model_folder.layout import read_json as read_json
 from .model_folder.layout import read_layout as read_layout
-from .model_folder.layout import write_json as write_json
 from .model_folder.layout import write_layout as write_layout
 from .model_folder.package_model import in_package as in_package
 from .model_folder.tensor_names import canonical_names as canonical_names
 from .model_folder.tensor_names import is_vocabulary as is_vocabulary
 from .model_folder.tensor_names import layer_of as layer_of
 from .model_folder.tensor_names import prefix_of as prefix_of
-from .recipes.folder.fingerprint import HashCache as HashCache
 from .recipes.folder.fingerprint import model_fingerprint as model_fingerprint
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
@@ -84,7 +85,6 @@ from .recipes.folder.run_folder import read_artifact as read_artifact
 from .tensor_files.tensor_reader import TensorReader as TensorReader
 from .training.fit_options import FitOptions as FitOptions
 from .training.fit_options import FitResult as FitResult
-from .training.loop.checkpoints import clear_torn as clear_torn
 from .training.loop.checkpoints import latest_state as latest_state
 from .training.loop.checkpoints import save_state as save_state
 from .training.loop.early_stopping import EarlyStopping as EarlyStopping
@@ -100,3 +100,6 @@ from .training.tables.batch_texts import DrawnBatch as DrawnBatch
 from .training.tables.batch_texts import TextSampling as TextSampling
 from .training.tables.batch_texts import draw_batch as draw_batch
 from .training.tables.example_table import ExampleTable as ExampleTable
+from .wording import count_noun as count_noun
+from .wording import join_some as join_some
+from .wording import parse_size as parse_size

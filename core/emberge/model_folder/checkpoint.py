@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any
 from emberge.errors import CheckpointError
 from emberge.tensor_files.foreign_formats import other_format, pickles_in
 from emberge.tensor_files.fp8 import dequantised
-from emberge.tensor_files.safetensors_header import TensorSpec, parse_json, printable, read_header
+from emberge.tensor_files.safetensors_header import (
+    WEIGHTS,
+    TensorSpec,
+    parse_json,
+    printable,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from emberge.tensor_files.tensor_reader import TensorReader
 
 __all__ = ["Checkpoint", "ModuleFolder", "TensorSpec", "read_json"]
 
-WEIGHTS = "model.safetensors"
 _LONGEST_JSON = 500_000_000  # tokenizers of large vocabularies have tens of millions of bytes
 _ROUTERS = ("Router", "Asym")  # modules that hold chains of their own, each module in a subfolder
 
@@ -273,8 +278,3 @@ def _refuse_pickle(root: Path, folder: Path) -> None:
             f"{pickle}: is a pickle, which can run any code when it is opened; convert it safely with "
             f"`emberge safetensors {root}`"
         )
-
-
-def total_bytes(specs: Iterable[TensorSpec]) -> int:
-    """Bytes of all the tensors together."""
-    return sum(spec.nbytes for spec in specs)

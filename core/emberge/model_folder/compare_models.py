@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES
 from emberge.model_folder.checkpoint import Checkpoint, ModuleFolder, read_json
-from emberge.model_folder.model_files import carried_files
+from emberge.model_folder.model_files import TOKENIZER_FILES, carried_files
 from emberge.model_folder.st_layout import classic_files, module_config, pooling_modes
 
 __all__ = ["carry_over", "differences", "notes", "unlike"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emberge.model_folder.checkpoint import Checkpoint
 
-__all__ = ["carried_files", "files_not_copied"]
+__all__ = ["TOKENIZER_FILES", "carried_files", "files_not_copied"]
 
 _SUFFIXES = (
     *(".json", ".txt", ".model", ".jinja", ".tiktoken", ".spm", ".bpe", ".codes", ".vocab", ".py"),
@@ -85,3 +85,19 @@ def _why_not(path: Path) -> str | None:
             return reason
     kept = path.suffix in _SUFFIXES or any(fnmatch.fnmatch(name, p) for p in _NAMES)
     return None if kept and not path.is_dir() else _OTHER
+
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "chat_template.json",
+)

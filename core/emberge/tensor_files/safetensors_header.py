@@ -11,15 +11,16 @@ import math
 import os
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
 
-__all__ = ["DTYPES", "TensorSpec", "encode_header", "read_header"]
+__all__ = ["DTYPES", "WEIGHTS", "TensorSpec", "encode_header", "read_header", "total_bytes"]
 
+WEIGHTS = "model.safetensors"
 # safetensors' names of element types: (torch's name, bytes an element).
 DTYPES: dict[str, tuple[str, int]] = {
     "F64": ("float64", 8),
@@ -277,3 +278,8 @@ def encode_header(
     raw += b" " * (-len(raw) % 8)
     opening = struct.pack("<Q", len(raw)) + raw
     return opening, {name: len(opening) + place for name, place in places.items()}
+
+
+def total_bytes(specs: Iterable[TensorSpec]) -> int:
+    """Bytes of all the tensors together."""
+    return sum(spec.nbytes for spec in specs)

@@ -15,9 +15,9 @@ import xxhash
 from emberge import CheckpointError
 from emberge.cli.main import main
 from emberge.engine import Checkpoint, MergeInput, merge_checkpoints
+from emberge.files.hashes import HashCache
 from emberge.recipes.checks.verify import verify_result
 from emberge.recipes.folder import fingerprint
-from emberge.recipes.folder.fingerprint import HashCache
 from emberge.tensor_files.content_hash import contents_of, file_content
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.spherical.slerp import Slerp
