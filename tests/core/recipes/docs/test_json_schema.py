@@ -136,6 +136,12 @@ def test_options_come_with_documentation_defaults_and_choices() -> None:
     assert definitions["step.acme.fit"]["properties"]["sampler"]["default"] == "shuffle"
 
 
+def test_definitions_are_named_without_modules() -> None:
+    definitions = recipe_schema(plugins())["$defs"]
+    assert {"Entry", "Rule"} <= definitions.keys()
+    assert not [name for name in definitions if "tests." in name or "emberge." in name]
+
+
 def test_a_name_that_two_plugins_give_needs_its_plugin() -> None:
     from tests.support import acme
 
