@@ -210,7 +210,7 @@ def show(options: argparse.Namespace) -> int:
 
 def recipes(options: argparse.Namespace) -> int:
     """List the shipped recipes, or print one."""
-    from emberge.recipes.docs.describe import shipped_recipes
+    from emberge.recipes.parse.shipped import shipped_recipes
 
     shipped = shipped_recipes()
     if options.name is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from emberge.contracts.step import Step, StepRef
@@ -14,7 +15,6 @@ from emberge.recipes.options import components, construct, nested, values
 from emberge.recipes.options import resolve_references as references
 from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPath
 from emberge.recipes.parse.foreach import NAME, Row, Substitution, rows_of, uses
-from emberge.recipes.parse.order import in_order_of_need
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.parse.translate import read_text, to_recipe_text
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -115,16 +115,33 @@ class _Reading:
             return Recipe(seed, ())
         groups = self._groups(written)
         self._refuse_unused(groups)
-        ordered = in_order_of_need(
-            {group.id: group.needs for group in groups},
-            lambda ring: self.fault(_ring(ring), written.line(ring[0])),
-        )
-        by_id = {group.id: group for group in groups}
-        for name in ordered:
-            self._build(by_id[name])
+        for group in self._in_order(groups):
+            self._build(group)
         if not self.problems:
             self._refuse_twins()
         return Recipe(seed, tuple(self.steps))
+
+    def _in_order(self, groups: Sequence[_Group]) -> Iterator[_Group]:
+        """Yield each group after those that it needs, otherwise in the order of the file.
+
+        Of a ring of groups that need one another a problem is noted, and none of it is given.
+        """
+        place = {group.id: index for index, group in enumerate(groups)}
+        sorter = TopologicalSorter({group.id: group.needs & place.keys() for group in groups})
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            # graphlib names each before those that need it, and may begin anywhere in the ring.
+            ring: list[str] = error.args[1][:0:-1]
+            start = ring.index(min(ring, key=place.__getitem__))
+            ring = [*ring[start:], *ring[: start + 1]]
+            self.fault(_ring_message(ring), groups[place[ring[0]]].where)
+        ready: list[str] = []
+        while ready := [*ready, *sorter.get_ready()]:
+            first = min(ready, key=place.__getitem__)
+            ready.remove(first)
+            yield groups[place[first]]
+            sorter.done(first)
 
     def _seed(self, node: Node | None) -> int:
         if node is None:
@@ -268,7 +285,7 @@ class _Reading:
             alike.append(one)
 
 
-def _ring(ring: list[str]) -> str:
+def _ring_message(ring: list[str]) -> str:
     if len(ring) == 2:
         return f"step '{ring[0]}' needs its own output"
     return f"the steps {' -> '.join(ring)} need one another"

@@ -18,15 +18,15 @@ __all__ = ["work"]
 
 
 def work() -> int:
-    """Run the step that standard input names, tell its events, and return the exit code.
+    """Run the step that standard input names, write its events, and return the exit code.
 
-    What is left of standard input is a leash: when it ends, so does this process, with all that it started.
+    The rest of standard input is a leash: when it ends, so does this process, with all that it started.
     """
-    with open(0, "rb", buffering=0, closefd=False) as told:
-        line = told.readline()
+    with open(0, "rb", buffering=0, closefd=False) as leash:
+        line = leash.readline()
     if not line.endswith(b"\n"):
-        return EmbergeError.exit_code  # whoever was to say what is to be done has gone
-    threading.Thread(target=_held_by_leash, daemon=True).start()
+        return EmbergeError.exit_code  # the process that was to send the call has ended
+    threading.Thread(target=_end_with_leash, daemon=True).start()
     return _run(StepCall.read(line))
 
 
@@ -35,25 +35,25 @@ def _run(call: StepCall) -> int:
     events = EventWriter(place.work_of(call.step, call.fingerprint) / call.events)
     try:
         recipe, step, plugins = call.load()
-        around = call.around(recipe, plugins, events)
+        context = call.context(recipe, plugins, events)
         events.started()
-        made = run_step(step, call.fingerprint, around)
-        around.results.hashes.save()
+        result = run_step(step, call.fingerprint, context)
+        context.results.hashes.save()
     except Exception as error:
         with contextlib.suppress(
             OSError
-        ):  # a full disk; the one who launched this sees that itself
+        ):  # a full disk, which the launching process notices itself
             events.failed(error)
         return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code
     else:
-        events.finished(made.seconds)
+        events.finished(result.seconds)
         return 0
     finally:
         with contextlib.suppress(OSError):
             events.close()
 
 
-def _held_by_leash() -> None:
+def _end_with_leash() -> None:
     while os.read(0, 4096):
         pass
     if os.getpgrp() == os.getpid():

@@ -22,9 +22,9 @@ from emberge.recipes.docs.describe import (
     component_rows,
     describe_component,
     list_components,
-    shipped_recipes,
 )
 from emberge.recipes.docs.option_docs import option_doc
+from emberge.recipes.parse.shipped import shipped_recipes
 
 from tests.support import acme
 from tests.support.reading import plugins
