@@ -22,6 +22,17 @@ class Cluster(OfStudy):
     lists them all. A threshold's number of clusters is not known before the study: `count` is the number
     that a recipe trains, so that a study that finds more is an error and no dataset is left out unseen. It
     selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+
+    Example:
+        study:
+          interactions: {model: ./base, data: ./datasets.yaml, loss: infonce}
+        members:
+          foreach: {cluster: [1, 2, 3]}
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: [{cluster: {of: $study, clusters: 3, number: $cluster}}, batch_shuffle]
     """
 
     number: int = 1

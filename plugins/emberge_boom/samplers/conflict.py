@@ -23,6 +23,16 @@ class Conflict(OfStudy):
     `of` is a study of interactions (`$id` of a step `interactions`, or what one left), `rank` counts its
     pairs from the one whose loss rises most when trained together. It selects and does not group: end the
     chain with a sampler that does, such as `batch_shuffle`.
+
+    Example:
+        study:
+          interactions: {model: ./base, data: ./datasets.yaml, loss: infonce}
+        joint:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: [{conflict: {of: $study, rank: 1}}, batch_shuffle]
     """
 
     rank: int = 1

@@ -51,6 +51,14 @@ class Interactions(FitOptions, Step):
     Every training is a step of its own, `id.alone=a` or `id.pair=a,b`, which launchers run side by side and
     which keeps losses and no model: n + n (n - 1) / 2 of them for n datasets. The options of training are
     those of `train`. The order of `data` plays no part.
+
+    Example:
+        study:
+          interactions:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            rows: 2000
     """
 
     produces = "file"

@@ -19,7 +19,7 @@ from emberge.cli.main import main
 from tests.core.recipes.run.test_run_recipe import other_process_holding
 from tests.support.steps import RAN
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PLUGIN = ["--plugin", str(ROOT / "tests" / "recipes" / "toy_plugin.py")]
 RECIPE = """\
 seed: 0

@@ -15,7 +15,6 @@ from typing import Any
 
 from emberge.errors import PluginError, suggest
 from emberge.plugins import KINDS, Component, Plugins
-from emberge.recipes.docs.example import example
 from emberge.recipes.docs.option_docs import Documented, documented_options
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.phrases import article
@@ -173,25 +172,24 @@ def component_page(plugins: Plugins, name: str) -> list[dict[str, Any]]:
         known = {word for c in plugins.components for word in (c.name, c.full_name)}
         hint = suggest(name, sorted(known)) or "; `emberge list` names all that are installed"
         raise PluginError(f"there is no component '{name}'{hint}")
-    return [
-        {
-            **_row(c, plugins),
-            "doc": c.doc,
-            "example": _example(c, plugins),
-            "suffixes": _suffixes(c),
-        }
-        for c in found
-    ]
+    pages = []
+    for component in found:
+        doc, example = _split_example(component.doc)
+        row = _row(component, plugins)
+        pages.append({**row, "doc": doc, "example": example, "suffixes": _suffixes(component)})
+    return pages
 
 
-def _example(component: Component, plugins: Plugins) -> str:
-    """A recipe that uses it, or the command line for what stands in no recipe."""
-    if component.kind != "launcher":
-        return example(component, plugins)
-    defaults = [o for o in _options(component, plugins) if isinstance(o.default, int)]
-    options = ", ".join(f"{option.name}: {_said(option.default)}" for option in defaults)
-    command = "emberge run recipe.yaml --out out --launcher"
-    return f"{command} {component.name}\n{command} '{{{component.name}: {{{options}}}}}'"
+def _split_example(doc: str) -> tuple[str, str]:
+    """Return a docstring without its last block `Example:`, and that block as a recipe or command line.
+
+    The block is one or more steps as they are written under `steps:`, or commands that begin with `emberge`.
+    """
+    prose, _, block = doc.partition("\n\nExample:\n")
+    example = textwrap.dedent(block).strip()
+    if example and not example.startswith("emberge "):
+        example = "steps:\n" + textwrap.indent(example, "  ")
+    return prose, example
 
 
 def _suffixes(component: Component) -> list[str]:

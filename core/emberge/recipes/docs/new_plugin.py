@@ -72,7 +72,7 @@ def _own_plugins() -> set[str]:
 
 
 def _example() -> Path:
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     for place in (package, package.parents[1]):  # the wheel, a checkout
         folder = place / "examples" / "third_party_plugin"
         if folder.is_dir():

@@ -149,7 +149,7 @@ def test_a_check_imports_no_torch(tmp_path: Path) -> None:
         "made = recipe(a=Write(of=(ModelRef('./m', Path(sys.argv[1])),)))\n"
         "check_recipe(made, toy()).raise_errors(); print('torch' in sys.modules)"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[4]
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
         cwd=root,

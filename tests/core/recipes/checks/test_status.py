@@ -63,7 +63,7 @@ def test_done_failed_and_blocked_steps_are_told_apart(tmp_path: Path) -> None:
 def test_a_running_step_is_shown_with_its_progress_and_a_killed_one_as_stopped(
     tmp_path: Path,
 ) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[4]
     process = subprocess.Popen(
         [sys.executable, "-c", _SLOW, str(tmp_path)],
         cwd=root,
