@@ -20,7 +20,7 @@ from tests.core.recipes.run.test_run_recipe import other_process_holding
 from tests.support.steps import RAN
 
 ROOT = Path(__file__).parents[3]
-PLUGIN = ["--plugin", str(ROOT / "tests" / "recipes" / "toy_plugin.py")]
+PLUGIN = ["--plugin", str(ROOT / "tests" / "support" / "toy_plugin.py")]
 RECIPE = """\
 seed: 0
 steps:

@@ -12,7 +12,7 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, Dataset, Example
 from emberge.data.data_sources import expand
 from emberge.data.entry import Columns
-from emberge.data.load_datasets import first_examples
+from emberge.data.first_rows import first_examples
 from emberge.engine import check_entries, load_datasets
 from emberge_data.delimited import Delimited
 from emberge_data.json_lines import JsonLines

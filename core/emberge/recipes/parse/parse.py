@@ -20,7 +20,7 @@ from emberge.recipes.parse.translate import read_text, to_recipe_text
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.yaml_nodes import Fields, Node, Scalar, read_yaml, words
 
-__all__ = ["load_recipe", "parse_recipe"]
+__all__ = ["build_recipe", "load_recipe", "parse_recipe"]
 
 HANDLERS = {
     **values.HANDLERS,
@@ -58,11 +58,23 @@ def parse_recipe(
     if problems or not isinstance(root, Fields):
         raise RecipeError(problems)
     root = override(root, overrides, problems)
-    reading = _Reading(plugins, path.parent if path else Path(), problems)
-    recipe = reading.recipe(root)
-    if problems:
-        raise RecipeError(sorted(dict.fromkeys(problems), key=_place))
+    recipe = build_recipe(root, plugins, path.parent if path else Path(), problems)
     return replace(recipe, path=path, text=ours, overrides=tuple(overrides))
+
+
+def build_recipe(
+    root: Fields, plugins: Plugins, folder: Path, problems: Sequence[Problem] = ()
+) -> Recipe:
+    """Build the recipe of a mapping of nodes; paths in it are relative to `folder`.
+
+    Raises:
+        RecipeError: with every fault of the recipe, and the `problems` that were found before.
+    """
+    reading = _Reading(plugins, folder, [*problems])
+    recipe = reading.recipe(root)
+    if reading.problems:
+        raise RecipeError(sorted(dict.fromkeys(reading.problems), key=_place))
+    return recipe
 
 
 def _place(problem: Problem) -> tuple[bool, int]:
