@@ -1,11 +1,11 @@
 """Public names for authors of steps and scripts: each with the module that defines it."""
 
+from .data.catalogue import load_catalogue as load_catalogue
 from .data.domains import in_domain_tasks as in_domain_tasks
-from .data.load_datasets import CheckedData as CheckedData
-from .data.load_datasets import check_entries as check_entries
-from .data.load_datasets import load_catalogue as load_catalogue
+from .data.evaluation.eval_set import load_eval_set as load_eval_set
+from .data.first_rows import CheckedData as CheckedData
+from .data.first_rows import check_entries as check_entries
 from .data.load_datasets import load_datasets as load_datasets
-from .data.load_datasets import load_eval_set as load_eval_set
 from .devices import find_machine as find_machine
 from .devices import memory_here as memory_here
 from .devices import torch_threads as torch_threads

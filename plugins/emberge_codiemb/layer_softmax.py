@@ -27,6 +27,13 @@ class LayerSoftmax(MergeStrategy):
     theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l: hierarchical fusion of CoDiEmb (2025,
     arXiv:2508.11442, eqs. 10 to 12). After `group` the models are the groups' soups. Raw norms saturate
     the softmax, so they are normalised unless told otherwise.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {layer_softmax: {temperature: 1.0}}
     """
 
     temperature: float = 1.0

@@ -38,6 +38,10 @@ class StdlibCorpus(Step):
     query or document that was met before, in any package, is left out; documents are cut at a line's end
     to `max_characters`. `limit`, `test_queries`, `dev_queries` and `test_documents` keep even samples, of
     which a smaller one is part of a larger one.
+
+    Example:
+        corpus:
+          stdlib_corpus: {limit: 5000, test_queries: 200}
     """
 
     packages: tuple[str, ...] = (STDLIB,)

@@ -37,6 +37,15 @@ class TextEncoder(Backbone):
     long as without). `attn_implementation` is transformers' word for the kernel of the attention, by default
     its own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
     attended to without their padding (ModernBERT, Warner et al., 2024, arXiv:2412.13663).
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: infonce
+            sampler: batch_shuffle
+            backbone: {text_encoder: {pooling: mean, max_length: 256, lora: {rank: 16}}}
     """
 
     pooling: Pooling | None = None

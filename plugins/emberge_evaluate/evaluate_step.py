@@ -63,6 +63,12 @@ class Evaluate(Step):
 
     It leaves `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table, ×
     100) and each evaluator's own results under `results/<model>/<task>.json`.
+
+    Example:
+        scores:
+          evaluate:
+            models: [./base, ./merged]
+            evaluators: {mteb: {tasks: [STS12, NFCorpus]}}
     """
 
     produces = "scores"

@@ -20,6 +20,10 @@ class Local(Launcher):
     As many run at a time as there are GPUs, and each gets one; without GPUs as many as there are pairs of
     cores. Cores and `--memory` are divided among them. A step whose process is killed goes on from its last
     state; Ctrl-C ends all of them, and none outlives the run.
+
+    Example:
+        emberge run recipe.yaml --out out --launcher local
+        emberge run recipe.yaml --out out --launcher '{local: {workers: 4}}'
     """
 
     workers: int | None = None

@@ -64,6 +64,12 @@ class Mteb(Evaluator):
     task's instruction and `{prompt}` for a local set's own prompt. `in_domain` names mteb tasks whose
     sources were trained on, and `in_domain_of` is training data whose catalogue says it (`ind_tasks`); the
     other named tasks then count as out of domain. Local sets say so in their catalogue.
+
+    Example:
+        scores:
+          evaluate:
+            models: [./base, ./merged]
+            evaluators: {mteb: {tasks: [STS12, NFCorpus]}}
     """
 
     tasks: tuple[str, ...] = ()

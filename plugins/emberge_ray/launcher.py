@@ -21,6 +21,10 @@ class Ray(Launcher):
     that it asks for, and there runs the step in a process of its own. Results, states and what is told of a
     step go through OUT, so every machine must see OUT, the recipe's folder and local data at the same place,
     and have emberge installed. When a machine is lost, the steps that ran there go on elsewhere.
+
+    Example:
+        emberge run recipe.yaml --out out --launcher ray
+        emberge run recipe.yaml --out out --launcher '{ray: {threads: 4}}'
     """
 
     address: str | None = None

@@ -22,6 +22,12 @@ class Report(Step):
 
     `of` are the steps to tell about: trainings, merges, scores. `base` is the model that distances are
     measured from; without it each training's own base serves, and a merge's if all its parents share one.
+
+    Example:
+        scores:
+          evaluate: {models: [./base, ./merged], evaluators: {mteb: {tasks: [STS12]}}}
+        page:
+          report: {of: $scores, title: What the merge gained}
     """
 
     produces = "report"

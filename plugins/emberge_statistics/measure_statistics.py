@@ -60,6 +60,13 @@ class MeasureStatistics(Step):
     The file, `statistics.safetensors`, says what was measured, on which data (names, numbers of rows and
     hashes, never a text), with which seed and versions, and of which models: a merge refuses it for others.
     It can be shared without the data.
+
+    Example:
+        fisher:
+          measure_statistics:
+            models: {a: ./a, b: ./b}
+            measure: fisher
+            data: ./pairs.jsonl
     """
 
     produces: ClassVar[ArtifactKind] = "statistics"

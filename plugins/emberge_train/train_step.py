@@ -78,6 +78,15 @@ class Train(FitOptions, Step):
     It leaves a SentenceTransformers folder, `checkpoints/step-N`, and the row numbers of every dataset that
     the sampler took only a part of, as `bags/<dataset>.npy`. A backbone that trains an adapter leaves that,
     and `$id` means the model with it on.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: infonce
+            sampler: {batch_shuffle: {batch_size: 64}}
+            epochs: 1
     """
 
     produces = "model"

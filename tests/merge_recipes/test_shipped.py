@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from emberge.recipes.docs.describe import shipped_recipes
+from emberge.recipes.parse.shipped import shipped_recipes
 
 from tests.support.hub_models import MODELS, write_hub
 from tests.support.loopback_hub import serving

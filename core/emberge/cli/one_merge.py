@@ -7,18 +7,20 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from emberge.contracts.step import Machine
-from emberge.errors import RecipeError
+from emberge.errors import Problem, RecipeError
 from emberge.files.atomic import publish
 from emberge.files.locks import OutInUseError, lock_holder
 from emberge.plugins import Plugins
 from emberge.recipes.checks.preflight import Report, check_recipe
 from emberge.recipes.folder.locate import is_folder
-from emberge.recipes.parse.parse import load_recipe, parse_recipe
+from emberge.recipes.parse.parse import build_recipe, load_recipe
 from emberge.recipes.parse.translate import read_text, translate
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.run_recipe import run_recipe
+from emberge.yaml_nodes import Fields, node_of, plain, read_yaml
 
 __all__ = ["MergeConfig", "OneMerge", "run_one_merge"]
 
@@ -38,49 +40,54 @@ class OneMerge:
     options: Sequence[str] = ()
     dtype: str | None = None
 
-    @property
-    def text(self) -> str:
-        """The recipe.
+    def recipe(self, plugins: Plugins) -> Recipe:
+        """Build the recipe of one step; folders are relative to the current one.
 
         Raises:
-            RecipeError: for another number of weights than models, or an option without a value.
+            RecipeError: for an option without a value, another number of weights than models, and every
+                fault that a recipe could have.
         """
-        if self.weights and len(self.weights) != len(self.models):
+        options: dict[str, Any] = {"models": self._models(), "strategy": self._strategy()}
+        for name, model in (("base", self.base), ("template", self.template)):
+            if model is not None:
+                options[name] = _named(model)
+        if self.dtype is not None:
+            options["out_dtype"] = self.dtype
+        root = {"steps": {STEP: {"merge": options}}}
+        nodes = node_of(root, _PLACE)
+        assert isinstance(nodes, Fields)
+        recipe = build_recipe(nodes, plugins, Path())
+        # The text is kept for its hash alone, which the merged weights name. JSON is YAML too.
+        return replace(recipe, path=Path(_PLACE), text=json.dumps(root, ensure_ascii=False))
+
+    def _models(self) -> list[Any]:
+        if not self.weights:
+            return [_named(model) for model in self.models]
+        if len(self.weights) != len(self.models):
             raise RecipeError(
                 f"{len(self.weights)} weights for {len(self.models)} models; give one each, or none"
             )
-        weights: Sequence[float | None] = self.weights or [None] * len(self.models)
-        pairs = zip(self.models, weights, strict=True)
-        lines = ["steps:", f"  {STEP}:", "    merge:", "      models:"]
-        lines += [f"        - {_model(model, weight)}" for model, weight in pairs]
-        if self.base is not None:
-            lines.append(f"      base: {_named(self.base)}")
-        if self.template is not None:
-            lines.append(f"      template: {_named(self.template)}")
-        if self.dtype is not None:
-            lines.append(f"      out_dtype: {self.dtype}")
-        options = [_option(option) for option in self.options]
-        if not options:
-            return "\n".join([*lines, f"      strategy: {self.strategy}", ""])
-        lines += ["      strategy:", f"        {self.strategy}:"]
-        return "\n".join([*lines, *(f"          {option}" for option in options), ""])
+        pairs = zip(self.models, self.weights, strict=True)
+        return [{"model": _named(model), "weight": weight} for model, weight in pairs]
 
-    def recipe(self, plugins: Plugins) -> Recipe:
-        """The recipe, read; folders are relative to the one we are in.
-
-        Raises:
-            RecipeError: for whatever is wrong with it.
-        """
-        try:
-            recipe = parse_recipe(self.text, plugins, path=Path(_PLACE))
-        except RecipeError as error:
-            # The lines are those of a text that nobody wrote.
-            raise RecipeError([replace(one, where=_PLACE) for one in error.problems]) from None
-        steps = [
-            replace(step, where=_PLACE, lines=dict.fromkeys(step.lines, _PLACE))
-            for step in recipe.steps
-        ]
-        return replace(recipe, steps=tuple(steps))
+    def _strategy(self) -> Any:
+        """Return the strategy as a recipe would have it: a name, a chain, or a name with options."""
+        problems: list[Problem] = []
+        strategy = _read_value(self.strategy, "--strategy", problems)
+        options: dict[str, Any] = {}
+        for option in self.options:
+            where = f"--set {option}"
+            name, equals, value = (part.strip() for part in option.partition("="))
+            if not equals or not name or not value:
+                raise RecipeError(f"{where}: write it as option=value")
+            if name in options:
+                raise RecipeError(f"{where}: '{name}' is set twice; leave one out")
+            options[name] = _read_value(value, where, problems)
+        if problems:
+            raise RecipeError(problems)
+        if options and not isinstance(strategy, str):
+            raise RecipeError("--set goes with the name of a strategy; a chain has its own options")
+        return {strategy: options} if options else strategy
 
 
 @dataclass(frozen=True)
@@ -169,13 +176,8 @@ def _forget(beside: Path) -> None:
     shutil.rmtree(beside, ignore_errors=True)
 
 
-def _model(model: str, weight: float | None) -> str:
-    named = _named(model)
-    return named if weight is None else f"{{model: {named}, weight: {weight!r}}}"
-
-
 def _named(model: str) -> str:
-    """A model as a recipe names it: on a command line a bare name that is a folder means the folder.
+    """Return a model as a recipe names it; a bare name that is a folder here means the folder.
 
     Raises:
         RecipeError: for the name of a YAML file that is not there, which is no model's.
@@ -184,11 +186,9 @@ def _named(model: str) -> str:
         raise RecipeError(f"{model}: there is no such file")
     if not is_folder(model) and Path(model).is_dir():
         model = f"./{model}"
-    return json.dumps(model.replace("$", "$$"), ensure_ascii=False)
+    return model.replace("$", "$$")
 
 
-def _option(option: str) -> str:
-    name, equals, value = option.partition("=")
-    if not equals or not name.strip() or not value.strip():
-        raise RecipeError(f"--set {option}: write it as option=value")
-    return f"{name.strip()}: {value.strip()}"
+def _read_value(text: str, where: str, problems: list[Problem]) -> Any:
+    node = read_yaml(text, lambda _: where, problems, what="the value")
+    return None if node is None else plain(node)

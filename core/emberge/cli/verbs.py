@@ -227,7 +227,7 @@ def show(options: argparse.Namespace) -> int:
 
 def recipes(options: argparse.Namespace) -> int:
     """List the shipped recipes, or print one."""
-    from emberge.recipes.docs.describe import shipped_recipes
+    from emberge.recipes.parse.shipped import shipped_recipes
 
     shipped = shipped_recipes()
     if options.name is not None:
@@ -261,12 +261,10 @@ def new_plugin(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     """Hold a result against what it says of itself."""
-    from emberge.recipes.checks.verify import verify_result
+    from emberge.recipes.checks.verify import verify_inputs, verify_result
 
     inputs = None
     if options.inputs is not None:
-        from emberge.recipes.checks.verify_inputs import verify_inputs
-
         inputs = verify_inputs(options.folder, _plugins(options), options.inputs)
     found = verify_result(options.folder, inputs)
     print("\n".join(found.lines()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,10 +103,12 @@ class BadRow:
 class Reader:
     """Reads one kind of file row by row.
 
-    `suffixes` are the endings it answers for, longest first when several fit.
+    `suffixes` are the endings it answers for, longest first when several fit. A raised `revision` has files
+    read anew that an older one has read.
     """
 
     suffixes: tuple[str, ...] = ()
+    revision: ClassVar[int] = 1
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         """Yield (line or row number from 1, the row as a mapping of columns), never holding the file.

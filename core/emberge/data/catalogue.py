@@ -7,7 +7,7 @@ names that begin with `x-`; any other name is an error, so that a misspelt one i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from emberge.contracts.dataset import TASK_KINDS
 from emberge.contracts.reference import DataRef
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.file_summary import shown
-from emberge.data.nodes import Nodes
 from emberge.errors import DataError, suggest
 
 __all__ = ["FREE", "INSTRUCTION", "instruction_prompt", "load_catalogue"]
@@ -61,10 +60,91 @@ def load_catalogue(path: Path) -> Catalogue:
         raise DataError(f"{shown(path)}:{line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise DataError(f"{shown(path)}: not YAML: {error}") from None
-    return _Reading(path).catalogue(root)
+    return _CatalogueReader(path).catalogue(root)
 
 
-class _Reading(Nodes):
+class _NodeReader:
+    """Reads the nodes of one file; `free` are keys that a set may have without being read."""
+
+    free: frozenset[str] = frozenset()
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def place(self, node: yaml.Node) -> str:
+        return f"{shown(self.path)}:{node.start_mark.line + 1}"
+
+    def error(self, node: yaml.Node, message: str) -> DataError:
+        return DataError(f"{self.place(node)}: {message}")
+
+    def mapping(self, node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(node, "expected names with values (name: value)")
+        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            name = self.text(key)
+            if name in found:
+                raise self.error(key, f"'{name}' is written twice; keep one")
+            found[name] = (key, value)
+        return found
+
+    def items(self, pair: tuple[yaml.Node, yaml.Node] | None) -> Iterator[yaml.Node]:
+        if pair is None or (isinstance(pair[1], yaml.ScalarNode) and not pair[1].value):
+            return
+        if not isinstance(pair[1], yaml.SequenceNode):
+            raise self.error(pair[1], "expected a list of sets (- name: …)")
+        yield from pair[1].value
+
+    def text(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.error(node, "expected a text")
+        return str(node.value)
+
+    def flag(self, node: yaml.Node) -> bool:
+        word = self.text(node)
+        if word not in ("true", "false"):
+            raise self.error(node, f"expected true or false, not '{word}'")
+        return word == "true"
+
+    def number(self, node: yaml.Node) -> float:
+        try:
+            return float(self.text(node))
+        except ValueError:
+            raise self.error(node, f"expected a number, not '{self.text(node)}'") from None
+
+    def count(self, node: yaml.Node) -> int:
+        word = self.text(node)
+        if not word.isdecimal() or not int(word):
+            raise self.error(node, f"expected a whole number above 0, not '{word}'")
+        return int(word)
+
+    def known(
+        self, keys: Mapping[str, Any], names: set[str], node: yaml.Node, *, free: bool = True
+    ) -> None:
+        allowed = names | (self.free if free and "name" in names else frozenset())
+        for name, (key, _) in keys.items():
+            if name not in allowed and not name.startswith("x-"):
+                hint = suggest(name, sorted(allowed)) or f"; known: {', '.join(sorted(names))}"
+                raise self.error(key, f"there is no '{name}' here{hint}")
+
+    def need(self, keys: Mapping[str, Any], name: str, node: yaml.Node) -> yaml.Node:
+        if name not in keys:
+            raise self.error(node, f"the set has no '{name}'; add it")
+        found: yaml.Node = keys[name][1]
+        return found
+
+    def one_of(
+        self, keys: Mapping[str, Any], names: tuple[str, ...], node: yaml.Node, needed: bool = True
+    ) -> yaml.Node | None:
+        found = [name for name in names if name in keys]
+        if len(found) > 1:
+            raise self.error(node, f"'{found[0]}' and '{found[1]}' say the same; keep one")
+        if not found and needed:
+            raise self.error(node, f"the set has no '{names[0]}'; say where it lies")
+        return keys[found[0]][1] if found else None
+
+
+class _CatalogueReader(_NodeReader):
     """Turns the nodes of a catalogue into entries."""
 
     free = FREE
@@ -164,27 +244,27 @@ class _Reading(Nodes):
                 raise self.error(node, f"two sets under {kind} are named '{name}'; rename one")
 
 
-_TRAIN: Mapping[str, Callable[[_Reading, yaml.Node], Any]] = {
-    "hub": _Reading.text,
-    "subset": _Reading.text,
-    "split": _Reading.text,
-    "revision": _Reading.text,
-    "task": _Reading.task,
-    "instruction": _Reading.text,
-    "prompt": _Reading.text,
-    "symmetric": _Reading.flag,
-    "weight": _Reading.number,
-    "limit": _Reading.count,
-    "score_range": _Reading.score_range,
-    "negatives": _Reading.negatives,
-    "ind_tasks": _Reading.names,
+_TRAIN: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
+    "hub": _CatalogueReader.text,
+    "subset": _CatalogueReader.text,
+    "split": _CatalogueReader.text,
+    "revision": _CatalogueReader.text,
+    "task": _CatalogueReader.task,
+    "instruction": _CatalogueReader.text,
+    "prompt": _CatalogueReader.text,
+    "symmetric": _CatalogueReader.flag,
+    "weight": _CatalogueReader.number,
+    "limit": _CatalogueReader.count,
+    "score_range": _CatalogueReader.score_range,
+    "negatives": _CatalogueReader.negatives,
+    "ind_tasks": _CatalogueReader.names,
 }
-_EVAL: Mapping[str, Callable[[_Reading, yaml.Node], Any]] = {
-    "language": _Reading.text,
-    "symmetric": _Reading.flag,
-    "domain": _Reading.domain,
-    "metric": _Reading.text,
-    "instruction": _Reading.text,
-    "prompt": _Reading.text,
-    "score_range": _Reading.score_range,
+_EVAL: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
+    "language": _CatalogueReader.text,
+    "symmetric": _CatalogueReader.flag,
+    "domain": _CatalogueReader.domain,
+    "metric": _CatalogueReader.text,
+    "instruction": _CatalogueReader.text,
+    "prompt": _CatalogueReader.text,
+    "score_range": _CatalogueReader.score_range,
 }

@@ -45,12 +45,12 @@ class DataSource:
         return hub_rows(self.entry, head=head)
 
     def key(self) -> str:
-        """A hash of the content and of what decides how a row is understood."""
+        """Hash the content and the choices that decide how a row is understood, as 32 hex digits."""
         said = [
             FORMAT,
             self.place if self.path is None else _hash(self.path),
             "" if self.path is not None else hub_key(self.entry),
-            f"{type(self.reader).__module__}.{type(self.reader).__qualname__}",
+            [type(self.reader).__name__, getattr(self.reader, "revision", 1)],
             dataclasses.asdict(self.entry.columns),
             self.entry.score_range,
         ]

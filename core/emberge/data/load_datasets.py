@@ -7,25 +7,14 @@ from pathlib import Path
 
 from emberge.contracts.dataset import Dataset, Reader
 from emberge.contracts.reference import DataRef
-from emberge.data.catalogue import load_catalogue
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import StoredDataset, open_rows, write_rows
 from emberge.data.entry import DataEntry
-from emberge.data.evaluation.eval_set import load_eval_set
 from emberge.data.file_summary import FileSummary, decide_data, understood
-from emberge.data.first_rows import CheckedData, FirstRows, check_entries, first_examples
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 
-__all__ = [
-    "CheckedData",
-    "FirstRows",
-    "check_entries",
-    "first_examples",
-    "load_catalogue",
-    "load_datasets",
-    "load_eval_set",
-]
+__all__ = ["load_datasets"]
 
 
 def load_datasets(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.reference import Reference
 from emberge.contracts.step import Step
+from emberge.recipes.options.component_tree import references
 
-__all__ = ["Recipe", "RecipeStep", "references"]
+__all__ = ["Recipe", "RecipeStep"]
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,3 @@ class Recipe:
     """In our words, where another tool wrote the file at `path`."""
     overrides: tuple[str, ...] = ()
     """`--set` options that were laid over the text."""
-
-
-def references(value: Any) -> Iterator[Reference]:
-    """Every reference inside a component, however deep."""
-    if isinstance(value, Reference):
-        yield value
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for option in dataclasses.fields(value):
-            yield from references(getattr(value, option.name))
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from references(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from references(item)

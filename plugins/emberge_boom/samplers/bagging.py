@@ -35,6 +35,15 @@ class Bagging(Sampler):
     of one ratio differ by `draw`. `nested` bags of different ratios contain one another. `part: first` and
     `part: rest` split every dataset in two by its ratio, so that two members share no row and leave none out.
     It selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+
+    Example:
+        members:
+          foreach: {draw: [1, 2, 3, 4]}
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: [{bagging: {ratio: 0.4, draw: $draw}}, batch_shuffle]
     """
 
     ratio: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from emberge import DataError
 
 from emberge_boom.samplers.members import Members
-from emberge_boom.samplers.of_study import OfStudy
-from emberge_boom.study.study import Study
+from emberge_boom.samplers.study_sampler import StudySampler
+from emberge_boom.study.study import Study, cluster_lines
 
-__all__ = ["Cluster", "said"]
+__all__ = ["Cluster"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster(OfStudy):
+class Cluster(StudySampler):
     """Keep the datasets of one cluster, for cluster-level merging (BOOM, arXiv:2602.05787).
 
     `of` is a study of interactions (`$id` of a step `interactions`, or what one left). Its tree is cut at a
@@ -22,16 +22,27 @@ class Cluster(OfStudy):
     lists them all. A threshold's number of clusters is not known before the study: `count` is the number
     that a recipe trains, so that a study that finds more is an error and no dataset is left out unseen. It
     selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+
+    Example:
+        study:
+          interactions: {model: ./base, data: ./datasets.yaml, loss: infonce}
+        members:
+          foreach: {cluster: [1, 2, 3]}
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: [{cluster: {of: $study, clusters: 3, number: $cluster}}, batch_shuffle]
     """
 
     number: int = 1
-    """Which cluster."""
+    """The number of the cluster, from 1."""
     threshold: float | None = None
-    """The distance up to which datasets are held together."""
+    """The distance up to which datasets are in one cluster."""
     clusters: int | None = None
-    """How many clusters to make instead."""
+    """The number of clusters to make instead."""
     count: int | None = None
-    """How many clusters there must be; with `clusters` that many."""
+    """The number of clusters that there must be; with `clusters` that many."""
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.clusters is None):
@@ -55,9 +66,9 @@ class Cluster(OfStudy):
         label = f"cluster {self.number} of {len(found)}"
         return Members(names=found[self.number - 1], known=study.names, label=label)
 
-    def told(self, study: Study) -> list[str]:
+    def lines(self, study: Study) -> list[str]:
         found = study.clusters(threshold=self.threshold, count=self.clusters)
-        return [f"{len(found)} clusters {self._where}:", *said(found)]
+        return [f"{len(found)} clusters {self._where}:", *cluster_lines(found)]
 
     @property
     def _where(self) -> str:
@@ -72,10 +83,6 @@ class Cluster(OfStudy):
         also = f" and count: {there}" if self.count is not None else ""
         return (
             f"the recipe asks for {asked}, and the study has {there} {self._where} "
-            f"({'; '.join(said(found))}); write foreach: {{cluster: [{numbers}]}}{also}, or cut elsewhere"
+            f"({'; '.join(cluster_lines(found))}); write foreach: {{cluster: [{numbers}]}}{also}, "
+            "or cut elsewhere"
         )
-
-
-def said(clusters: tuple[tuple[str, ...], ...]) -> list[str]:
-    """Each cluster's number and datasets."""
-    return [f"{number}: {', '.join(names)}" for number, names in enumerate(clusters, 1)]

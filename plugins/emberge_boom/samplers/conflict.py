@@ -1,4 +1,4 @@
-"""The datasets of a pair that stands in each other's way."""
+"""The sampler that keeps a pair of datasets that harm each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from emberge import DataError
 
 from emberge_boom.samplers.members import Members
-from emberge_boom.samplers.of_study import OfStudy
+from emberge_boom.samplers.study_sampler import StudySampler
 from emberge_boom.study.study import Study
 
 __all__ = ["Conflict"]
@@ -17,16 +17,26 @@ _PLACES = {"first": slice(0, 1), "second": slice(1, 2), "both": slice(0, 2)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conflict(OfStudy):
+class Conflict(StudySampler):
     """Keep the datasets of a conflicting pair, to train them jointly or alone (BOOM, arXiv:2602.05787).
 
     `of` is a study of interactions (`$id` of a step `interactions`, or what one left), `rank` counts its
     pairs from the one whose loss rises most when trained together. It selects and does not group: end the
     chain with a sampler that does, such as `batch_shuffle`.
+
+    Example:
+        study:
+          interactions: {model: ./base, data: ./datasets.yaml, loss: infonce}
+        joint:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: [{conflict: {of: $study, rank: 1}}, batch_shuffle]
     """
 
     rank: int = 1
-    """Which pair, from 1."""
+    """The place of the pair, from 1."""
     member: Literal["both", "first", "second"] = "both"
     """Both datasets, or only one of them in alphabetical order."""
 
@@ -42,7 +52,7 @@ class Conflict(OfStudy):
         names = names[_PLACES[self.member]]
         return Members(names=names, known=study.names, label=f"conflict {self.rank}")
 
-    def told(self, study: Study) -> list[str]:
+    def lines(self, study: Study) -> list[str]:
         return [
             f"{rank}: {' and '.join(one.pair)}, whose loss changes by {100 * one.change:+.1f} % together"
             for rank, one in enumerate(study.conflicts[: max(3, self.rank)], 1)

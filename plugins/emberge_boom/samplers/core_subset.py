@@ -31,6 +31,14 @@ class CoreSubset(Sampler):
     taken together, so that a dataset may keep a little more or less, and holds the core's row numbers in
     memory. Another `draw` is another core.
     It selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+
+    Example:
+        updated:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: [{core_subset: {new: [code], ratio: 0.4}}, batch_shuffle]
     """
 
     new: tuple[str, ...]

@@ -17,6 +17,15 @@ class Keep(Sampler):
     With one training a task (`foreach: {task: [retrieval, sts]}`) and a merge of them it is BOOM's
     task-level merging (arXiv:2602.05787); with one a dataset, its dataset-level merging. It selects and does
     not group: end the chain with a sampler that does, such as `batch_shuffle`.
+
+    Example:
+        members:
+          foreach: {task: [retrieval, sts]}
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: [{keep: {tasks: $task}}, batch_shuffle]
     """
 
     tasks: tuple[str, ...] = ()

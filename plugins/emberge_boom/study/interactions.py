@@ -1,4 +1,4 @@
-"""The `interactions` step: which datasets help one another when they are trained together."""
+"""The `interactions` step: a study of the datasets that help one another when trained together."""
 
 from __future__ import annotations
 
@@ -10,28 +10,22 @@ from typing import Any
 
 from emberge import (
     Artifact,
-    Backbone,
     DataEntry,
     DataError,
     EmbergeError,
-    Loss,
-    ModelRef,
-    PerDataset,
     Preflight,
     Problem,
-    Sampler,
     Step,
     StepRef,
     Workspace,
-    component,
 )
-from emberge.engine import FitOptions
 
 from emberge_boom.study.affinity import Distance, LossProtocol, LossScale
-from emberge_boom.study.gathered_runs import gathered
-from emberge_boom.study.sets import one_by_one
+from emberge_boom.study.gather_study import gather_study
+from emberge_boom.study.one_by_one import one_by_one
 from emberge_boom.study.study import FILE, Study, write_study
 from emberge_boom.study.study_checks import check_training
+from emberge_boom.study.study_options import StudyOptions
 from emberge_boom.study.study_run import StudyRun
 from emberge_boom.study.study_table import FILE as TABLE
 from emberge_boom.study.study_table import table_of
@@ -41,7 +35,7 @@ __all__ = ["Interactions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interactions(FitOptions, Step):
+class Interactions(StudyOptions, Step):
     """Study which datasets help one another: train on each alone and on each pair, on equal samples.
 
     From the mean training losses, alone (loss_i) and jointly (LC_ij), come LA_ij = (loss_i + loss_j) / 2, the
@@ -51,27 +45,18 @@ class Interactions(FitOptions, Step):
     Every training is a step of its own, `id.alone=a` or `id.pair=a,b`, which launchers run side by side and
     which keeps losses and no model: n + n (n - 1) / 2 of them for n datasets. The options of training are
     those of `train`. The order of `data` plays no part.
+
+    Example:
+        study:
+          interactions:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            rows: 2000
     """
 
     produces = "file"
 
-    model: ModelRef
-    """Where every training starts."""
-    data: tuple[DataEntry, ...]
-    """The datasets, one by one or as a catalogue; `only` names the sets of one that a step makes."""
-    loss: PerDataset[tuple[Loss, ...]]
-    """The losses, as for `train`."""
-    sampler: tuple[Sampler, ...] = component("batch_shuffle")
-    """How batches are made; each must hold one dataset."""
-    backbone: Backbone = component("text_encoder")
-    """How a checkpoint becomes an encoder."""
-    seed: int | None = None
-    """Of all trainings; the recipe's by default."""
-    rows: int | None = None
-    """Rows of every dataset's sample; by default as many as the smallest has.
-
-    If it is given, a dataset that is added later costs only its own trainings.
-    """
     loss_protocol: LossProtocol = "paper"
     """Mean losses over all steps of a training (`paper`), or over as many steps of each dataset (`matched`).
 
@@ -89,7 +74,7 @@ class Interactions(FitOptions, Step):
     lie near 1.
     """
     linkage: Linkage = "average"
-    """How far clusters are from one another: by the mean, the nearest or the farthest of their pairs."""
+    """The distance of two clusters: the mean, the nearest or the farthest of their pairs."""
     _runs: dict[str, StepRef] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -100,11 +85,11 @@ class Interactions(FitOptions, Step):
             raise ValueError(f"rows must be at least 1, not {self.rows}")
 
     def expand(self) -> Mapping[str, Step]:
-        """A training for each dataset and each pair, if it is known which datasets there are."""
+        """Return a training for each dataset and each pair, if the datasets are known."""
         try:
             entries = one_by_one(self.data)
         except EmbergeError:
-            return {"": self}  # the check says why
+            return {"": self}  # the check reports why
         if len(entries) < 2:
             return {"": self}
         alone = {f"alone={name}": self._run(entries, (name,)) for name in entries}
@@ -115,7 +100,7 @@ class Interactions(FitOptions, Step):
         return dataclasses.replace(self, _runs=dict(parts))
 
     def _run(self, entries: Mapping[str, DataEntry], names: Sequence[str]) -> StudyRun:
-        shared = {f.name for f in dataclasses.fields(StudyRun)} - {"data", "beside"}
+        shared = {f.name for f in dataclasses.fields(StudyOptions)} - {"data"}
         others = () if self.rows else tuple(e for n, e in entries.items() if n not in names)
         return StudyRun(
             **{name: getattr(self, name) for name in shared},
@@ -125,7 +110,7 @@ class Interactions(FitOptions, Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self._runs:
-            yield context.problem(_why_alone(self.data), "data")
+            yield context.problem(_missing_datasets(self.data), "data")
             return
         yield from check_training(self, context)
         count = sum(name.startswith("alone=") for name in self._runs)
@@ -133,7 +118,7 @@ class Interactions(FitOptions, Step):
         context.note("study", [f"{count} datasets: {count} trainings alone and {pairs} of pairs"])
 
     def run(self, workspace: Workspace) -> Artifact:
-        """Read what the trainings left.
+        """Write the study from the losses that the trainings left.
 
         Raises:
             DataError: when losses cannot be compared.
@@ -141,8 +126,8 @@ class Interactions(FitOptions, Step):
         from emberge_boom.study.study_figures import figures_of
 
         if not self._runs:
-            raise DataError(_why_alone(self.data))
-        study = gathered(
+            raise DataError(_missing_datasets(self.data))
+        study = gather_study(
             [workspace.artifact(reference) for reference in self._runs.values()],
             loss_protocol=self.loss_protocol,
             distance=self.distance,
@@ -159,14 +144,14 @@ class Interactions(FitOptions, Step):
             details={
                 "file": FILE,
                 "table": TABLE,
-                **_told(study),
+                **_summary(study),
                 "figures": figures_of(study, workspace.folder),
             },
         )
 
 
-def _told(study: Study) -> dict[str, Any]:
-    """The study in short, as the artifact and the report have it."""
+def _summary(study: Study) -> dict[str, Any]:
+    """Return the study in short, as the artifact and the report have it."""
     return {
         "datasets": {
             name: {"task": study.tasks[name], "rows": study.rows, "of": study.sizes[name]}
@@ -181,7 +166,7 @@ def _told(study: Study) -> dict[str, Any]:
     }
 
 
-def _why_alone(data: Sequence[DataEntry]) -> str:
+def _missing_datasets(data: Sequence[DataEntry]) -> str:
     try:
         found = one_by_one(data)
     except EmbergeError as error:

@@ -14,7 +14,7 @@ from emberge import DataError
 from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Pair
 from emberge_boom.study.tree import Linkage, Tree, cut_at, cut_into, heights_of, numbered
 
-__all__ = ["FILE", "Interaction", "Study", "read_study", "write_study"]
+__all__ = ["FILE", "Interaction", "Study", "cluster_lines", "read_study", "write_study"]
 
 FILE = "interactions.json"
 FORMAT = 1
@@ -105,6 +105,11 @@ class Study:
             a, b = (place[name] for name in one.pair)
             found[a][b] = found[b][a] = float(getattr(one, field))
         return found
+
+
+def cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each cluster: its number, from 1, and its datasets."""
+    return [f"{number}: {', '.join(names)}" for number, names in enumerate(clusters, 1)]
 
 
 def write_study(folder: Path, study: Study) -> Path:

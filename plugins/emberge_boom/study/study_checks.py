@@ -1,4 +1,4 @@
-"""What can be seen of a study's trainings before the first of them."""
+"""The checks of a study's trainings before the first of them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 from emberge import DataEntry, DataError, EmbergeError, Preflight, Problem, loss_problems
 from emberge.engine import FitOptions
 
-from emberge_boom.study.sets import one_by_one
+from emberge_boom.study.one_by_one import one_by_one
+from emberge_boom.study.study_options import StudyOptions
 from emberge_boom.study.study_run import narrowed, sample_size
 
 if TYPE_CHECKING:
     from emberge.engine import CheckedData, TrainingPreview
 
-    from emberge_boom.study.interactions import Interactions
-
 __all__ = ["check_training"]
 
 
-def check_training(study: Interactions, context: Preflight) -> Iterator[Problem]:
-    """Faults of the model, the data, the losses and the sampler, once for all trainings."""
+def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
+    """Yield problems of the model, the data, the losses and the sampler, once for all trainings."""
     from emberge.engine import check_entries
 
     folder = context.model(study.model)
@@ -40,11 +39,11 @@ def check_training(study: Interactions, context: Preflight) -> Iterator[Problem]
     found = list(_check_losses(study, context, checked))
     yield from found
     if not any(problem.severity == "error" for problem in (*checked.problems, *found)):
-        yield from _look_ahead(study, context)
+        yield from _preview_samples(study, context)
 
 
 def _check_losses(
-    study: Interactions, context: Preflight, checked: CheckedData
+    study: StudyOptions, context: Preflight, checked: CheckedData
 ) -> Iterator[Problem]:
     for head in checked.heads:
         context.note(head.title, head.lines)
@@ -53,10 +52,10 @@ def _check_losses(
             yield context.problem(fault, "loss")
 
 
-def _look_ahead(study: Interactions, context: Preflight) -> Iterator[Problem]:
-    """How many rows are sampled and how many steps they make, where the data can be counted in passing."""
+def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
+    """Note the rows that are sampled and the steps they make, if the data can be counted quickly."""
     try:
-        sizes = _outlook(study, context, study.data).sizes
+        sizes = _preview(study, context, study.data).sizes
     except EmbergeError as error:
         yield context.problem(str(error), "sampler")
         return
@@ -70,7 +69,7 @@ def _look_ahead(study: Interactions, context: Preflight) -> Iterator[Problem]:
     lines = [f"{rows:,} rows of each dataset"]
     for name, entry in one_by_one(study.data).items():
         try:
-            steps = _outlook(study, context, [dataclasses.replace(entry, limit=rows)], name).steps
+            steps = _preview(study, context, [dataclasses.replace(entry, limit=rows)], name).steps
         except EmbergeError as error:
             yield context.problem(f"{name}, {rows} rows: {error}", "sampler")
         else:
@@ -78,8 +77,8 @@ def _look_ahead(study: Interactions, context: Preflight) -> Iterator[Problem]:
     context.note("samples", lines)
 
 
-def _outlook(
-    study: Interactions, context: Preflight, data: Sequence[DataEntry], *names: str
+def _preview(
+    study: StudyOptions, context: Preflight, data: Sequence[DataEntry], *names: str
 ) -> TrainingPreview:
     from emberge.engine import preview_training
 

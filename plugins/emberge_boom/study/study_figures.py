@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from emberge_boom.samplers.cluster import said
 from emberge_boom.study.dendrogram import dendrogram
 from emberge_boom.study.heat_map import heat_map
-from emberge_boom.study.study import Study
+from emberge_boom.study.study import Study, cluster_lines
 
 __all__ = ["figures_of"]
 
@@ -67,7 +66,7 @@ def _pairs(study: Study) -> dict[str, Any]:
 
 def _cuts(study: Study) -> dict[str, Any]:
     rows = [
-        [f"{threshold:.4g}", str(len(clusters)), "; ".join(said(clusters))]
+        [f"{threshold:.4g}", str(len(clusters)), "; ".join(cluster_lines(clusters))]
         for threshold, clusters in study.cuts()
     ]
     head = ["Threshold from", "Clusters", "Which"]

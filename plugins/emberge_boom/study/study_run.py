@@ -10,22 +10,18 @@ from typing import Any, TypeVar
 
 from emberge import (
     Artifact,
-    Backbone,
     CheckpointError,
     DataEntry,
     DataError,
     Dataset,
-    Loss,
-    ModelRef,
     PerDataset,
-    Sampler,
     Step,
     Workspace,
-    component,
 )
 from emberge.engine import FitOptions
 
 from emberge_boom.study.affinity import Steps, mean_loss
+from emberge_boom.study.study_options import StudyOptions
 
 __all__ = ["LOSSES", "StudyRun", "read_steps"]
 
@@ -34,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyRun(FitOptions, Step):
+class StudyRun(StudyOptions, Step):
     """Train on equal samples of some datasets, and keep the losses of the steps and no model.
 
     The samples have `rows` rows, by default as many as the smallest of `data` and `beside` has.
@@ -43,13 +39,6 @@ class StudyRun(FitOptions, Step):
     produces = "file"
     every_rank = True
 
-    model: ModelRef
-    data: tuple[DataEntry, ...]
-    sampler: tuple[Sampler, ...]
-    loss: PerDataset[tuple[Loss, ...]]
-    backbone: Backbone = component("text_encoder")
-    seed: int | None = None
-    rows: int | None = None
     beside: tuple[DataEntry, ...] = ()
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -120,7 +109,7 @@ class StudyRun(FitOptions, Step):
 
 
 def narrowed(options: T, names: Collection[str]) -> T:
-    """Options without what they say of datasets by other names, which a training of these does not know."""
+    """Return the options without entries for datasets of other names, which this training does not know."""
     changes: dict[str, Any] = {}
     for one in fields(options):  # type: ignore[arg-type]  # a component, which is a dataclass
         value = getattr(options, one.name)
@@ -131,7 +120,7 @@ def narrowed(options: T, names: Collection[str]) -> T:
 
 
 def sample_size(wanted: int | None, sizes: Mapping[str, int]) -> int:
-    """Rows of every sample, given all datasets' numbers of rows.
+    """Return the number of rows of every sample, given the number of rows of each dataset.
 
     Raises:
         DataError: when a dataset has fewer than are wanted.
@@ -151,6 +140,6 @@ def _write_steps(folder: Path, steps: Steps) -> None:
 
 
 def read_steps(folder: Path) -> Steps:
-    """(dataset, loss) of every step of a run."""
+    """Read the dataset and the loss of every step of a run."""
     found = json.loads((folder / LOSSES).read_text(encoding="utf-8"))
     return [(str(name), float(loss)) for name, loss in found]

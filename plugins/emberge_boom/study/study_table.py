@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from emberge_boom.samplers.cluster import said
-from emberge_boom.study.study import Interaction, Study
+from emberge_boom.study.study import Interaction, Study, cluster_lines
 
 __all__ = ["FILE", "table_of"]
 
@@ -18,7 +17,7 @@ def table_of(study: Study) -> str:
     most = ", ".join(map(_change, conflicts[:_PAIRS]))
     least = ", ".join(map(_change, conflicts[: -_PAIRS - 1 : -1]))
     rows = [
-        f"| {threshold:.4g} | {len(clusters)} | {'; '.join(said(clusters))} |"
+        f"| {threshold:.4g} | {len(clusters)} | {'; '.join(cluster_lines(clusters))} |"
         for threshold, clusters in study.cuts()[:_CUTS]
     ]
     return "\n".join(

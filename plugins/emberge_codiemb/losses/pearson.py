@@ -24,6 +24,14 @@ class Pearson(Loss):
 
     Over every anchor with each of its scored positives and negatives. A batch whose scores or cosines are all
     equal has no correlation: it gives 0 and a gradient of zero. Local to a rank by default.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: {by_task: {retrieval: infonce, sts: pearson}}
+            sampler: batch_shuffle
     """
 
     cross_rank: bool = False

@@ -21,6 +21,14 @@ class RankNet(Loss):
     A baseline of CoDiEmb (arXiv:2508.11442), over every anchor with each of its scored positives and
     negatives, with cosines times `scale`. A sum grows with the square of the batch; `reduction: mean` divides
     by the number of ordered pairs. The table of pairs is made in blocks. Local to a rank by default.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: {by_task: {retrieval: infonce, sts: ranknet}}
+            sampler: batch_shuffle
     """
 
     scale: float = 1.0

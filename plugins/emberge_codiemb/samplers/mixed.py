@@ -28,6 +28,14 @@ class Mixed(Sampler):
     itself alone. `batch_size` counts the examples of a whole step and may differ by task or dataset: a
     small batch has its part of them. An epoch has about as many examples as there are rows; what does not
     fill a small batch is dropped.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: infonce
+            sampler: {mixed: {draws: 8, batch_size: 16}}
     """
 
     batch_size: PerDataset[int] = field(default_factory=lambda: PerDataset(default=32))

@@ -40,6 +40,13 @@ TIES = chain(
 
     The chain `[trim, sign_consensus]` (Yadav et al., 2023, arXiv:2306.01708), with the options of both.
     A density of 1 trims nothing, which is mergekit's default; the paper takes 0.2.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {ties: {density: 0.2}}
     """,
     density=1.0,
 )
@@ -52,6 +59,13 @@ DARE_LINEAR = chain(
     doc="""DARE: drop changes at random, rescale what is left, add the weighted changes to the base.
 
     The chain `[drop, rescale, task_arithmetic]` (Yu et al., 2023, arXiv:2311.03099).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {dare_linear: {density: 0.5}}
     """,
 )
 
@@ -62,6 +76,13 @@ DARE_TIES = chain(
     doc="""DARE with TIES: drop changes at random, rescale, elect a sign for each number.
 
     The chain `[drop, rescale, sign_consensus]` (Yu et al., 2023, arXiv:2311.03099).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {dare_ties: {density: 0.5}}
     """,
     normalize=False,
 )
@@ -73,6 +94,13 @@ DELLA = chain(
     doc="""DELLA: drop changes at random, small ones more often, rescale, elect a sign for each number.
 
     The chain `[drop_by_rank, rescale, sign_consensus]` (Deep et al., 2024, arXiv:2406.11617).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {della: {density: 0.5, epsilon: 0.1}}
     """,
 )
 
@@ -83,6 +111,13 @@ DELLA_LINEAR = chain(
     doc="""DELLA without the election: drop by rank, rescale, add the weighted changes to the base.
 
     The chain `[drop_by_rank, rescale, task_arithmetic]` (Deep et al., 2024, arXiv:2406.11617).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {della_linear: {density: 0.5, epsilon: 0.1}}
     """,
 )
 
@@ -93,6 +128,13 @@ BREADCRUMBS = chain(
     doc="""Model breadcrumbs: undo the largest and the smallest changes, add the rest to the base.
 
     The chain `[trim_outliers, rescale, task_arithmetic]` (Davari and Belilovsky, 2023, arXiv:2312.06795).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {breadcrumbs: {density: 0.9, gamma: 0.01}}
     """,
     rescale_mode="none",
 )
@@ -104,6 +146,13 @@ BREADCRUMBS_TIES = chain(
     doc="""Breadcrumbs with the sign election of TIES.
 
     The chain `[trim_outliers, rescale, sign_consensus]` (Davari and Belilovsky, 2023, arXiv:2312.06795).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {breadcrumbs_ties: {density: 0.9, gamma: 0.01}}
     """,
     rescale_mode="none",
     normalize=False,
@@ -116,6 +165,13 @@ SCE = chain(
     doc="""SCE as FuseChat has it: select where models differ, calculate weights, erase minority signs.
 
     The chain `[select_variance, energy_weights, sign_consensus]` (Wan et al., 2024, arXiv:2408.07990).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {sce: {select_topk: 0.5}}
     """,
     elect="unweighted",
 )
@@ -126,6 +182,13 @@ SCE_UNANIMOUS = chain(
     doc="""SCE as BOOM's text prints it: a number moves only where all models move it the same way.
 
     The chain `[unanimous, task_arithmetic]`, with shares for weights (arXiv:2602.05787, eqs. 7 and 8).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: sce_unanimous
     """,
     normalize=True,
 )
@@ -136,6 +199,13 @@ ARCEE_FUSION = chain(
     doc="""Arcee Fusion: take over from one model the changes whose importance stands out.
 
     The chain `[select_important, task_arithmetic]` (Arcee AI, 2024).
+
+    Example:
+        merged:
+          merge:
+            models: ./tuned
+            base: ./base
+            strategy: arcee_fusion
     """,
 )
 

@@ -29,6 +29,15 @@ class Group(MergeTransform):
 
     The first step of hierarchical fusion (CoDiEmb, 2025, arXiv:2508.11442, eq. 10). Every model has a
     group. Weights of the recipe count inside the groups.
+
+    Example:
+        merged:
+          merge:
+            models:
+            - {model: ./a1, group: a}
+            - {model: ./a2, group: a}
+            - {model: ./b, group: b}
+            strategy: [{group: {by: linear}}, slerp]
     """
 
     by: MergeStrategy = component("linear")

@@ -38,7 +38,15 @@ class Spectral(MergeStrategy):
 
 @dataclass(frozen=True, kw_only=True)
 class IsoC(Spectral):
-    """Flatten the sum's spectrum: U · mean(sigma) · Vᵀ (Marczak et al., 2025, arXiv:2502.04959)."""
+    """Flatten the sum's spectrum: U · mean(sigma) · Vᵀ (Marczak et al., 2025, arXiv:2502.04959).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: iso_c
+    """
 
     def matrices(self, deltas: Tensor) -> Tensor:
         import torch
@@ -55,6 +63,13 @@ class TsvM(Spectral):
     Of r = min(out, in) triplets every one of N models keeps int(r / N); the joined left and right vectors
     are replaced by their polar factors. With more models than triplets the deltas are summed
     (Gargiulo et al., 2024, arXiv:2412.00081).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: tsv_m
     """
 
     def matrices(self, deltas: Tensor) -> Tensor:
@@ -76,6 +91,13 @@ class Wudi(Spectral):
 
     Minimises the sum of |(d - d_i) d_iᵀ|² / |d_i|² in closed form, d = (Σ d_i G_i)(Σ G_i)⁺ with
     G_i = d_iᵀ d_i / |d_i|² (Cheng et al., 2025, arXiv:2503.08099, which descends instead).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: wudi
     """
 
     def matrices(self, deltas: Tensor) -> Tensor:

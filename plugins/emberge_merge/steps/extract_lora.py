@@ -22,6 +22,10 @@ class ExtractLora(Step):
     of them, to as few as hold `energy` of its squared norm, or to the fewer of both. Norms, biases and
     whatever is no matrix are kept whole. The result is a folder that peft reads, and `$step` means the base
     with it on; how much is left out of each tensor stands in its artifact.
+
+    Example:
+        adapter:
+          extract_lora: {model: ./tuned, base: ./base, rank: 16}
     """
 
     produces = "model"

@@ -72,6 +72,12 @@ class Merge(Step):
 
     What training its models costs, of those that steps of the recipe train, against one training on all
     their rows, `check` tells before and `training_cost` in the artifact's details after.
+
+    Example:
+        merged:
+          merge:
+            models: [{model: ./a, weight: 0.6}, {model: ./b, weight: 0.4}]
+            strategy: linear
     """
 
     produces = "model"

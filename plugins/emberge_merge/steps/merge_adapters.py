@@ -51,6 +51,13 @@ class MergeAdapters(Step):
     are cut to their largest singular values, and how much is left out of each tensor stands in the artifact.
     Modules that the adapters save whole are merged by the same strategy and saved whole. The result is a
     folder that peft reads, and `$step` means the base with it on; `merge` makes a whole model instead.
+
+    Example:
+        merged:
+          merge_adapters:
+            models: [./base+./legal, ./base+./faq]
+            strategy: linear
+            rank: 16
     """
 
     produces = "model"

@@ -33,6 +33,12 @@ class Mergekit(MergeStrategy):
     at a time. The models' weights are its `weight`; a model may set other parameters of its own under
     `options: {mergekit: {density: 0.7}}`. Methods that draw at random are seeded by the recipe's seed, the
     tensor's name and the models' content.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            strategy: {mergekit: {method: linear}}
     """
 
     method: MethodName | str

@@ -57,6 +57,10 @@ class MergekitVocabulary(Step):
     A merge of the same models names it as its `vocabulary`. Tokens that only one model has, or that the base
     has, take its embedding where a model lacks them; others the mean of those that have them; `tokens` says
     otherwise token by token. `dtype` is that of the embeddings, by default the widest of the models'.
+
+    Example:
+        vocabulary:
+          mergekit_vocabulary: {models: [./a, ./b], base: ./base, source: union}
     """
 
     produces = "file"

@@ -24,6 +24,14 @@ class AnglE(Loss):
     y_i > y_j of e^(scale · (closeness_j - closeness_i))), over every anchor with each of its scored positives
     and negatives. `scale` is one over the temperature. The paper's objective is the sum with `cosent` and
     `infonce`. `unscored` takes positives without a score as 1 and negatives as 0. Local to a rank by default.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./scored.jsonl
+            loss: [{angle: {scale: 20}}, cosent]
+            sampler: batch_shuffle
     """
 
     scale: float = 20.0

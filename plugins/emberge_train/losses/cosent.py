@@ -22,6 +22,14 @@ class CoSENT(Loss):
     with each of its scored positives, and with its negatives where those are scored too. `scale` is one over
     the temperature. `unscored` takes positives without a score as 1 and negatives as 0, which is the CoSENT
     baseline for retrieval data (CoDiEmb, arXiv:2508.11442). Local to a rank by default.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./scored.jsonl
+            loss: {cosent: {scale: 20}}
+            sampler: batch_shuffle
     """
 
     scale: float = 20.0

@@ -40,6 +40,14 @@ class InfoNCE(Loss):
 
     `learn_temperature` trains the temperature from its given value on, down to `lowest_temperature` (Radford
     et al., 2021, arXiv:2103.00020). Tables of scores are made in blocks: memory grows with the embeddings.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: {infonce: {temperature: 0.05}}
+            sampler: batch_shuffle
     """
 
     temperature: float = 0.02

@@ -23,6 +23,14 @@ class KLDistillation(Loss):
     that of the `similarity` to the anchor over `temperature`. Scores of data are scaled to 0 to 1, so both
     temperatures are small; `rescale` multiplies by temperature², which keeps gradients alike where it is
     above 1 (Hinton et al., 2015, arXiv:1503.02531). Local to a rank by default.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./scored.jsonl
+            loss: {kl_distillation: {temperature: 0.05}}
+            sampler: batch_shuffle
     """
 
     temperature: float = 0.05

@@ -22,6 +22,14 @@ class MarginMSE(Loss):
     ((s(c) - s(k)) - (t(c) - t(k)))², where t are the teacher's scores in the data and s is `scale` times the
     `similarity` to the anchor. Scores of data are scaled to 0 to 1, as cosines of like texts are; a teacher
     with logits wants `dot` or a `scale`. Local to a rank by default.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./scored.jsonl
+            loss: {margin_mse: {similarity: dot}}
+            sampler: batch_shuffle
     """
 
     similarity: Literal["cosine", "dot"] = "cosine"

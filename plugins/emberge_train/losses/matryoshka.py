@@ -21,6 +21,14 @@ class Matryoshka(Loss):
     (one, or a weighted sum of several); the values are added, each times its entry of `weights` (1 each).
     What a guide says is left as it is. Whether ranks gather and which layers are read is what `loss` says,
     which must be of one mind in that. The model runs once for all sizes.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: {matryoshka: {loss: infonce, dims: [768, 256, 64]}}
+            sampler: batch_shuffle
     """
 
     loss: tuple[Loss, ...]

@@ -45,6 +45,14 @@ class SentenceTransformersLoss(Loss):
     with what the `guide` makes of them. `reads` says it for a loss that this release does not know.
     `dimension` is the size of embeddings, for a loss that learns a projection. Columns have no gaps: rows
     with fewer negatives than others need `fill: repeat`. Local to a rank by default, as the library's are.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: {sentence_transformers: {loss: MultipleNegativesRankingLoss}}
+            sampler: batch_shuffle
     """
 
     loss: str

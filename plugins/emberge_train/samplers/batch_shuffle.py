@@ -18,6 +18,14 @@ class BatchShuffle(OneDataset):
     Each row comes once an epoch, so that a dataset has steps in proportion to its rows over its
     `batch_size`: a smaller one gives a task more steps, which is how CoDiEmb balances retrieval and
     similarity. A dataset's `weight` plays no part here; `proportional` and `temperature` heed it.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: infonce
+            sampler: {batch_shuffle: {batch_size: 64}}
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:

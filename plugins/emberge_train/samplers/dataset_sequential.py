@@ -26,6 +26,14 @@ class DatasetSequential(TaskOrder):
     retrieval with reranking; inside a task the datasets come in random order, inside a dataset its rows do.
     `pin_last` names datasets that come at the very end, in the order given: BOOM ends with MS MARCO
     document and MS MARCO passage. Each row comes once an epoch.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: {dataset_sequential: {pin_last: [nq]}}
     """
 
     pin_last: tuple[str, ...] = ()

@@ -14,4 +14,12 @@ class Proportional(Shares):
     Examples-proportional mixing (Raffel et al., 2020, arXiv:1910.10683, section 3.5.2): the share of a
     dataset of n rows is w · min(n, K) over the sum of these, K being `size_limit` and w its weight. With
     neither it is nearly `batch_shuffle`; there each row comes once an epoch, here shares are what counts.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: {proportional: {size_limit: 10000}}
     """

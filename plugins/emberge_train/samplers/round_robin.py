@@ -19,6 +19,14 @@ class RoundRobin(OneDataset):
     seen once, shorter ones beginning again with their rows in another order (`longest`), or when each was
     seen once, those that are through being passed over (`all`). Under `shortest` rows of larger datasets
     are left out, others in each epoch.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: {round_robin: {until: longest}}
     """
 
     until: Literal["shortest", "longest", "all"] = "shortest"

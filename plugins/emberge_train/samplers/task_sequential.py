@@ -16,6 +16,14 @@ class TaskSequential(TaskOrder):
     Tasks come in `order`, by default classification, clustering, pair classification, sts and then
     retrieval with reranking, and each of them is a `batch_shuffle` of its own (BOOM, arXiv:2602.05787).
     Each row comes once an epoch.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: {task_sequential: {order: [sts, retrieval]}}
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:

@@ -15,6 +15,14 @@ class Temperature(Shares):
     mixing: Raffel et al., 2020, arXiv:1910.10683; the power α = 1/T of Conneau & Lample, 2019,
     arXiv:1901.07291). `temperature` is T: 1 is `proportional`, 2 goes by square roots, and the higher the
     nearer to even shares.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: {temperature: {temperature: 2.0}}
     """
 
     temperature: float = 2.0

@@ -31,6 +31,14 @@ class TwoStage(OneDataset):
     each of them; there other rows' texts are negatives nowhere, whatever the training's `negatives` say.
     An epoch is both stages: with several, stage one comes again after stage two, and the sample is drawn
     anew.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: infonce
+            sampler: {two_stage: {retrieval_ratio: 0.5}}
     """
 
     retrieval_ratio: float = 0.5

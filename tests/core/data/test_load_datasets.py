@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from emberge import DataEntry, DataError, DataRef, Dataset, Example
+from emberge.data.data_sources import expand
 from emberge.data.entry import Columns
-from emberge.data.load_datasets import first_examples
+from emberge.data.first_rows import first_examples
 from emberge.engine import check_entries, load_datasets
 from emberge_data.delimited import Delimited
 from emberge_data.json_lines import JsonLines
@@ -402,6 +403,20 @@ def test_the_fingerprint_is_of_content_and_of_how_it_is_read(tmp_path: Path) -> 
     assert len({first, *others}) == len(changes) + 1
     write(path, [{"query": f"q{i}", "pos": [f"P{i}"]} for i in range(200)])
     assert load(path).fingerprint != first
+
+
+def test_the_stores_key_names_the_reader_by_class_and_revision_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = many(tmp_path / "rows.jsonl")
+    (source,) = expand(
+        DataEntry(path=DataRef(str(path))), readers=[JsonLines()], resolve=lambda _: path
+    )
+    before = source.key()
+    monkeypatch.setattr(JsonLines, "__module__", "elsewhere")
+    assert source.key() == before
+    monkeypatch.setattr(JsonLines, "revision", 2, raising=False)
+    assert source.key() != before
 
 
 def test_a_store_is_filled_once_and_read_again(tmp_path: Path) -> None:

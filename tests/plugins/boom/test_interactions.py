@@ -13,7 +13,7 @@ import pytest
 from emberge import DataError, hookimpl, load_plugins, parse_recipe, run_recipe
 from emberge.recipes.recipe import Recipe
 from emberge_boom.study.affinity import Pair, compare, distance
-from emberge_boom.study.gathered_runs import study_of
+from emberge_boom.study.gather_study import study_of
 from emberge_boom.study.study import FILE, Study, read_study, write_study
 
 from tests.plugins.boom.studied import RECIPE, study_data

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from emberge_boom.study.dendrogram import dendrogram
-from emberge_boom.study.gathered_runs import study_of
+from emberge_boom.study.gather_study import study_of
 from emberge_boom.study.heat_map import heat_map
 from emberge_boom.study.study import Study
 from emberge_boom.study.study_figures import figures_of

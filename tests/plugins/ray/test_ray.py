@@ -118,7 +118,7 @@ def disturb(nodes: Nodes, gate: Path, out: Path, done: list[str]) -> None:
 def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_a_run_alone(
     nodes: Nodes, gate: Path, trained: Path, tmp_path: Path
 ) -> None:
-    """Which are those of `local` too: tests/recipes/test_launchers.py."""
+    """Which are those of `local` too: tests/core/recipes/run/test_launchers.py."""
     listener, plugins = Listener(), load_plugins([PLUGIN])
     made = load_recipe(trained, plugins)
     alone, out = tmp_path / "alone", tmp_path / "out"

@@ -177,5 +177,5 @@ def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_the_standard_plugin_reports() -> None:
+def test_the_plugin_reports() -> None:
     assert emberge_terminal.step_finished is progress.step_finished

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,8 @@ from emberge.recipes.folder.locate import (
     locate_model,
 )
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
-from emberge.recipes.recipe import Recipe, RecipeStep, references
+from emberge.recipes.options.component_tree import parts_of, references
+from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.workspace import installed_readers
 
 __all__ = ["Note", "Report", "check_recipe"]
@@ -254,7 +255,7 @@ class _StepCheck:
 
     def _note(self, problem: Problem, reference: Reference) -> None:
         """Keep a problem of a reference, at the option that holds it."""
-        where = self.where(_path_of(reference, self._step.whole or self._step.step) or "")
+        where = self.where(_path_of(reference, self._step.whole or self._step.step))
         self._own.append(dataclasses.replace(problem, where=where))
 
 
@@ -262,23 +263,7 @@ def _kind(kind: str) -> str:
     return {"data": "data", "scores": "scores", "statistics": "statistics"}.get(kind, f"a {kind}")
 
 
-def _path_of(reference: Reference, value: Any, path: str = "") -> str | None:
-    """The path of the option that holds a reference: `models.0.model`."""
-    if value is reference or (isinstance(value, Reference) and value == reference):
-        return path
-    for name, item in _inside(value):
-        found = _path_of(reference, item, f"{path}.{name}".lstrip("."))
-        if found is not None:
-            return found
-    return None
-
-
-def _inside(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Reference):
-        return
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
-    elif isinstance(value, Mapping):
-        yield from ((str(key), item) for key, item in value.items())
-    elif isinstance(value, list | tuple):
-        yield from ((str(i), item) for i, item in enumerate(value))
+def _path_of(reference: Reference, value: Any) -> str:
+    """Return the path of the option that names a reference, such as `models.0.model`; "" if none does."""
+    found = (path for path, part in parts_of(value, Reference) if part == reference)
+    return next(found, "")

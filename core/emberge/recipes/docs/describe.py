@@ -10,27 +10,17 @@ import json
 import shutil
 import textwrap
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass
-from pathlib import Path
+from dataclasses import MISSING
 from typing import Any
 
-import emberge
 from emberge.errors import PluginError, suggest
 from emberge.plugins import KINDS, Component, Plugins
-from emberge.recipes.docs.example import example
 from emberge.recipes.docs.option_docs import Documented, documented_options
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.phrases import article
 from emberge.wording import plural
 
-__all__ = [
-    "ShippedRecipe",
-    "component_page",
-    "component_rows",
-    "describe_component",
-    "list_components",
-    "shipped_recipes",
-]
+__all__ = ["component_page", "component_rows", "describe_component", "list_components"]
 
 _STAGES = ("merge transform", "merge strategy")
 
@@ -182,25 +172,24 @@ def component_page(plugins: Plugins, name: str) -> list[dict[str, Any]]:
         known = {word for c in plugins.components for word in (c.name, c.full_name)}
         hint = suggest(name, sorted(known)) or "; `emberge list` names all that are installed"
         raise PluginError(f"there is no component '{name}'{hint}")
-    return [
-        {
-            **_row(c, plugins),
-            "doc": c.doc,
-            "example": _example(c, plugins),
-            "suffixes": _suffixes(c),
-        }
-        for c in found
-    ]
+    pages = []
+    for component in found:
+        doc, example = _split_example(component.doc)
+        row = _row(component, plugins)
+        pages.append({**row, "doc": doc, "example": example, "suffixes": _suffixes(component)})
+    return pages
 
 
-def _example(component: Component, plugins: Plugins) -> str:
-    """A recipe that uses it, or the command line for what stands in no recipe."""
-    if component.kind != "launcher":
-        return example(component, plugins)
-    defaults = [o for o in _options(component, plugins) if isinstance(o.default, int)]
-    options = ", ".join(f"{option.name}: {_said(option.default)}" for option in defaults)
-    command = "emberge run recipe.yaml --out out --launcher"
-    return f"{command} {component.name}\n{command} '{{{component.name}: {{{options}}}}}'"
+def _split_example(doc: str) -> tuple[str, str]:
+    """Return a docstring without its last block `Example:`, and that block as a recipe or command line.
+
+    The block is one or more steps as they are written under `steps:`, or commands that begin with `emberge`.
+    """
+    prose, _, block = doc.partition("\n\nExample:\n")
+    example = textwrap.dedent(block).strip()
+    if example and not example.startswith("emberge "):
+        example = "steps:\n" + textwrap.indent(example, "  ")
+    return prose, example
 
 
 def _suffixes(component: Component) -> list[str]:
@@ -236,41 +225,3 @@ def _option_lines(options: list[dict[str, Any]], indent: int) -> Iterator[str]:
         yield from _wrapped(_short(option), indent, hanging=4)
         yield from _wrapped(option["doc"], indent + 4)
         yield from _option_lines(option.get("options", []), indent + 4)
-
-
-# ── shipped recipes ─────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class ShippedRecipe:
-    """A recipe that comes with emberge: where it lies and its opening comment."""
-
-    name: str
-    path: Path
-    description: str
-
-
-def shipped_recipes() -> dict[str, ShippedRecipe]:
-    """The recipes that come with emberge, by name (`boom/demo`)."""
-    package = Path(emberge.__file__).parent
-    places = (package / "merge_recipes", package.parents[1] / "merge_recipes")
-    folder = next((place for place in places if place.is_dir()), None)
-    if folder is None:
-        return {}
-    # A catalogue of data, which recipes share, is no recipe.
-    paths = sorted(path for path in folder.rglob("*.yaml") if path.name != "datasets.yaml")
-    names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
-    return {
-        name: ShippedRecipe(name, path, _opening(path.read_text(encoding="utf-8")))
-        for name, path in zip(names, paths, strict=True)
-    }
-
-
-def _opening(text: str) -> str:
-    """The comment that a file begins with."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").removeprefix(" "))
-    return "\n".join(lines).strip()

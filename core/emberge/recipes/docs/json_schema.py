@@ -52,6 +52,7 @@ class _Writing:
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
+        self._records: dict[type, str] = {}
         self.definitions: dict[str, Schema] = {
             "variable": {
                 "type": "string",
@@ -66,6 +67,13 @@ class _Writing:
             self.definitions[name] = {}
             self.definitions[name].update(write())
         return {"$ref": f"#/$defs/{name}"}
+
+    def record_name(self, owner: type) -> str:
+        """Return the definition's name for a nested dataclass: its own, numbered if two classes share it."""
+        if owner not in self._records:
+            alike = sum(known.__name__ == owner.__name__ for known in self._records)
+            self._records[owner] = f"{owner.__name__}.{alike + 1}" if alike else owner.__name__
+        return self._records[owner]
 
     # ── components ──────────────────────────────────────────────────────────────────────────────
 
@@ -177,8 +185,7 @@ class _Writing:
         owner = form.type
         options = documented_options(owner, self.plugins)
         summary = (owner.__doc__ or "").partition("\n")[0]
-        name = f"{owner.__module__}.{owner.__qualname__}"
-        reference = self.define(name, lambda: self.options(options, summary))
+        reference = self.define(self.record_name(owner), lambda: self.options(options, summary))
         first = _first_of(owner)
         return {"anyOf": [reference, _no_mapping(self.form(first))]} if first else reference
 

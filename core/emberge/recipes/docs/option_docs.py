@@ -16,9 +16,8 @@ import inspect
 import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
-from pathlib import Path
 from typing import Any
 
 from emberge.contracts.option import PerDataset
@@ -26,6 +25,7 @@ from emberge.contracts.reference import Reference
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.stage import ChainSpec
 from emberge.plugins import Component, Plugins
+from emberge.recipes.options.component_tree import to_plain
 from emberge.recipes.options.field_types import Form
 from emberge.recipes.options.fields import Option, options_of
 from emberge.recipes.options.phrases import say
@@ -98,34 +98,30 @@ def _documented(option: Option, owner: type, plugins: Plugins) -> Documented:
 
 
 def plain_default(value: Any, plugins: Plugins) -> Any:
-    """A default as a recipe would say it: numbers, words, lists and mappings."""
+    """Return a default as a recipe would write it: numbers, words, lists and mappings."""
+
+    def record(item: Any, inner: Callable[[Any], Any]) -> Any:
+        options = {
+            name: inner(getattr(item, name))
+            for name, option in options_of(type(item)).items()
+            if option.required or getattr(item, name) != option.default
+        }
+        if isinstance(item, PerDataset):
+            return options["default"] if set(options) == {"default"} else options or None
+        for component in plugins.components:
+            if component.type is type(item):
+                return {component.name: options} if options else component.name
+        return options
+
+    return to_plain(value, _plain_leaf, record, (Reference,))
+
+
+def _plain_leaf(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
     if isinstance(value, PerTensor):
         return value.plain()
-    if isinstance(value, Reference | Path):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain_default(inner, plugins) for key, inner in value.items()}
-    if isinstance(value, tuple | list | set | frozenset):
-        return [plain_default(inner, plugins) for inner in value]
-    return _plain_dataclass(value, plugins) if dataclasses.is_dataclass(value) else str(value)
-
-
-def _plain_dataclass(value: Any, plugins: Plugins) -> Any:
-    options = {
-        name: plain_default(getattr(value, name), plugins)
-        for name, option in options_of(type(value)).items()
-        if option.required or getattr(value, name) != option.default
-    }
-    if isinstance(value, PerDataset):
-        return options["default"] if set(options) == {"default"} else options or None
-    for component in plugins.components:
-        if component.type is type(value):
-            return {component.name: options} if options else component.name
-    return options
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 # ── documentation ───────────────────────────────────────────────────────────────────────────────

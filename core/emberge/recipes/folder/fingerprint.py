@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from emberge.errors import CheckpointError, PluginError
 from emberge.files.hashes import HashCache, file_fingerprint, files_fingerprint, stable_hash
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.plugins import Plugins
+from emberge.recipes.options.component_tree import fields_in, to_plain
 
 __all__ = [
     "model_files",
@@ -52,33 +52,25 @@ def model_fingerprint(
 
 
 def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry], Any]) -> Any:
-    """A component with everything in it as plain JSON values.
+    """Return a component with everything in it as JSON values.
 
-    A component stands with its full name and its `revision`; `refer` says what stands for a reference,
-    and for the path of an entry of data that takes only some sets of a catalogue.
+    A component has its full name and its `revision`; `refer` gives the value for a reference, and for the
+    path of an entry of data that takes only some sets of a catalogue.
 
     Raises:
         PluginError: for an option that has no stable form.
     """
 
-    def walk(item: Any) -> Any:
-        if isinstance(item, Reference):
-            return refer(item)
-        if dataclasses.is_dataclass(item) and not isinstance(item, type):
-            options = {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
-            if isinstance(item, DataEntry) and item.only and item.path and not item.path.step:
-                options["path"] = refer(item)
-            options = {name: walk(one) for name, one in options.items()}
-            return {**_called(item, plugins), "options": options}
-        if isinstance(item, Mapping):
-            return {str(key): walk(one) for key, one in item.items()}
-        if isinstance(item, list | tuple):
-            return [walk(one) for one in item]
-        if isinstance(item, set | frozenset):
-            return sorted((walk(one) for one in item), key=stable_hash)
-        return _atom(item)
+    def record(item: Any, inner: Callable[[Any], Any]) -> Any:
+        options = {name: inner(one) for name, one in fields_in(item)}
+        if isinstance(item, DataEntry) and item.only and item.path and not item.path.step:
+            options["path"] = inner(refer(item))
+        return {**_called(item, plugins), "options": options}
 
-    return walk(value)
+    def leaf(item: Any) -> Any:
+        return refer(item) if isinstance(item, Reference) else _atom(item)
+
+    return to_plain(value, leaf, record, (Reference,))
 
 
 def _called(item: Any, plugins: Plugins) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from emberge.contracts.reference import Artifact
 from emberge.errors import PluginError
 from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import ARTIFACT
+from emberge.recipes.options.component_tree import parts_of
 from emberge.recipes.recipe import Recipe
 from emberge.tensor_files.content_hash import FileContent
 
@@ -94,23 +95,10 @@ def recipe_hash(recipe: Recipe) -> str:
 def plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
     """The plugins that a component, with all in it, comes from, and the distribution and version of each."""
     found = {}
-    for type_ in dict.fromkeys(_types(component)):
+    for type_ in dict.fromkeys(type(part) for _, part in parts_of(component)):
         try:
             one = plugins.component_of(type_)
         except PluginError:
             continue  # a part of a component's options
         found[one.plugin] = f"{one.distribution} {one.version}".strip()
     return dict(sorted(found.items()))
-
-
-def _types(value: Any) -> Iterator[type]:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield type(value)
-        for option in dataclasses.fields(value):
-            yield from _types(getattr(value, option.name))
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _types(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from _types(item)

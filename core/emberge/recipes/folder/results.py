@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from emberge.recipes.folder.locate import (
 )
 from emberge.recipes.folder.provenance import Input
 from emberge.recipes.folder.run_folder import read_artifact
+from emberge.recipes.options.component_tree import parts_of
 
 __all__ = ["Result", "Results"]
 
@@ -175,18 +175,10 @@ class Results:
 
 
 def _named(value: Any) -> Iterator[Reference | DataEntry]:
-    """Every reference inside a component, those of data with the entry around them."""
-    if isinstance(value, DataEntry | Reference):
-        yield value
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for option in dataclasses.fields(value):
-            yield from _named(getattr(value, option.name))
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _named(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from _named(item)
+    """Yield every reference in a component, those of data with the entry around them."""
+    for _, part in parts_of(value, DataEntry, Reference):
+        if isinstance(part, DataEntry | Reference):
+            yield part
 
 
 @contextmanager

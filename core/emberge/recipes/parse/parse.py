@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from emberge.contracts.reference import StepRef
@@ -15,13 +16,12 @@ from emberge.recipes.options import components, construct, nested, values
 from emberge.recipes.options import resolve_references as references
 from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPath
 from emberge.recipes.parse.foreach import NAME, Row, Substitution, rows_of, uses
-from emberge.recipes.parse.order import in_order_of_need
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.parse.translate import read_text, to_recipe_text
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.yaml_nodes import Fields, Node, Scalar, read_yaml, words
 
-__all__ = ["load_recipe", "parse_recipe"]
+__all__ = ["build_recipe", "load_recipe", "parse_recipe"]
 
 HANDLERS = {
     **values.HANDLERS,
@@ -59,11 +59,23 @@ def parse_recipe(
     if problems or not isinstance(root, Fields):
         raise RecipeError(problems)
     root = override(root, overrides, problems)
-    reading = _Reading(plugins, path.parent if path else Path(), problems)
-    recipe = reading.recipe(root)
-    if problems:
-        raise RecipeError(sorted(dict.fromkeys(problems), key=_place))
+    recipe = build_recipe(root, plugins, path.parent if path else Path(), problems)
     return replace(recipe, path=path, text=ours, overrides=tuple(overrides))
+
+
+def build_recipe(
+    root: Fields, plugins: Plugins, folder: Path, problems: Sequence[Problem] = ()
+) -> Recipe:
+    """Build the recipe of a mapping of nodes; paths in it are relative to `folder`.
+
+    Raises:
+        RecipeError: with every fault of the recipe, and the `problems` that were found before.
+    """
+    reading = _Reading(plugins, folder, [*problems])
+    recipe = reading.recipe(root)
+    if reading.problems:
+        raise RecipeError(sorted(dict.fromkeys(reading.problems), key=_place))
+    return recipe
 
 
 def _place(problem: Problem) -> tuple[bool, int]:
@@ -116,16 +128,33 @@ class _Reading:
             return Recipe(seed, ())
         groups = self._groups(written)
         self._refuse_unused(groups)
-        ordered = in_order_of_need(
-            {group.id: group.needs for group in groups},
-            lambda ring: self.fault(_ring(ring), written.line(ring[0])),
-        )
-        by_id = {group.id: group for group in groups}
-        for name in ordered:
-            self._build(by_id[name])
+        for group in self._in_order(groups):
+            self._build(group)
         if not self.problems:
             self._refuse_twins()
         return Recipe(seed, tuple(self.steps))
+
+    def _in_order(self, groups: Sequence[_Group]) -> Iterator[_Group]:
+        """Yield each group after those that it needs, otherwise in the order of the file.
+
+        Of a ring of groups that need one another a problem is noted, and none of it is given.
+        """
+        place = {group.id: index for index, group in enumerate(groups)}
+        sorter = TopologicalSorter({group.id: group.needs & place.keys() for group in groups})
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            # graphlib names each before those that need it, and may begin anywhere in the ring.
+            ring: list[str] = error.args[1][:0:-1]
+            start = ring.index(min(ring, key=place.__getitem__))
+            ring = [*ring[start:], *ring[: start + 1]]
+            self.fault(_ring_message(ring), groups[place[ring[0]]].where)
+        ready: list[str] = []
+        while ready := [*ready, *sorter.get_ready()]:
+            first = min(ready, key=place.__getitem__)
+            ready.remove(first)
+            yield groups[place[first]]
+            sorter.done(first)
 
     def _seed(self, node: Node | None) -> int:
         if node is None:
@@ -269,7 +298,7 @@ class _Reading:
             alike.append(one)
 
 
-def _ring(ring: list[str]) -> str:
+def _ring_message(ring: list[str]) -> str:
     if len(ring) == 2:
         return f"step '{ring[0]}' needs its own output"
     return f"the steps {' -> '.join(ring)} need one another"

@@ -1,22 +1,22 @@
-"""A recipe by its file or, when there is no such file, by the name that it is shipped under."""
+"""The recipes that come with emberge, and a recipe by its file or by the name that it is shipped under."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.errors import RecipeError, suggest
 from emberge.plugins import Plugins
-from emberge.recipes.docs.describe import shipped_recipes
 from emberge.recipes.parse.parse import load_recipe
 from emberge.recipes.recipe import Recipe
 
-__all__ = ["named_recipe"]
+__all__ = ["ShippedRecipe", "named_recipe", "shipped_recipes"]
 
 
 def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recipe:
-    """The recipe that a command line names, with `--set` options laid over it.
+    """Read the recipe that a command line names, with `--set` options laid over it.
 
     Raises:
         RecipeError: when there is none, or for every fault of it.
@@ -36,3 +36,38 @@ def _no_recipe(path: Path, shipped: Iterable[str]) -> str:
     beside = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
     hint = suggest(str(path), [*shipped, *map(str, beside)])
     return f"{path}: there is no such file, nor a shipped recipe of this name{hint}"
+
+
+@dataclass(frozen=True)
+class ShippedRecipe:
+    """A recipe that comes with emberge: its file and its opening comment."""
+
+    name: str
+    path: Path
+    description: str
+
+
+def shipped_recipes() -> dict[str, ShippedRecipe]:
+    """Return the recipes that come with emberge, by name (`boom/demo`)."""
+    package = Path(__file__).parents[2]
+    places = (package / "merge_recipes", package.parents[1] / "merge_recipes")
+    folder = next((place for place in places if place.is_dir()), None)
+    if folder is None:
+        return {}
+    # A catalogue of data, which recipes share, is no recipe.
+    paths = sorted(path for path in folder.rglob("*.yaml") if path.name != "datasets.yaml")
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
+    return {
+        name: ShippedRecipe(name, path, _opening(path.read_text(encoding="utf-8")))
+        for name, path in zip(names, paths, strict=True)
+    }
+
+
+def _opening(text: str) -> str:
+    """Return the comment that a file begins with."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.removeprefix("#").removeprefix(" "))
+    return "\n".join(lines).strip()

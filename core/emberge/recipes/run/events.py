@@ -1,4 +1,4 @@
-"""What happens in a step that another process runs: lines of JSON, appended there and read here.
+"""The events of a step that another process runs: lines of JSON, appended there and read here.
 
 A file in the step's work folder needs nothing but a disk that both see, so every launcher has it.
 """
@@ -21,7 +21,7 @@ __all__ = ["EventWriter", "LaunchedError", "error_of", "new_lines"]
 
 
 class LaunchedError(EmbergeError):
-    """An error that a step met in another process, of a kind that only that process knows."""
+    """An error of a step in another process, of a class that this process does not know."""
 
     def __init__(self, message: str, exit_code: int = EmbergeError.exit_code) -> None:
         super().__init__(message)
@@ -29,48 +29,48 @@ class LaunchedError(EmbergeError):
 
 
 class EventWriter:
-    """Tells the process that launched a step what happens in it, as the record of its workspace."""
+    """The listener of a launched step: it writes each event for the process that launched it."""
 
     def __init__(self, path: Path) -> None:
         self._lines = JsonLines(path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._lines.close()
 
     def started(self) -> None:
-        """The step is entered."""
-        self._say("started", pid=os.getpid(), host=socket.gethostname())
+        """Write that the step is entered, with the process and its host."""
+        self._write("started", pid=os.getpid(), host=socket.gethostname())
 
     def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
-        """The step got further."""
-        self._say("progressed", done=done, total=total, unit=unit, note=note)
+        """Write the step's progress."""
+        self._write("progressed", done=done, total=total, unit=unit, note=note)
 
     def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
-        """A number was logged."""
-        self._say("metric", row=dict(row))
+        """Write a logged number."""
+        self._write("metric", row=dict(row))
 
     def step_warned(self, step: str, message: str) -> None:
-        """The step has something to say."""
-        self._say("warned", message=message)
+        """Write a warning."""
+        self._write("warned", message=message)
 
     def finished(self, seconds: float) -> None:
-        """The result stands in its place."""
-        self._say("finished", seconds=seconds)
+        """Write that the result was published."""
+        self._write("finished", seconds=seconds)
 
     def failed(self, error: Exception) -> None:
-        """The step ended with an error."""
+        """Write the error that ended the step."""
         code = error.exit_code if isinstance(error, EmbergeError) else None
         trace = "" if code is not None else "".join(traceback.format_exception(error))
         kind = type(error).__name__
-        self._say("failed", kind=kind, message=str(error), exit_code=code, traceback=trace)
+        self._write("failed", kind=kind, message=str(error), exit_code=code, traceback=trace)
 
-    def _say(self, event: str, **details: Any) -> None:
+    def _write(self, event: str, **details: Any) -> None:
         self._lines.append({"event": event, **details})
 
 
 def new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
-    """The whole lines of a file from byte `since` on, and the byte to go on from.
+    """Return the rows of a file's whole lines from byte `since` on, and the byte to continue from.
 
     The file is opened anew each time, which makes a network's file system look for what was added.
     """
@@ -85,10 +85,10 @@ def new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
 
 
 def error_of(event: Mapping[str, Any]) -> Exception:
-    """The error of a `failed` event: of its own class where that is ours, else named like it."""
+    """Rebuild the error of a `failed` event, of its own class or, if not ours, of one named like it."""
     kind, message, code = event["kind"], event["message"], event["exit_code"]
     if code is None:
-        # Named like the one over there, so that it is shown as if it had been met here.
+        # A class of the same name, so that it is shown like an error of this process.
         found: Exception = type(kind, (Exception,), {})(message)
         found.add_note(event["traceback"])
         return found

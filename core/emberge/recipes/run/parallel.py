@@ -1,7 +1,7 @@
-"""Steps side by side: those whose needs are finished go to a launcher's crew, and what happens is told here.
+"""Steps side by side: those whose needs are finished go to a launcher, and this process records their events.
 
 The steps work in processes that see OUT; each appends its events to a file in its work folder. This process
-alone reads those, tells the plugins, and writes the run's log, status and metrics.
+alone reads those files, announces them to the plugins, and writes the run's log, status and metrics.
 """
 
 from __future__ import annotations
@@ -12,26 +12,24 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emberge.contracts.launcher import Ended, Launch, Launched, Launcher, StepPool
 from emberge.errors import EmbergeError, RecipeError
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.events import LaunchedError, error_of, new_lines
+from emberge.recipes.run.run_state import RunState
 from emberge.recipes.run.run_step import explain_disk_full, result_of
 from emberge.recipes.run.step_call import StepCall
 
-if TYPE_CHECKING:
-    from emberge.recipes.run.run_recipe import RunState
-
 __all__ = ["ParallelRun"]
 
-TICK = 0.2  # seconds between two looks at what runs: progress is told five times a second
-# How long a shared disk may take to show here what a process has left there.
+TICK = 0.2  # seconds between two looks at what runs: progress is announced five times a second
+# Seconds that a shared disk may take to show here what a process has left there.
 PATIENCE = 10.0
-# How long processes may take to end when the run is stopped, beside what their crew grants them.
+# Seconds that processes may take to end when the run is stopped, beside what their launcher grants them.
 LEAVING = 10.0
-# A disk with fewer bytes than this may have kept a process from saying what was wrong.
+# A disk with fewer bytes than this may have kept a process from writing what was wrong.
 _NOTHING_FREE = 2**20
 # Exit codes of a process that was asked to end (SIGINT, SIGTERM): as lost as one that was killed.
 _ASKED_TO_END = (130, 143)
@@ -39,19 +37,19 @@ _ASKED_TO_END = (130, 143)
 
 @dataclass
 class _Attempt:
-    """A step in the crew's hands."""
+    """A step that the launcher runs."""
 
     step: RecipeStep
     fingerprint: str
     number: int
-    """How often the step was lost before."""
+    """The number of times that the step was lost before."""
     events: Path
     launched: Launched
     read: int = 0
     entered: bool = False
     outcome: dict[str, Any] | None = None
     missed: float | None = None
-    """Since when a result is waited for that its process says is there."""
+    """The time from which on a result is missing here that its process reported."""
 
 
 @dataclass(frozen=True)
@@ -64,32 +62,32 @@ class _Ready:
 
 
 class ParallelRun:
-    """Runs all steps of a run by a launcher."""
+    """All steps of a run, side by side by a launcher."""
 
     def __init__(self, run: RunState, launcher: Launcher) -> None:
         self.run, self.launcher = run, launcher
         self._waiting = list(run.recipe.steps)
         self._ready: list[_Ready] = []
         self._running: list[_Attempt] = []
-        self._told: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, str]] = set()
 
-    def everything(self) -> None:
-        """RunState every step that can be, each once those that it needs are finished.
+    def run_all(self) -> None:
+        """Run every step that can run, each once the steps that it needs are finished.
 
         Raises:
-            EmbergeError: when the launcher cannot begin; errors of steps are left with the run.
+            EmbergeError: when the launcher cannot begin; errors of steps are left in `run.failed`.
         """
         if not self.run.recipe.text:
             raise RecipeError(
                 "a recipe that was made in Python and has no text cannot be read again by other processes; "
                 "write it as YAML, or run it without a launcher"
             )
-        with self.launcher.open(self.run.around.machine) as crew:
+        with self.launcher.open(self.run.context.machine) as pool:
             try:
                 while self._waiting or self._ready or self._running:
                     self._find_ready()
-                    self._launch(crew)
-                    self._hear()
+                    self._launch_ready(pool)
+                    self._follow_running()
                     if self._running:
                         time.sleep(TICK)
             except BaseException:
@@ -109,7 +107,7 @@ class ParallelRun:
                 self._waiting.append(step)
                 continue
             try:
-                fingerprint, artifact = run.found(step)
+                fingerprint, artifact = run.find(step)
             except Exception as error:
                 run.fail(step, error)
                 continue
@@ -119,15 +117,15 @@ class ParallelRun:
                 self._ready.append(_Ready(step, fingerprint))
         run.hashes.save()
 
-    def _launch(self, crew: StepPool) -> None:
-        while self._ready and crew.has_room:
+    def _launch_ready(self, pool: StepPool) -> None:
+        while self._ready and pool.has_room:
             ready = self._ready.pop(0)
             try:
-                self._running.append(self._launched(crew, ready))
+                self._running.append(self._launch(pool, ready))
             except (EmbergeError, OSError) as error:
                 self.run.fail(ready.step, error)
 
-    def _launched(self, crew: StepPool, ready: _Ready) -> _Attempt:
+    def _launch(self, pool: StepPool, ready: _Ready) -> _Attempt:
         run, step = self.run, ready.step
         work = run.place.work_of(step.id, ready.fingerprint).absolute()
         name = f".worker-{uuid.uuid4().hex[:12]}"
@@ -137,28 +135,28 @@ class ParallelRun:
             events.touch()
         call = StepCall.into(
             run.recipe,
-            run.around,
+            run.context,
             step=step.id,
             fingerprint=ready.fingerprint,
-            finished=run.made,
+            finished=run.fingerprints,
             events=events.name,
         )
         log = events.with_suffix(".log")
         launch = Launch(step.id, work, log, Path(os.getcwd()), call.plain())
-        return _Attempt(step, ready.fingerprint, ready.number, events, crew.launch(launch))
+        return _Attempt(step, ready.fingerprint, ready.number, events, pool.launch(launch))
 
     # ── what happens in those that run ──────────────────────────────────────────────────────────
 
-    def _hear(self) -> None:
+    def _follow_running(self) -> None:
         for attempt in list(self._running):
-            ended = attempt.launched.ended()  # looked at first: what it said before is in the file
-            self._tell(attempt)
+            ended = attempt.launched.ended()  # asked first: what it wrote before is in the file
+            self._record_events(attempt)
             if ended is not None and not self._is_late(attempt, ended):
                 self._running.remove(attempt)
-                self._settle(attempt, ended)
+                self._finish_attempt(attempt, ended)
 
     def _is_late(self, attempt: _Attempt, ended: Ended) -> bool:
-        """Whether a process has ended well, and the disk does not show its result here yet."""
+        """Return whether a process ended well and the disk may still not show its result here."""
         if ended.code != 0:
             return False
         if result_of(self.run.place, attempt.step.id, attempt.fingerprint) is not None:
@@ -167,92 +165,95 @@ class ParallelRun:
         attempt.missed = now if attempt.missed is None else attempt.missed
         return now - attempt.missed < PATIENCE
 
-    def _tell(self, attempt: _Attempt) -> None:
+    def _record_events(self, attempt: _Attempt) -> None:
         lines, attempt.read = new_lines(attempt.events, attempt.read)
-        record, step = self.run.record, attempt.step
+        log, step = self.run.log, attempt.step
         for line in lines:
             match line.pop("event"):
                 case "started":
                     attempt.entered = True
                     if attempt.number == 0:
-                        record.step_started(step, attempt.fingerprint)
+                        log.step_started(step, attempt.fingerprint)
                 case "progressed":
-                    record.step_progressed(step.id, **line)
+                    log.step_progressed(step.id, **line)
                 case "metric":
-                    record.metric_logged(attempt.fingerprint, step.id, line["row"])
+                    log.metric_logged(attempt.fingerprint, step.id, line["row"])
                 case "warned":
                     self._warn(step, line["message"])
                 case outcome:
                     attempt.outcome = {"event": outcome, **line}
 
     def _warn(self, step: RecipeStep, message: str) -> None:
-        """Say a thing once, also when the step that says it is run again."""
-        if (step.id, message) not in self._told:
-            self._told.add((step.id, message))
-            self.run.record.step_warned(step.id, message)
+        """Record a warning once, also when the step that gives it is run again."""
+        if (step.id, message) not in self._warned:
+            self._warned.add((step.id, message))
+            self.run.log.step_warned(step.id, message)
 
-    def _settle(self, attempt: _Attempt, ended: Ended) -> None:
-        """A process has ended: well, by an error of the step, or before its time."""
+    def _finish_attempt(self, attempt: _Attempt, ended: Ended) -> None:
+        """Take the result of a process that ended, record its error, or run its step again."""
         run, step, outcome = self.run, attempt.step, attempt.outcome
         if outcome is not None and outcome["event"] == "failed":
             run.fail(step, error_of(outcome))
             return
         try:
             artifact = result_of(run.place, step.id, attempt.fingerprint)
-            if artifact is not None:  # it may have been killed behind its last act
+            if artifact is not None:  # it may have been killed after its last act
                 run.place.finish(step.id, attempt.fingerprint)
         except EmbergeError as error:
             run.fail(step, error)
             return
         if artifact is None:
-            self._lost(attempt, ended)
+            self._retry(attempt, ended)
             return
         run.take(step, attempt.fingerprint, artifact)
         folder = run.place.result(step.id, attempt.fingerprint)
         seconds = float(outcome["seconds"]) if outcome is not None else 0.0
-        run.record.step_finished(step.id, folder, artifact, seconds)
+        run.log.step_finished(step.id, folder, artifact, seconds)
 
-    def _lost(self, attempt: _Attempt, ended: Ended) -> None:
-        """Have the step go on in another process, if it was killed and not for the last time."""
+    def _retry(self, attempt: _Attempt, ended: Ended) -> None:
+        """Run a step again in another process, if it was killed and has tries left."""
         step, retries = attempt.step, self.launcher.retries
         code = ended.code
         if code is not None and code >= 0 and code not in _ASKED_TO_END:
-            self.run.fail(step, self._refusal(ended))
+            self.run.fail(step, self._unexplained(ended))
         elif attempt.number < retries:
             again = attempt.number + 1
             self._ready.insert(0, _Ready(step, attempt.fingerprint, again))
-            self.run.record.step_warned(
-                step.id, f"{_how(ended)}; it goes on from its last state ({again} of {retries})"
+            self.run.log.step_warned(
+                step.id,
+                f"{_describe_end(ended)}; it goes on from its last state ({again} of {retries})",
             )
         else:
             times = f" {attempt.number + 1} times" if attempt.number else ""
             self.run.fail(
-                step, EmbergeError(f"{_how(ended)}{times}; the same command goes on from there")
+                step,
+                EmbergeError(f"{_describe_end(ended)}{times}; the same command goes on from there"),
             )
 
-    def _refusal(self, ended: Ended) -> EmbergeError:
-        """What a process said that ended by itself and has told nothing of the step."""
+    def _unexplained(self, ended: Ended) -> EmbergeError:
+        """Return the error of a process that ended by itself without an event that explains it."""
         lines = [line.removeprefix("error: ") for line in ended.last_lines.splitlines()]
-        said = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
+        message = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
         if shutil.disk_usage(self.run.place.path).free < _NOTHING_FREE:
-            said = f"the disk of {self.run.place.path} is full; make room and run again: what is done is kept"
-        return LaunchedError(said, ended.code or EmbergeError.exit_code)
+            place = self.run.place.path
+            message = f"the disk of {place} is full; make room and run again: what is done is kept"
+        return LaunchedError(message, ended.code or EmbergeError.exit_code)
 
     # ── the end before the end ──────────────────────────────────────────────────────────────────
 
     def _stop(self) -> None:
-        """End every process and wait until it has ended, for some seconds."""
+        """End every process and wait up to `LEAVING` seconds for all of them."""
         for attempt in self._running:
             attempt.launched.stop()
             if attempt.entered:
-                self.run.record.step_stopped(attempt.step.id)
+                self.run.log.step_stopped(attempt.step.id)
         end = time.monotonic() + LEAVING
         while self._running and time.monotonic() < end:
             self._running = [each for each in self._running if each.launched.ended() is None]
             time.sleep(TICK)
 
 
-def _how(ended: Ended) -> str:
+def _describe_end(ended: Ended) -> str:
     if ended.code is None:
         return f"its process was lost{f' ({ended.last_lines})' if ended.last_lines else ''}"
     if ended.code < 0:

@@ -24,12 +24,12 @@ from emberge.recipes.run.workspace import RunContext, StepWorkspace, installed_r
 
 __all__ = ["RankTeam", "form_team"]
 
-# How long a rank that failed waits to hear that the others did too.
+# Time that a rank which failed waits for the others to report the same.
 AGREEMENT = datetime.timedelta(seconds=60)
 
 
 def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] | None) -> RankTeam:
-    """Find the other ranks, which environment variables tell of; `ended` says who is known to have gone.
+    """Join the other ranks, which environment variables name; `ended` returns which are known to have gone.
 
     Raises:
         RanksError: when they are not found.
@@ -40,7 +40,7 @@ def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] 
 
 
 class RankTeam:
-    """The process's ranks, and what they do together; the first leads and the others follow."""
+    """The ranks of this process's run: the first leads them through the steps, and the others follow."""
 
     def __init__(self, ranks: Ranks, shard: bool, ended: Callable[[], str | None]) -> None:
         self.ranks = ranks
@@ -50,14 +50,14 @@ class RankTeam:
         self._broken = ""
 
     def machine(self, machine: Machine) -> Machine:
-        """The machine as a step of all ranks sees it."""
+        """Return the machine as a step of all ranks sees it."""
         return dataclasses.replace(
             machine, devices=(self.ranks.device,), ranks=self.ranks.size, shard=self._shard
         )
 
     @contextlib.contextmanager
     def together(self, call: Mapping[str, Any]) -> Iterator[None]:
-        """Call the others into a step; when it fails here, see that it has failed there too.
+        """Call the others into a step; when it fails here, check that it failed there too.
 
         Raises:
             RanksError: when ranks were lost, now or in an earlier step.
@@ -80,17 +80,17 @@ class RankTeam:
         self.ranks.tell(_over(self._calls, 0), failure)
         for rank in range(1, self.ranks.size):
             try:
-                said = self.ranks.hear(_over(self._calls, rank), AGREEMENT)
+                theirs = self.ranks.hear(_over(self._calls, rank), AGREEMENT)
             except RanksError as error:
                 self._broken = self._ended() or f"rank {rank} is out of step ({error})"
                 continue
-            if said and not failure:
-                self._broken = f"rank {rank} failed alone ({said})"
+            if theirs and not failure:
+                self._broken = f"rank {rank} failed alone ({theirs})"
         if self._broken and not failure:
             raise RanksError(f"{self._broken}; the same command goes on from here")
 
     def dismiss(self) -> None:
-        """Let the others go home."""
+        """Ask the other ranks to exit and wait up to 10 s for each."""
         if self._broken or not self.ranks.first:
             return
         self.ranks.tell(f"call/{self._calls + 1}", None)
@@ -100,10 +100,10 @@ class RankTeam:
         leave_ranks()
 
     def follow(self, recipe: Recipe, out: Path | None, plugins: Plugins, machine: Machine) -> None:
-        """Enter the steps that the first rank calls into, until it is done.
+        """Enter the steps that the first rank calls this one into, until the run is done.
 
-        `out` is where the first rank works, or None to be told; on another machine results of earlier steps
-        are found if that folder is seen from there.
+        `out` is the folder in which the first rank works, or None to take it from the calls; on another
+        machine results of earlier steps are found if that folder is visible there.
 
         Raises:
             EmbergeError: when a step failed on this rank alone, or the first rank has gone.
@@ -156,10 +156,10 @@ def _enter(
 ) -> None:
     results = results_seen(recipe, place, plugins, call["finished"])
     with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
-        around = FollowersSurroundings(
+        context = FollowerContext(
             place=place,
             results=results,
-            record=None,  # type: ignore[arg-type]  # nothing is recorded here
+            listener=None,  # type: ignore[arg-type]  # nothing is recorded here
             machine=machine,
             seed=recipe.seed,
             rehearsal=Rehearsal(**call["rehearsal"]) if call["rehearsal"] else None,
@@ -167,33 +167,33 @@ def _enter(
             recipe=call["recipe"],
             output=Path(output),
         )
-        step.step.run(FollowersWorkspace(step, call["fingerprint"], around))
+        step.step.run(FollowerWorkspace(step, call["fingerprint"], context))
 
 
 @dataclasses.dataclass(frozen=True)
-class FollowersSurroundings(RunContext):
-    """What a step of a rank that is not the first has around it; what it writes in `output` is dropped."""
+class FollowerContext(RunContext):
+    """The context of a step on a rank that is not the first; files that it writes in `output` are dropped."""
 
     output: Path = Path()
 
 
-class FollowersWorkspace(StepWorkspace):
-    """A workspace that tells nobody anything and whose output is thrown away."""
+class FollowerWorkspace(StepWorkspace):
+    """A workspace that records no events and whose output is dropped."""
 
-    around: FollowersSurroundings
+    context: FollowerContext
 
     def __post_init__(self) -> None:
         """Open none of the first rank's files."""
 
     @property
     def folder(self) -> Path:
-        return self.around.output
+        return self.context.output
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Show nothing."""
+        """Ignore progress: the first rank reports it."""
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:
-        """Log nothing."""
+        """Ignore a number: the first rank logs it."""
 
     def warn(self, message: str) -> None:
-        """Say nothing: the first rank says it."""
+        """Ignore a warning: the first rank gives it."""

@@ -1,4 +1,4 @@
-"""What happens in a run, told to the plugins and written down in OUT."""
+"""The events of a run, announced to the plugins and written to files in OUT."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["JsonLines", "RunLog", "StepListener"]
 
 
 class JsonLines:
-    """A file of one JSON object a line, appended to; a line that a kill cut in half is dropped."""
+    """A file to append to, one JSON object a line; a line that a kill cut in half is dropped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,17 +31,17 @@ class JsonLines:
         self._file = path.open("a", encoding="utf-8")
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a line; what is appended outlives the process."""
+        """Append a row as one line, which outlives the process."""
         self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     @staticmethod
     def read(path: Path) -> list[dict[str, Any]]:
-        """All whole lines of a file; none when it is missing."""
+        """Return the rows of all whole lines of a file; none when it is missing."""
         if not path.exists():
             return []
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
@@ -49,20 +49,20 @@ class JsonLines:
 
 
 class StepListener(Protocol):
-    """Whoever is told what a step says while it runs."""
+    """The receiver of the events of a running step."""
 
     def step_warned(self, step: str, message: str) -> None:
-        """A step has something to say."""
+        """Take a warning of a step."""
 
     def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
-        """A step got further."""
+        """Take a step's progress, `done` of `total` units."""
 
     def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
-        """A number was logged; `row` has time, name, value and at."""
+        """Take a number that a step logged; `row` has time, name, value and at."""
 
 
 class RunLog:
-    """Tells each event to the plugins and keeps `metrics.jsonl`, `run.log` and `.status.json`."""
+    """The record of a run: events are announced, and kept in `metrics.jsonl`, `run.log`, `.status.json`."""
 
     def __init__(self, place: OutFolder, plugins: Plugins, steps: Sequence[RecipeStep]) -> None:
         self.place = place
@@ -74,36 +74,36 @@ class RunLog:
         }
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for file in (self._metrics, self._log):
             with contextlib.suppress(OSError):  # lines that a full disk did not take
                 file.close()
 
     def run_started(self, recipe: Path | None, quiet: bool) -> None:
-        """A run begins."""
+        """Record that a run begins."""
         steps = list(self._states)
         self._write(f"run started by process {os.getpid()} on {socket.gethostname()}: {steps}")
         self._save()
-        self._tell("run_started", recipe=recipe, steps=steps, quiet=quiet)
+        self._announce("run_started", recipe=recipe, steps=steps, quiet=quiet)
 
     def step_started(self, step: RecipeStep, fingerprint: str) -> None:
-        """A step begins or goes on."""
+        """Record that a step begins or continues."""
         work = self.place.work_of(step.id, fingerprint).name
         self._set(step.id, state="running", work=work, started=time.time())
         self._write(f"{step.id}: started ({step.kind})")
-        self._tell("step_started", step=step.id, kind=step.kind)
+        self._announce("step_started", step=step.id, kind=step.kind)
 
     def step_skipped(self, step: str, folder: Path) -> None:
-        """A step was finished already."""
+        """Record that a step was finished by an earlier run."""
         self._set(step, state="done", folder=folder.name)
         self._write(f"{step}: finished already, in {folder.name}")
-        self._tell("step_skipped", step=step, folder=self.place.link(step))
+        self._announce("step_skipped", step=step, folder=self.place.link(step))
 
     def step_finished(self, step: str, folder: Path, artifact: Artifact, seconds: float) -> None:
-        """A step's result stands in its place."""
+        """Record that a step's result was published."""
         self._set(step, state="done", folder=folder.name, seconds=round(seconds, 1))
         self._write(f"{step}: finished in {seconds:.1f} s, in {folder.name}")
-        self._tell(
+        self._announce(
             "step_finished",
             step=step,
             folder=self.place.link(step),
@@ -112,46 +112,48 @@ class RunLog:
         )
 
     def step_failed(self, step: str, error: BaseException) -> None:
-        """A step ended with an error; one that was not foreseen leaves its traceback in the log."""
+        """Record that a step failed; an error that is no EmbergeError leaves its traceback in the log."""
         message = str(error) if isinstance(error, EmbergeError) else repr(error)
         self._set(step, state="failed", error=message, **self._work_of(step))
         self._write(f"{step}: failed: {message}")
         if not isinstance(error, EmbergeError):
             self._write("".join(traceback.format_exception(error)))
-        self._tell("step_failed", step=step, error=error)
+        self._announce("step_failed", step=step, error=error)
 
     def step_blocked(self, step: str, by: Sequence[str]) -> None:
-        """A step cannot run because one that it needs failed."""
+        """Record that a step cannot run because one that it needs failed."""
         self._set(step, state="blocked", error=f"needs {', '.join(by)}")
         self._write(f"{step}: not run, needs {', '.join(by)}")
 
     def step_stopped(self, step: str) -> None:
-        """The run was interrupted inside a step."""
+        """Record that the run was interrupted inside a step."""
         self._set(step, state="stopped", **self._work_of(step))
         self._write(f"{step}: stopped")
 
     def step_warned(self, step: str, message: str) -> None:
-        """A step has something to say."""
+        """Record a warning of a step."""
         self._write(f"{step}: warning: {message}")
-        self._tell("step_warned", step=step, message=message)
+        self._announce("step_warned", step=step, message=message)
 
     def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
-        """A step got further."""
-        self._tell("step_progressed", step=step, done=done, total=total, unit=unit, note=note)
+        """Announce a step's progress, `done` of `total` units."""
+        self._announce("step_progressed", step=step, done=done, total=total, unit=unit, note=note)
 
     def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
-        """A number was logged; `row` has time, name, value and at."""
+        """Record a number that a step logged; `row` has time, name, value and at."""
         named = {"time": row["time"], "step": step, "fingerprint": fingerprint[:8]}
         self._metrics.append({**named, **row})
-        self._tell("metric_logged", step=step, name=row["name"], value=row["value"], at=row["at"])
+        self._announce(
+            "metric_logged", step=step, name=row["name"], value=row["value"], at=row["at"]
+        )
 
     def run_finished(self, error: BaseException | None, details: Mapping[str, Any]) -> None:
-        """A run ended."""
+        """Record that a run ended, well or with an error."""
         how = "well" if error is None else f"with {type(error).__name__}: {error}"
         self._write(f"run ended {how}")
-        self._tell("run_finished", error=error, details=details)
+        self._announce("run_finished", error=error, details=details)
 
-    def _tell(self, event: str, **details: Any) -> None:
+    def _announce(self, event: str, **details: Any) -> None:
         self.plugins.announce(event, out=self.place.path, **details)
 
     def _work_of(self, step: str) -> dict[str, Any]:
@@ -164,18 +166,18 @@ class RunLog:
         self._save()
 
     def _save(self) -> None:
-        with _where_it_can():
+        with _ignoring_disk_errors():
             write_json(self.place.status, {"steps": list(self._states.values())}, durable=False)
 
     def _write(self, text: str) -> None:
         text = text.replace(str(self.place.path.absolute()), ".").rstrip()
-        with _where_it_can():
+        with _ignoring_disk_errors():
             self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
             self._log.flush()
 
 
-def _where_it_can() -> contextlib.AbstractContextManager[None]:
-    """What is noted of a run neither ends it nor hides why it ends: the work says that the disk is full."""
+def _ignoring_disk_errors() -> contextlib.AbstractContextManager[None]:
+    """Return a context that drops OSErrors: notes of a run neither end it nor hide the error that ends it."""
     return contextlib.suppress(OSError)
 
 

@@ -1,4 +1,4 @@
-"""Run one step in its work folder and publish what it made: alone, by a crew, or as the first of ranks."""
+"""Run one step in its work folder and publish its result: here, for a launcher, or as the first rank."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from emberge.tensor_files.content_hash import contents_of
 
 __all__ = ["StepResult", "explain_disk_full", "result_of", "run_step"]
 
-# How long to wait for a process that worked on the same step, and that is just ending.
+# Seconds to wait for a process that worked on the same step and is just ending.
 LEAVING = 20.0
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step has made: where it stands, what it is, and the seconds that it took."""
+    """The result of a step: its folder, its artifact, and the seconds that it took."""
 
     folder: Path
     artifact: Artifact
@@ -40,32 +40,32 @@ class StepResult:
 def run_step(
     step: RecipeStep,
     fingerprint: str,
-    around: RunContext,
+    context: RunContext,
     inside: contextlib.AbstractContextManager[Any] | None = None,
 ) -> StepResult:
-    """Run a step, which goes on if it was begun, and give its result its place by one rename.
+    """Run a step, continuing where it was interrupted, and return its result, published by one rename.
 
-    It is run `inside` of a context, if one is given. `OUT/<id>` and the work folder are left for
+    The step runs in the context `inside`, if one is given. `OUT/<id>` and the work folder are left to
     `OutFolder.finish`.
 
     Raises:
         OutInUseError: when another process still works on this step.
     """
     began = time.monotonic()
-    place, results = around.place, around.results
-    with explain_disk_full(place), _held(place.work_of(step.id, fingerprint)):
-        workspace = StepWorkspace(step, fingerprint, around)
+    place, results = context.place, context.results
+    with explain_disk_full(place), _locked(place.work_of(step.id, fingerprint)):
+        workspace = StepWorkspace(step, fingerprint, context)
         try:
             with inside or contextlib.nullcontext():
-                artifact = _held_to_contract(step, step.step.run(workspace))
+                artifact = _require_artifact(step, step.step.run(workspace))
             warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
             artifact = dataclasses.replace(artifact, warnings=warnings)
             workspace.write_metrics()
             seconds = time.monotonic() - began
             files = contents_of(workspace.folder, leave=CHANGING)
             inputs = results.inputs(step.step)
-            record = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
-            folder = place.publish(step.id, fingerprint, record)
+            content = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
+            folder = place.publish(step.id, fingerprint, content)
             results.hashes.learn({folder / name: one.hash for name, one in files.items()})
         finally:
             workspace.close()
@@ -73,14 +73,14 @@ def run_step(
 
 
 def result_of(place: OutFolder, step: str, fingerprint: str) -> Artifact | None:
-    """What a step left that was finished under this fingerprint; None when it was not."""
+    """Return the artifact of the step's result under this fingerprint; None when there is none."""
     folder = place.result(step, fingerprint)
-    return read_artifact(folder) if _made_under(folder) == fingerprint else None
+    return read_artifact(folder) if _fingerprint_of(folder) == fingerprint else None
 
 
 @contextlib.contextmanager
 def explain_disk_full(place: OutFolder) -> Iterator[None]:
-    """Say in one line that the disk of OUT is full."""
+    """Turn the OSError of a full disk into an EmbergeError that names OUT and the remedy."""
     try:
         yield
     except OSError as error:
@@ -92,22 +92,22 @@ def explain_disk_full(place: OutFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held(work: Path) -> Iterator[None]:
-    """Nobody else works there meanwhile: not even one whose machine was given up for lost."""
+def _locked(work: Path) -> Iterator[None]:
+    """Lock the work folder against every other process, also one whose machine was taken for lost."""
     make_folder(work)
     with lock_folder(work / ".lock", patience=LEAVING):
         yield
 
 
-def _held_to_contract(step: RecipeStep, artifact: Any) -> Artifact:
+def _require_artifact(step: RecipeStep, artifact: Any) -> Artifact:
     if not isinstance(artifact, Artifact):
         raise PluginError(f"{step.kind}.run must return an Artifact, not {artifact!r}")
     return artifact
 
 
-def _made_under(folder: Path) -> str | None:
+def _fingerprint_of(folder: Path) -> str | None:
     try:
-        made = json.loads((folder / ARTIFACT).read_text(encoding="utf-8"))
+        record = json.loads((folder / ARTIFACT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return str(made.get("fingerprint")) if isinstance(made, dict) else None
+    return str(record.get("fingerprint")) if isinstance(record, dict) else None

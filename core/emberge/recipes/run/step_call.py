@@ -1,4 +1,4 @@
-"""What a process is told that is to run one step of a recipe."""
+"""The call of one step: all that another process needs to run it, as one line of JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StepCall:
     """One step of a recipe, and all that is needed to read it again in another process.
 
     `finished` are the fingerprints of the results in `out`; `events` is the file in the step's work folder
-    that the process tells what happens. `machine` is its share of the machine that it runs on.
+    that the process writes its events to. `machine` is its share of the machine that it runs on.
     """
 
     out: str
@@ -47,34 +47,34 @@ class StepCall:
     machine: Mapping[str, Any] | None = None
 
     @classmethod
-    def into(cls, recipe: Recipe, around: RunContext, **call: Any) -> StepCall:
-        """The call into a step of a recipe: its id, `fingerprint`, what is `finished`, and `events`."""
-        plugins = around.results.plugins
+    def into(cls, recipe: Recipe, context: RunContext, **call: Any) -> StepCall:
+        """Build the call of a step from its id, `fingerprint`, the `finished` steps and `events`."""
+        plugins = context.results.plugins
         return cls(
-            out=str(around.place.path.absolute()),
+            out=str(context.place.path.absolute()),
             text=recipe.text,
             path=str(recipe.path) if recipe.path else None,
             overrides=recipe.overrides,
             plugins=tuple(os.path.abspath(file) for file in plugins.files),
             block=plugins.blocked,
-            rehearsal=dataclasses.asdict(around.rehearsal) if around.rehearsal else None,
+            rehearsal=dataclasses.asdict(context.rehearsal) if context.rehearsal else None,
             **call,
         )
 
     @classmethod
     def read(cls, line: bytes) -> StepCall:
-        """The call of a line of JSON."""
+        """Read a call from its line of JSON."""
         given = json.loads(line)
         for name in ("overrides", "plugins", "block"):
             given[name] = tuple(given[name])
         return cls(**given)
 
     def plain(self) -> dict[str, Any]:
-        """As values of JSON."""
+        """Return the call as JSON values."""
         return dataclasses.asdict(self)
 
     def load(self) -> tuple[Recipe, RecipeStep, Plugins]:
-        """The recipe, the step, and the plugins that they are made of.
+        """Return the recipe, the step, and the plugins that its components come from.
 
         Raises:
             RecipeError: when the recipe reads differently here.
@@ -87,14 +87,14 @@ class StepCall:
             raise RecipeError(f"the recipe has no step '{self.step}' here; are all plugins alike?")
         return recipe, found[0], plugins
 
-    def around(self, recipe: Recipe, plugins: Plugins, record: StepListener) -> RunContext:
-        """What the step has around it."""
+    def context(self, recipe: Recipe, plugins: Plugins, listener: StepListener) -> RunContext:
+        """Build the step's RunContext: folder, results, machine and seed."""
         machine = dict(self.machine or {})
         place = OutFolder(Path(self.out))
         return RunContext(
             place=place,
             results=results_seen(recipe, place, plugins, self.finished),
-            record=record,
+            listener=listener,
             machine=Machine(**{**machine, "devices": tuple(machine.get("devices", ("cpu",)))}),
             seed=recipe.seed,
             rehearsal=Rehearsal(**self.rehearsal) if self.rehearsal else None,
@@ -106,13 +106,13 @@ class StepCall:
 def results_seen(
     recipe: Recipe, place: OutFolder, plugins: Plugins, finished: Mapping[str, str]
 ) -> Results:
-    """What references lead to, for a process that runs no steps but the one that it was called into."""
+    """Return the results of the finished steps, for a process that runs only the step it was called into."""
     results = Results(plugins, HashCache(place.store / "hashes.json", root=place.path))
     adapts = {each.id: each.step.adapts() for each in recipe.steps}
     for name, fingerprint in finished.items():
         folder = place.result(name, fingerprint)
         artifact = read_artifact(folder)
         if artifact is None:
-            continue  # not seen from this machine; a step that needs it will say so
+            continue  # not visible on this machine; a step that needs it reports that
         results.add(name, Result(folder, artifact, fingerprint, adapts[name]))
     return results

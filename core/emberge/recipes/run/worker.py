@@ -24,18 +24,18 @@ def _run(call: StepCall) -> int:
     events = EventWriter(place.work_of(call.step, call.fingerprint) / call.events)
     try:
         recipe, step, plugins = call.load()
-        around = call.around(recipe, plugins, events)
+        context = call.context(recipe, plugins, events)
         events.started()
-        made = run_step(step, call.fingerprint, around)
-        around.results.hashes.save()
+        result = run_step(step, call.fingerprint, context)
+        context.results.hashes.save()
     except Exception as error:
         with contextlib.suppress(
             OSError
-        ):  # a full disk; the one who launched this sees that itself
+        ):  # a full disk, which the launching process notices itself
             events.failed(error)
         return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code
     else:
-        events.finished(made.seconds)
+        events.finished(result.seconds)
         return 0
     finally:
         with contextlib.suppress(OSError):

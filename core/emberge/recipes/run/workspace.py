@@ -1,4 +1,4 @@
-"""What a running step is given: folders, models, and somebody to tell."""
+"""The surroundings of a running step: folders, models, settings, and a listener for its events."""
 
 from __future__ import annotations
 
@@ -31,33 +31,34 @@ _FILE_EVERY = 1.0  # seconds between two writes of progress.json
 
 
 def installed_readers(plugins: Plugins) -> tuple[Reader, ...]:
-    """One reader of each kind that the plugins add."""
+    """Build one reader of each kind that the plugins add."""
     return tuple(c.type() for c in plugins.components if c.kind == "reader")
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all steps of a run have in common."""
+    """Folders, results and settings that all steps of a run share."""
 
     place: OutFolder
     results: Results
-    record: StepListener
+    listener: StepListener
     machine: Machine
     seed: int
     rehearsal: Rehearsal | None = None
     readers: tuple[Reader, ...] = ()
     recipe: str = ""
-    """Hash of the recipe as it is kept in OUT, if it has a text."""
+    """The hash of the recipe as it is kept in OUT, if it has a text."""
 
 
 @dataclass
 class _Clock:
-    """When something was last done, so that it is not done too often."""
+    """The time of the last event of a kind, so that events keep `every` seconds apart."""
 
     every: float
     last: float = -1e9
 
     def due(self) -> bool:
+        """Return whether enough time has passed, and start to wait again if so."""
         now = time.monotonic()
         if now - self.last < self.every:
             return False
@@ -67,11 +68,11 @@ class _Clock:
 
 @dataclass
 class StepWorkspace:
-    """Where one step runs and whom it tells."""
+    """The folders, models and settings of one running step, and the way for its progress and warnings."""
 
     step: RecipeStep
     fingerprint: str
-    around: RunContext
+    context: RunContext
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -80,12 +81,12 @@ class StepWorkspace:
         self._kept_warnings = JsonLines(self.work / f".{_WARNINGS}")
         self.warnings += [row["message"] for row in JsonLines.read(self._kept_warnings.path)]
         self._event, self._file = _Clock(_EVENT_EVERY), _Clock(_FILE_EVERY)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._since: tuple[float, float] | None = None
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._metrics.close()
         self._kept_warnings.close()
 
@@ -95,7 +96,7 @@ class StepWorkspace:
 
     @property
     def work(self) -> Path:
-        return self.around.place.work_of(self.step.id, self.fingerprint)
+        return self.context.place.work_of(self.step.id, self.fingerprint)
 
     @property
     def folder(self) -> Path:
@@ -103,79 +104,79 @@ class StepWorkspace:
 
     @property
     def store(self) -> Path:
-        return self.around.place.store
+        return self.context.place.store
 
     @property
     def seed(self) -> int:
-        return self.around.seed
+        return self.context.seed
 
     @property
     def machine(self) -> Machine:
-        return self.around.machine
+        return self.context.machine
 
     @property
     def rehearsal(self) -> Rehearsal | None:
-        return self.around.rehearsal
+        return self.context.rehearsal
 
     @property
     def readers(self) -> Sequence[Reader]:
-        return self.around.readers
+        return self.context.readers
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What the result was made of and with; the fingerprint stands for options, seed and inputs."""
+        """The result's provenance: step, fingerprint of options, seed and inputs, versions, plugins."""
         return {
             "step": self.id,
             "kind": self.step.kind,
             "fingerprint": self.fingerprint,
-            **({"recipe": self.around.recipe} if self.around.recipe else {}),
+            **({"recipe": self.context.recipe} if self.context.recipe else {}),
             "seed": self.seed,
             "versions": versions(),
-            "plugins": plugins_behind(self.step.step, self.around.results.plugins),
+            "plugins": plugins_behind(self.step.step, self.context.results.plugins),
         }
 
     def model(self, reference: ModelRef) -> Model:
-        return self.around.results.model(reference)
+        return self.context.results.model(reference)
 
     def models(self, reference: ModelRef) -> Sequence[Model]:
-        return self.around.results.models(reference)
+        return self.context.results.models(reference)
 
     def data(self, reference: DataRef | FileRef) -> Path:
-        return self.around.results.data(reference)
+        return self.context.results.data(reference)
 
     def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
-        result = self.around.results.step(reference)
+        result = self.context.results.step(reference)
         return result.folder, result.artifact
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         with self._lock:
             event, file = self._event.due(), self._file.due()
-            if self._since is None or done < self._since[1]:  # a new phase starts to count again
+            if self._since is None or done < self._since[1]:  # a new phase counts from the start
                 self._since = (time.time(), done)
         if file:
             now = {"done": done, "total": total, "unit": unit, "note": note, "time": time.time()}
             write_json(self.work / PROGRESS, {**now, "since": self._since}, durable=False)
         if event:
-            self.around.record.step_progressed(self.id, done, total, unit, note)
+            self.context.listener.step_progressed(self.id, done, total, unit, note)
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:
         row = {"time": round(time.time(), 3), "name": name, "value": float(value), "at": at}
         with self._lock:
             self._metrics.append(row)
-            self.around.record.metric_logged(self.fingerprint, self.id, row)
+            self.context.listener.metric_logged(self.fingerprint, self.id, row)
 
     def warn(self, message: str) -> None:
         with self._lock:
-            if message in self._told:
+            if message in self._warned:
                 return
-            self._told.add(message)
-            if message not in self.warnings:  # else it was said before a kill, and is kept
+            self._warned.add(message)
+            if message not in self.warnings:  # else it was given before a kill, and is kept
                 self.warnings.append(message)
                 self._kept_warnings.append({"message": message})
-        self.around.record.step_warned(self.id, message)
+        self.context.listener.step_warned(self.id, message)
 
     def write_metrics(self) -> None:
-        """Put the step's numbers beside its result; of what a resumed step logged twice, the last."""
+        """Write the step's numbers beside its result; of those that a resumed step logged twice, the last."""
         rows = JsonLines.read(self._metrics.path)
         if not rows:
             return

@@ -68,11 +68,13 @@ def _rows(rows: Rows) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Options as data that is written the same way in every process, components with their type."""
+    """Return options as JSON values, a component with its class's name and revision.
+
+    Modules are not named: code may move without making anybody's training begin again.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
         fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"is": kind, "revision": getattr(value, "revision", 1), **fields}
+        return {"is": type(value).__name__, "revision": getattr(value, "revision", 1), **fields}
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, set | frozenset):

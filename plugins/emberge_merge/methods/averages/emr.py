@@ -17,6 +17,13 @@ class Emr(MergeStrategy):
 
     The changes are αᵢ τᵢ, and a sum of zero elects plus (Huang et al., 2024, arXiv:2405.17461). The masks
     and rescalers that EMR adds for each task are left out, as they need to know the task at inference.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {emr: {scale: 0.8}}
     """
 
     scale: PerTensor = PerTensor(1.0)

@@ -16,6 +16,12 @@ class Linear(MergeStrategy):
     """Average the models by their weights (model soups: Wortsman et al., 2022, arXiv:2203.05482).
 
     W = Σ αᵢ Wᵢ / Σ αᵢ. With `normalize: false` the weighted sum is not divided.
+
+    Example:
+        merged:
+          merge:
+            models: [{model: ./a, weight: 0.7}, {model: ./b, weight: 0.3}]
+            strategy: linear
     """
 
     normalize: bool = True

@@ -18,6 +18,13 @@ class NearSwap(MergeStrategy):
     """Go to the model where it lies near the base, less so where it lies far (alchemonaut, 2024).
 
     W = w · W_1 + (1 - w) · W_0 with w = clamp(t / max(|W_1 - W_0|, 1e-6), 0, 1), element by element.
+
+    Example:
+        merged:
+          merge:
+            models: ./tuned
+            base: ./base
+            strategy: {nearswap: {t: 0.001}}
     """
 
     t: PerTensor

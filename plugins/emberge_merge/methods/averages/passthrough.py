@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Passthrough(MergeStrategy):
-    """Take the one model as it is, times `scale`."""
+    """Take the one model as it is, times `scale`.
+
+    Example:
+        merged:
+          merge:
+            models: ./a
+            strategy: {passthrough: {scale: 0.5}}
+    """
 
     scale: PerTensor = PerTensor(1.0)
 

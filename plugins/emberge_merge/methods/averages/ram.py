@@ -18,6 +18,13 @@ class Ram(MergeStrategy):
     """Keep a delta whole where only its model moved, and average where several moved (RAM).
 
     A model counts at a place where |delta| > epsilon (arXiv:2601.13572, reinforced agent merging).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: ram
     """
 
     epsilon: PerTensor = PerTensor(1e-5)
@@ -36,6 +43,13 @@ class RamPlus(Ram):
     """RAM whose unshared parts are strengthened by 1 + r · clip(shared / unshared, 0, alpha), per model.
 
     Shared and unshared count a model's moved places in the tensor (arXiv:2601.13572, RAM+).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {ramplus_tl: {r: 0.1, alpha: 0.2}}
     """
 
     r: float = 0.1

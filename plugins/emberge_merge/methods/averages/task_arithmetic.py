@@ -17,6 +17,13 @@ class TaskArithmetic(MergeStrategy):
 
     W = W₀ + scale · Σ αᵢ (Wᵢ - W₀); with `normalize` the sum is divided by Σ αᵢ. Weights are scales here:
     three models of weight 1 move three times as far.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {task_arithmetic: {scale: 0.8}}
     """
 
     scale: PerTensor = PerTensor(1.0)

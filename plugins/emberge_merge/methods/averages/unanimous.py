@@ -12,6 +12,13 @@ class Unanimous(MergeTransform):
     """Zero every delta at the places where the models do not all have the same sign; zero breaks agreement.
 
     The sign rule that BOOM's text prints for SCE (arXiv:2602.05787, eqs. 7 and 8).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: [unanimous, task_arithmetic]
     """
 
     base_policy = "required"

@@ -21,6 +21,17 @@ class Regmean(MergeStrategy):
     counts of tokens, so a row comes from the models that saw its token. Every other tensor is averaged
     by the weights. `measure_statistics: {measure: gram}` measures Gram matrices once; the files say which
     models they belong to. A layer is merged in one piece, in float64.
+
+    Example:
+        grams:
+          measure_statistics:
+            models: {a: ./a, b: ./b}
+            measure: gram
+            data: ./pairs.jsonl
+        merged:
+          merge:
+            models: [{model: ./a, name: a}, {model: ./b, name: b}]
+            strategy: {regmean: {statistics: $grams}}
     """
 
     statistics: tuple[FileRef, ...]

@@ -13,6 +13,13 @@ class Drop(MergeTransform):
 
     The draw is a hash of seed, tensor, model and the element's place, so it is the same for any block
     size, worker and order. Follow it with `rescale` (Yu et al., 2023, arXiv:2311.03099).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: [{drop: {density: 0.5}}, rescale, task_arithmetic]
     """
 
     density: PerModel = PerModel(1.0, within=(0, 1))

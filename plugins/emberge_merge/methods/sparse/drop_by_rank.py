@@ -17,6 +17,13 @@ class DropByRank(MergeTransform):
 
     Rank r of m gives density - epsilon + 2 · epsilon · (r - 1) / (m - 1); a tensor of one dimension is one
     row, and a row of one element uses `density` (Deep et al., 2024, arXiv:2406.11617).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: [{drop_by_rank: {density: 0.5, epsilon: 0.1}}, rescale, sign_consensus]
     """
 
     density: PerModel = PerModel(1.0, within=(0, 1))

@@ -14,6 +14,13 @@ class EnergyWeights(MergeTransform):
 
     Where nothing moved the weights are equal (Wan et al., 2024, arXiv:2408.07990). The weights of the
     recipe are not used.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: [{select_variance: {select_topk: 0.5}}, energy_weights, sign_consensus]
     """
 
     least_energy: float = 0.0

@@ -20,6 +20,13 @@ class Rescale(MergeTransform):
     `l1` restores the sum of magnitudes before the first link that dropped anything, tensor by tensor (as
     mergekit does); `inverse_density` divides by the probability of being kept, which leaves the expected
     delta unchanged (Yu et al., 2023, arXiv:2311.03099); `none` does nothing.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: [{drop: {density: 0.5}}, {rescale: {rescale_mode: inverse_density}}, task_arithmetic]
     """
 
     rescale_mode: Literal["l1", "inverse_density", "none"] = "l1"

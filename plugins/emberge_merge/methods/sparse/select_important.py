@@ -27,6 +27,13 @@ class SelectImportant(Ranking):
     Importance is |change| · KL(softmax(W row) ‖ softmax(W₀ row)), and an element stays when it reaches
     median + 1.5 · (third quartile - first quartile) of its tensor. The quartiles are those of all elements,
     where mergekit samples a million of a larger tensor.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: [{select_important: {precise: false}}, task_arithmetic]
     """
 
     precise: bool = True

@@ -20,6 +20,13 @@ class SelectVariance(Ranking):
 
     Of the places whose variance over the models is not zero, the share `select_topk` stays; 1 keeps
     everything (Wan et al., 2024, arXiv:2408.07990).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: [{select_variance: {select_topk: 0.5}}, sign_consensus]
     """
 
     select_topk: PerTensor = PerTensor(1.0, within=(0, 1))

@@ -19,6 +19,13 @@ class SignConsensus(MergeStrategy):
     The sign is that of Σ αᵢ τᵢ, plus for zero; a model takes part where αᵢ τᵢ has it. With `normalize` the
     sum of those is divided by their Σ αᵢ; `scale` multiplies the result (Yadav et al., 2023). Trim before
     it: the chain of both is `ties`.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {sign_consensus: {elect: unweighted}}
     """
 
     normalize: bool = True

@@ -20,6 +20,13 @@ class Trim(Ranking):
 
     Exactly k = max(1, int(density · n)) of n changes stay; among equal ones those that come first in the
     tensor. A density of 1 keeps all, 0 none (Yadav et al., 2023).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: [{trim: {density: 0.2}}, sign_consensus]
     """
 
     density: PerModel = PerModel(0.5, within=(0, 1))

@@ -21,6 +21,13 @@ class TrimOutliers(Ranking):
     Of n changes the int(gamma · n) largest go, and int(density · n) of the rest stay, the largest ones;
     fewer large ones go where too few would be left. A density of 1 keeps all (Davari and Belilovsky,
     2023, arXiv:2312.06795).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: [{trim_outliers: {density: 0.9, gamma: 0.01}}, task_arithmetic]
     """
 
     density: PerModel = PerModel(1.0, within=(0, 1))

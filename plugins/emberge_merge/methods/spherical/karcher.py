@@ -20,6 +20,12 @@ class Karcher(GramStrategy):
     M ← exp_M(Σ αᵢ log_M(uᵢ)) from the normalised mean until a step is shorter than `tol` (Karcher, 1977; for
     merging arXiv:2603.04972). It needs a hundred numbers, not a hundred passes: the mean lies in the
     models' span, so all steps are taken on their inner products.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b, ./c]
+            strategy: karcher
     """
 
     max_iter: int = 100

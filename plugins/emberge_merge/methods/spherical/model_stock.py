@@ -22,6 +22,13 @@ class ModelStock(GramStrategy):
     W = t · mean(Wᵢ) + (1 - t) · W₀ with t = N c / (1 + (N - 1) c) and c the mean cosine of all pairs of
     changes (Jang et al., 2024). Weights are not used. A pair of which one did not change counts as
     orthogonal, and where 1 + (N - 1) c vanishes t is 0.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: model_stock
     """
 
     clamp: bool = True

@@ -21,6 +21,12 @@ class MultiSlerp(GramStrategy):
 
     With uᵢ = Wᵢ/‖Wᵢ‖ and M the normalised Σ αᵢ uᵢ, the result is (Σ αᵢ ‖Wᵢ‖) · exp_M(Σ αᵢ log_M(uᵢ))
     (arXiv:2602.05787, eqs. 2 and 3).
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b, ./c]
+            strategy: multi_slerp
     """
 
     mode: Literal["log", "projected", "karcher"] = "log"

@@ -19,6 +19,12 @@ class Nuslerp(GramStrategy):
 
     t = α₂ / (α₁ + α₂), one half if they sum to zero. With a base it walks between the models' changes and
     adds them to the base.
+
+    Example:
+        merged:
+          merge:
+            models: [{model: ./a, weight: 0.7}, {model: ./b, weight: 0.3}]
+            strategy: nuslerp
     """
 
     arity = range(2, 3)

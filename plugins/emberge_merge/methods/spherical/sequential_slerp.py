@@ -21,6 +21,12 @@ class SequentialSlerp(GramStrategy):
     and with `weights: size` as much as its examples are of all until then (BOOM's SLERP of more than two,
     arXiv:2602.05787). Another order gives another model; the paper takes tasks as sts, clustering,
     classification, retrieval. `multi_slerp` and `karcher` heed no order.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b, ./c]
+            strategy: sequential_slerp
     """
 
     linear_threshold: float | None = None

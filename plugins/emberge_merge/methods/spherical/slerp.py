@@ -19,6 +19,12 @@ class Slerp(GramStrategy):
 
     W = sin((1-t)θ)/sin θ · A + sin(tθ)/sin θ · B, θ the angle between A and B. The angle is exact however
     small; mergekit goes straight above a cosine of 0.9995, which makes most merges of siblings linear.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            strategy: {slerp: {t: 0.3}}
     """
 
     t: PerTensor = PerTensor(0.5, within=(0, 1))

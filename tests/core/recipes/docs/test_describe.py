@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import textwrap
+import shlex
 from dataclasses import dataclass
 
 import pytest
@@ -17,14 +17,17 @@ from emberge import (
     load_plugins,
     parse_recipe,
 )
+from emberge.cli.arguments import parse as parse_words
+from emberge.cli.launcher_option import launcher_of
 from emberge.recipes.docs.describe import (
     component_page,
     component_rows,
     describe_component,
     list_components,
-    shipped_recipes,
 )
 from emberge.recipes.docs.option_docs import option_doc
+from emberge.recipes.folder.provenance import plugins_behind
+from emberge.recipes.parse.shipped import shipped_recipes
 
 from tests.support import acme
 from tests.support.reading import plugins
@@ -126,7 +129,7 @@ def test_a_page_says_what_a_component_does_and_takes() -> None:
         "cut: a merge transform of acme (acme-tools 1.0)\n\nKeep the largest part"
     )
     assert "  density: a number that may vary over depth, tensors or models = 0.5\n" in text
-    assert "      The share kept.\n" in text
+    assert "\n      The share kept." in text
     assert describe_component(plugins(), "board").startswith("board: an evaluator of acme")
 
 
@@ -153,59 +156,50 @@ def test_a_reader_says_which_files_it_reads() -> None:
     assert "Example" not in text
 
 
-@pytest.mark.parametrize("name", [component.full_name for component in plugins().components])
-def test_every_example_is_taken_by_the_grammar_and_shows_the_component(name: str) -> None:
-    (page,) = component_page(plugins(), name)
-    recipe = parse_recipe(page["example"], plugins())
-    assert page["name"] in page["example"]
-    assert recipe.steps[-1].id == "example"
-
-
-def test_every_installed_component_of_a_recipe_has_an_example_that_is_taken() -> None:
-    installed = load_plugins(block=())
-    assert installed.components
-    waiting = {"mlm"}  # a loss over hidden states, for which there is no step yet
-    for component in installed.components:
-        (page,) = component_page(installed, component.full_name)
-        if component.kind == "launcher":
-            assert f"--launcher {component.name}" in page["example"], component.full_name
-        elif component.kind != "reader" and component.name not in waiting:
-            assert parse_recipe(page["example"], installed).steps, component.full_name
-
-
 @dataclass(frozen=True, kw_only=True)
-class Fussy(MergeStrategy):
-    """Take only whole numbers above one."""
+class Shown(MergeStrategy):
+    """Take the first model.
 
-    power: float
+    It has an example.
 
-    def __post_init__(self) -> None:
-        if self.power != int(self.power) or self.power < 2:
-            raise ValueError("power is a whole number above one")
-
-    @property
-    def base_policy(self) -> str:  # type: ignore[override]
-        return "required"
+    Example:
+        one:
+          blend: {models: [./a, ./b], strategy: shown}
+    """
 
 
-def test_an_example_finds_numbers_that_the_component_takes_and_names_a_base() -> None:
+def test_the_example_of_a_docstring_is_shown_as_a_recipe_that_parses() -> None:
     found = plugins()
     module = type(
-        "fussy", (), {"register_merge_strategies": staticmethod(hookimpl(lambda: {"fussy": Fussy}))}
+        "shown", (), {"register_merge_strategies": staticmethod(hookimpl(lambda: {"shown": Shown}))}
     )
-    found.register(module, "fussy")
-    (page,) = component_page(found, "fussy")
-    assert page["example"] == textwrap.dedent(
-        """\
-        steps:
-          example:
-            blend:
-              models: [./model, ./other-model]
-              strategy:
-                fussy: {power: 2}
-              base: ./base
-        """
-    )
+    found.register(module, "shown")
+    (page,) = component_page(found, "shown")
+    assert page["doc"] == "Take the first model.\n\nIt has an example."
+    (step,) = parse_recipe(page["example"], found).steps
+    assert step.step.strategy == (Shown(),)  # type: ignore[attr-defined]
+    assert describe_component(found, "shown").count("strategy: shown") == 1
+
+
+INSTALLED = load_plugins(block=())
+# Readers are chosen by a file's ending, and a loss over hidden states has no step yet.
+WITHOUT_EXAMPLE = {"mlm", *(c.name for c in INSTALLED.components if c.kind == "reader")}
+
+
+@pytest.mark.parametrize("name", [c.full_name for c in INSTALLED.components])
+def test_every_installed_component_has_an_example_that_is_taken(name: str) -> None:
+    (page,) = component_page(INSTALLED, name)
+    if page["name"] in WITHOUT_EXAMPLE:
+        assert not page["example"]
+    elif page["kind"] == "launcher":
+        lines = page["example"].splitlines()
+        given = [parse_words(shlex.split(line)[1:]).launcher for line in lines]
+        assert all(launcher_of(text, INSTALLED, None) for text in given)
+    else:
+        recipe = parse_recipe(page["example"], INSTALLED)
+        used = [used for step in recipe.steps for used in plugins_behind(step, INSTALLED)]
+        assert page["plugin"] in used
+        assert page["name"] in page["example"]
 
 
 # ── documentation of options ────────────────────────────────────────────────────────────────────

@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 from emberge import Plugins, load_plugins, load_recipe
-from emberge.recipes.docs.describe import shipped_recipes
 from emberge.recipes.docs.json_schema import recipe_schema
+from emberge.recipes.parse.shipped import shipped_recipes
 from emberge.yaml_nodes import plain, read_yaml
 
 from tests.support.reading import blend, faults, fit, plugins, read
@@ -134,6 +134,12 @@ def test_options_come_with_documentation_defaults_and_choices() -> None:
     assert list(ties) == ["density", "scale", "normalize"]
     assert ties["density"]["default"] == 0.2
     assert definitions["step.acme.fit"]["properties"]["sampler"]["default"] == "shuffle"
+
+
+def test_definitions_are_named_without_modules() -> None:
+    definitions = recipe_schema(plugins())["$defs"]
+    assert {"Entry", "Rule"} <= definitions.keys()
+    assert not [name for name in definitions if "tests." in name or "emberge." in name]
 
 
 def test_a_name_that_two_plugins_give_needs_its_plugin() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from emberge import ModelRef
-from emberge.recipes.parse.order import in_order_of_need
 from emberge.yaml_nodes import node_of
 
 from tests.support import acme
@@ -322,11 +321,17 @@ def test_a_ring_is_named() -> None:
     assert faults(text) == ["2: the steps a -> b -> c -> a need one another"]
 
 
-def test_order_is_by_need_then_by_place() -> None:
-    told: list[list[str]] = []
-    needs = {"z": {"y"}, "x": set[str](), "y": {"x", "outside"}, "w": set[str]()}
-    assert in_order_of_need(needs, told.append) == ["x", "y", "z", "w"]
-    assert not told
+def test_steps_outside_a_ring_are_still_checked() -> None:
+    text = """steps:
+  late: {corpus: {rows: x}}
+  b: {blend: {models: $c, strategy: mean}}
+  c: {blend: {models: $b, strategy: mean}}
+"""
+    first, second = faults(text)
+    assert first.startswith("2: ")
+    assert "'rows'" in first
+    assert second.startswith("3: ")
+    assert "b -> c -> b" in second
 
 
 def test_what_yaml_cannot_say_is_no_node() -> None:

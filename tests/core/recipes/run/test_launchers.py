@@ -35,7 +35,7 @@ from emberge.devices import torch_threads
 from emberge.engine import HashCache
 from emberge.recipes.checks.status import status
 from emberge.recipes.run import parallel as schedule
-from emberge.recipes.run.run_recipe import StepsFailedError
+from emberge.recipes.run.run_state import StepsFailedError
 from emberge_local.local import Local
 
 from tests.support.launched import (

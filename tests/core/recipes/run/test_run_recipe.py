@@ -28,7 +28,7 @@ from emberge import (
 )
 from emberge.files.locks import OutInUseError, lock_folder
 from emberge.recipes.folder.run_folder import read_artifact
-from emberge.recipes.run.run_recipe import StepsFailedError
+from emberge.recipes.run.run_state import StepsFailedError
 
 from tests.support.steps import RAN, Listener, Scores, Write, recipe, toy
 

@@ -138,6 +138,16 @@ def test_what_a_sampler_draws_is_part_of_the_fingerprint(monkeypatch) -> None:  
     assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint != before
 
 
+def test_moving_a_samplers_code_to_another_module_keeps_the_fingerprint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = BatchPlan(POOL, SAMPLER, seed=3).fingerprint
+    monkeypatch.setattr(BatchShuffle, "__module__", "elsewhere")
+    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint == before
+    monkeypatch.setattr(BatchShuffle, "revision", 2, raising=False)
+    assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint != before
+
+
 HUGE = 10**9
 
 

@@ -1,4 +1,4 @@
-"""What samplers share that choose datasets by what a study of interactions found."""
+"""The base of samplers that choose datasets by a study of interactions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from emberge import EmbergeError, FileRef, Pool, Preflight, Problem, Sampler
 from emberge_boom.samplers.members import Members
 from emberge_boom.study.study import Study, read_study
 
-__all__ = ["OfStudy"]
+__all__ = ["StudySampler"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfStudy(Sampler):
+class StudySampler(Sampler):
     """Keep the datasets that a study of interactions points to.
 
     `of` is a step `interactions`, or what one left.
@@ -24,37 +24,37 @@ class OfStudy(Sampler):
     of: FileRef
 
     def members(self, study: Study) -> Members:
-        """The datasets to keep.
+        """Return the sampler that keeps the chosen datasets.
 
         Raises:
             DataError: when the study has not what the options ask for.
         """
         raise NotImplementedError
 
-    def told(self, study: Study) -> list[str]:
-        """What `check` says of the study, as far as it bears on the choice."""
+    def lines(self, study: Study) -> list[str]:
+        """Return the lines that `check` shows of the study, as far as they concern the choice."""
         raise NotImplementedError
 
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
         return self.members(read_study(locate(self.of)))
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """What a study that is there already has to say.
+        """Note what an existing study shows of the choice, and yield a problem where it does not fit.
 
-        One that the recipe makes may have been left by an earlier run with other options, so that what does
-        not fit it is a warning.
+        A study that the recipe makes may be left from an earlier run with other options, so that a misfit is
+        a warning.
         """
         earlier = self.of.step is not None
         place = context.earlier_result(self.of) if earlier else context.data(self.of)
         if place is None:
             if earlier:
-                told = f"known when {self.of} is done; `emberge check` with --out then says it"
-                context.note(f"datasets by the study {self.of}", [told])
+                later = f"known when {self.of} is done; `emberge check` with --out then shows it"
+                context.note(f"datasets by the study {self.of}", [later])
             return
         judged = context.warning if earlier else context.problem
         try:
             study = read_study(place)
-            context.note(f"the study {self.of}", self.told(study))
+            context.note(f"the study {self.of}", self.lines(study))
             self.members(study)
         except EmbergeError as error:
             yield judged(str(error), "sampler")

@@ -25,10 +25,10 @@ from emberge_boom.study.study import Interaction, Study
 from emberge_boom.study.study_run import read_steps
 from emberge_boom.study.tree import Linkage, grow
 
-__all__ = ["gathered", "study_of"]
+__all__ = ["gather_study", "study_of"]
 
 
-def gathered(
+def gather_study(
     runs: Iterable[tuple[Path, Artifact]],
     *,
     loss_protocol: LossProtocol = "paper",
@@ -37,7 +37,7 @@ def gathered(
     scale: LossScale = "loss",
     rehearsed: bool = False,
 ) -> Study:
-    """The study that these runs make, given their folders and artifacts.
+    """Build the study from the folders and artifacts of its runs.
 
     In a rehearsal of two steps a dataset may take none: such trainings are compared as the paper does.
 
@@ -81,7 +81,7 @@ def study_of(
     linkage: Linkage = "average",
     scale: LossScale = "loss",
 ) -> Study:
-    """The study of these losses; `facts` has each dataset's `task`, `rows` sampled, and `of` how many.
+    """Build the study of these losses; `facts` has each dataset's `task`, its `rows` sampled, and `of` all.
 
     Raises:
         DataError: when losses cannot be compared.

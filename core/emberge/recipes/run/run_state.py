@@ -1,0 +1,148 @@
+"""The state of one run: results, failures and the record, shared by both ways to run its steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from emberge.contracts.reference import Artifact
+from emberge.contracts.step import Machine, Rehearsal
+from emberge.errors import EmbergeError, RequirementError
+from emberge.files.hashes import HashCache, stable_hash
+from emberge.plugins import Plugins
+from emberge.recipes.folder.fingerprint import plain
+from emberge.recipes.folder.provenance import recipe_hash
+from emberge.recipes.folder.results import Result, Results
+from emberge.recipes.folder.run_folder import OutFolder
+from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.run.run_log import RunLog
+from emberge.recipes.run.run_step import result_of
+from emberge.recipes.run.workspace import RunContext, installed_readers
+
+__all__ = ["RunState", "StepsFailedError"]
+
+
+class StepsFailedError(EmbergeError):
+    """Several steps of a run failed; `errors` has each by the step's id."""
+
+    def __init__(self, errors: Mapping[str, Exception]) -> None:
+        self.errors = dict(errors)
+        codes = {e.exit_code if isinstance(e, EmbergeError) else 1 for e in errors.values()}
+        self.exit_code = codes.pop() if len(codes) == 1 else 1
+        super().__init__("\n".join(f"step '{step}': {e}" for step, e in errors.items()))
+
+
+class RunState:
+    """One execution of a recipe, from the first step to the last."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        place: OutFolder,
+        plugins: Plugins,
+        machine: Machine,
+        rehearsal: Rehearsal | None,
+    ) -> None:
+        self.recipe, self.place, self.plugins = recipe, place, plugins
+        self.hashes = HashCache(place.store / "hashes.json", root=place.path)
+        self.log = RunLog(place, plugins, recipe.steps)
+        self.context = RunContext(
+            place=place,
+            results=Results(plugins, self.hashes),
+            listener=self.log,
+            machine=machine,
+            seed=recipe.seed,
+            rehearsal=rehearsal,
+            readers=installed_readers(plugins),
+            recipe=recipe_hash(recipe),
+        )
+        self.fingerprints: dict[str, str] = {}
+        """The fingerprint of each finished step."""
+        self.finished: dict[str, Artifact] = {}
+        self.failed: dict[str, Exception] = {}
+        self.blocked: set[str] = set()
+
+    @property
+    def rehearsal(self) -> dict[str, Any] | None:
+        """The limits of a rehearsal as plain values; None in a real run."""
+        rehearsal = self.context.rehearsal
+        return dataclasses.asdict(rehearsal) if rehearsal else None
+
+    def is_blocked(self, step: RecipeStep) -> bool:
+        """Return whether a step that this one needs has failed, and record that this one cannot run."""
+        missing = [name for name in step.needs if name in self.failed or name in self.blocked]
+        if missing:
+            self.blocked.add(step.id)
+            self.log.step_blocked(step.id, missing)
+        return bool(missing)
+
+    def find(self, step: RecipeStep) -> tuple[str, Artifact | None]:
+        """Return the step's fingerprint, and the artifact of an earlier run under it if there is one."""
+        fingerprint = self._fingerprint(step)
+        artifact = result_of(self.place, step.id, fingerprint)
+        if artifact is not None:
+            self.place.finish(step.id, fingerprint)
+            self.log.step_skipped(step.id, self.place.result(step.id, fingerprint))
+        return fingerprint, artifact
+
+    def take(self, step: RecipeStep, fingerprint: str, artifact: Artifact) -> None:
+        """Make a finished step's result available to the steps that name it."""
+        folder = self.place.result(step.id, fingerprint)
+        result = Result(folder, artifact, fingerprint, step.step.adapts())
+        self.context.results.add(step.id, result)
+        self.finished[step.id] = artifact
+        self.fingerprints[step.id] = fingerprint
+
+    def fail(self, step: RecipeStep, error: Exception) -> None:
+        """Record why a step failed; the steps that do not need it still run."""
+        self.failed[step.id] = error
+        self.log.step_failed(step.id, error)
+
+    def raise_failures(self) -> None:
+        """Raise the errors of steps, or of requirements that the finished steps did not meet.
+
+        Raises:
+            StepsFailedError: when several steps failed; a single failure is raised as it is.
+            RequirementError: when all steps are done and a requirement was not met.
+        """
+        if len(self.failed) > 1:
+            raise StepsFailedError(self.failed)
+        for step, error in self.failed.items():
+            error.add_note(f"in step '{step}'")
+            raise error
+        unmet = [
+            f"step '{step}': {one}"
+            for step, artifact in self.finished.items()
+            for one in artifact.details.get("unmet", ())
+        ]
+        if unmet:
+            raise RequirementError("\n".join(unmet))
+
+    def end(self, error: BaseException | None) -> None:
+        """Announce the end of the run with all results and failures, and close the record."""
+        links = {step: self.place.link(step) for step in self.finished}
+        tables = {
+            step: links[step] / artifact.details["table"]
+            for step, artifact in self.finished.items()
+            if artifact.details.get("table")
+        }
+        details = {
+            "results": links,
+            "tables": tables,
+            "failed": {step: str(e) for step, e in self.failed.items()},
+            "blocked": sorted(self.blocked),
+        }
+        self.log.run_finished(error, details)
+        self.log.close()
+
+    def _fingerprint(self, step: RecipeStep) -> str:
+        return stable_hash(
+            {
+                "kind": step.kind,
+                "step": plain(step.step, self.plugins, self.context.results.stands_for),
+                "identity": step.step.identity(),
+                "seed": self.recipe.seed,
+                "rehearsal": self.rehearsal,
+            }
+        )
