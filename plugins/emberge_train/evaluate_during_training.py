@@ -43,7 +43,7 @@ class EvaluateOnTheWay:
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
 
-    def watch(
+    def early_stopping(
         self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
     ) -> EarlyStopping:
         """What the training is to do on the way; `metric` is told the scores of tasks.

@@ -93,9 +93,6 @@ class Train(FitOptions, Step):
     trackers: tuple[str, ...] = ()
     """Who else is told what is logged: `tensorboard`, `wandb` or another of accelerate, if installed."""
 
-    def _options(self) -> FitOptions:
-        return FitOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(FitOptions)})
-
     def adapts(self) -> ModelRef | None:
         return self.model if self.backbone.leaves_adapter else None
 
@@ -165,7 +162,7 @@ class Train(FitOptions, Step):
                 readers=context.readers,
                 resolve=context.data,
                 sampler=sampler,
-                options=self._options(),
+                options=FitOptions.of(self),
                 seed=self.seed or 0,
             )
         except EmbergeError as error:
@@ -190,7 +187,7 @@ class Train(FitOptions, Step):
             return None  # the sampler's own check has said what there is to say
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import fit, load_datasets
+        from emberge.engine import FitJob, fit, load_datasets
 
         model = workspace.model(self.model)
         if model.adapter is not None:
@@ -216,26 +213,32 @@ class Train(FitOptions, Step):
             folder=workspace.folder / "trackers",
             metric=workspace.metric,
         ) as metric:
-            result = fit(
+            stopping = (
+                evaluate.early_stopping(workspace, model, metric, adapts=adapts)
+                if evaluate
+                else None
+            )
+            job = FitJob(
                 backbone=self.backbone,
                 checkpoint=model.folder,
                 datasets=datasets,
                 sampler=sampler,
                 losses=self.loss,
-                options=self._options(),
+                options=FitOptions.of(self),
+                seed=seed,
+                guides=lambda reference: _guide_folder(workspace, reference),
+                early_stopping=stopping,
+                rehearsal=rehearsal,
+            )
+            result = fit(
+                job,
                 folder=workspace.folder,
                 work=workspace.work,
-                seed=seed,
-                device=workspace.machine.devices[0],
                 store=workspace.store,
+                machine=workspace.machine,
                 progress=workspace.progress,
                 metric=metric,
-                rehearsal=rehearsal,
                 warn=workspace.warn,
-                ranks=workspace.machine.ranks,
-                shard=workspace.machine.shard,
-                guides=lambda reference: _guide_folder(workspace, reference),
-                watch=evaluate.watch(workspace, model, metric, adapts=adapts) if evaluate else None,
             )
         bags = {} if rehearsal else write_bags(workspace.folder, result.bags)
         tasks = {d.info.name: (d.info.task, d.info.size) for d in datasets}

@@ -18,7 +18,18 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["TrainingState", "clear_torn", "latest_state", "publish", "save_state"]
+from emberge.training.fit_options import FitOptions
+from emberge.training.plan.batch_plan import BatchPlan
+
+__all__ = [
+    "KeptCheckpoints",
+    "TrainingState",
+    "clear_torn",
+    "latest_state",
+    "link_or_copy",
+    "publish",
+    "save_state",
+]
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -49,6 +60,47 @@ def save_state(
     for old in _states(folder)[KEPT:]:
         shutil.rmtree(old)
     return path
+
+
+@dataclass(frozen=True)
+class KeptCheckpoints:
+    """The models of some steps in `folder`, of which the newest `keep_last` stay."""
+
+    folder: Path
+    steps: frozenset[int]
+    keep_last: int
+
+    @classmethod
+    def of(cls, plan: BatchPlan, options: FitOptions, folder: Path) -> KeptCheckpoints:
+        """Those that the options ask for: every `save_steps`, or at the ends of epochs."""
+        steps: frozenset[int] = frozenset()
+        if options.keep_last and options.save_steps is not None:
+            steps = frozenset(range(options.save_steps, plan.steps + 1, options.save_steps))
+        elif options.keep_last:
+            steps = frozenset(plan.starts[1:])
+        return cls(folder, steps, options.keep_last)
+
+    def clear_torn(self) -> None:
+        """Remove what a killed process left half-written."""
+        clear_torn(self.folder)
+
+    def keep(self, step: int, save: Callable[[Path], None]) -> None:
+        """Write the model of a step, and drop what is older than the newest few."""
+        publish(self.folder / f"step-{step}", save)
+        for old in self._by_step()[: -self.keep_last]:
+            shutil.rmtree(old)
+
+    def hand_over(self, folder: Path) -> tuple[Path, ...]:
+        """Put the kept models into a result; the originals stay until the step is done."""
+        kept = self._by_step() if self.keep_last else []
+        for path in kept:
+            target = folder / "checkpoints" / path.name
+            shutil.copytree(path, target, copy_function=link_or_copy, dirs_exist_ok=True)
+        return tuple(Path("checkpoints") / path.name for path in kept)
+
+    def _by_step(self) -> list[Path]:
+        found = self.folder.glob("step-*") if self.folder.is_dir() else ()
+        return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
 
 
 def publish(path: Path, fill: Callable[[Path], None]) -> Path:
@@ -116,3 +168,12 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Give a file a second name, or make a copy where the file system has no such thing."""
+    Path(target).unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
