@@ -92,11 +92,6 @@ class Loss:
     layers: tuple[float, ...] = ()
 
     @property
-    def whole_batch(self) -> bool:
-        """False for a mean over examples that may be accumulated per micro-batch."""
-        return True
-
-    @property
     def needs(self) -> frozenset[str]:
         """What it reads beside anchor and positive; the runner refuses rows without it, before training.
 

@@ -165,4 +165,3 @@ def test_it_gathers_and_needs_what_its_losses_do() -> None:
     assert Matryoshka(loss=(InfoNCE(),), dims=(8,)).cross_rank
     both = Matryoshka(loss=(InfoNCE(), CoSENT(cross_rank=True)), dims=(8,))
     assert both.needs == {"contrast", "positive_score"}
-    assert both.whole_batch
