@@ -68,6 +68,19 @@ class TextEncoder(Backbone):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
         return []
 
+    def dimension(self, checkpoint: Path) -> int | None:
+        """Return the last Dense's outputs, or the hidden size once for each way of pooling."""
+        from emberge_encoder.trunk_weights import config_of
+
+        layout, config = self._layout(checkpoint)
+        size = int(config_of(layout.trunk_folder, config).get_text_config().hidden_size)
+        for entry in layout.modules:
+            if entry.kind == "Pooling":
+                size *= max(1, len(layout.pooling))
+            elif entry.kind == "Dense":
+                size = int(read_json(layout.folder / entry.path / "config.json")["out_features"])
+        return size
+
     def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
         from transformers import AutoTokenizer
 

@@ -33,7 +33,7 @@ def load_trunk(
     from transformers import AutoModel, AutoModelForTextEncoding
 
     refuse_pickles(folder)
-    built = _config(folder, config)
+    built = config_of(folder, config)
     loader = AutoModelForTextEncoding if config.get("is_encoder_decoder") else AutoModel
     try:
         with quiet():
@@ -73,7 +73,12 @@ def refuse_pickles(folder: Path) -> None:
     raise CheckpointError(f"{folder}: holds no weights (*.safetensors)")
 
 
-def _config(folder: Path, config: Mapping[str, Any]) -> Any:
+def config_of(folder: Path, config: Mapping[str, Any]) -> Any:
+    """Build transformers' config object of a config's dictionary.
+
+    Raises:
+        CheckpointError: for a model that needs remote code, or values that transformers refuses.
+    """
     from transformers import CONFIG_MAPPING
 
     kind = str(config.get("model_type"))
