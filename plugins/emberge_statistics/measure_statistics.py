@@ -28,6 +28,7 @@ from emberge import (
     Step,
     Workspace,
     component,
+    dimension_problems,
 )
 from emberge.engine import BatchOptions
 
@@ -117,8 +118,15 @@ class MeasureStatistics(BatchOptions, Step):
             yield context.problem(f"{self.measure} has no base; leave it out", "base")
         for model in self._models.values():
             folder = context.model(model)
-            for message in self.backbone.check(folder) if folder is not None else ():
+            if folder is None:
+                continue
+            problems = self.backbone.check(folder)
+            for message in problems:
                 yield context.problem(message, "models")
+            if self.measure == "fisher" and not problems:
+                dimension = self.backbone.dimension(folder)
+                for message in dimension_problems(self.loss, dimension):
+                    yield context.problem(message, "loss")
         if self.data:
             yield from self._check_data(context)
         else:
