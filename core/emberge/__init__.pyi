@@ -33,6 +33,7 @@ from .contracts.loss import Guide as Guide
 from .contracts.loss import Loss as Loss
 from .contracts.loss import TokenLoss as TokenLoss
 from .contracts.loss import Tokens as Tokens
+from .contracts.loss import dimension_problems as dimension_problems
 from .contracts.loss import loss_problems as loss_problems
 from .contracts.option import PerDataset as PerDataset
 from .contracts.option import component as component

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
 from emberge import CheckpointError, Encoder, TokenisedText
+from emberge.engine import Session
 from torch import Tensor, nn
 
-__all__ = ["WINDOW", "GramCounter", "Layer", "plan_passes"]
+from emberge_statistics.stored_tensors import StoredTensors
 
+__all__ = ["GramCounter", "Layer", "measure_grams", "plan_passes"]
+
+# Texts that are put in order of their length at once: more fill chunks better.
 WINDOW = 512
-"""Texts that are put in order of their length at once: more fill chunks better."""
 # Sums of Gram matrices held at once where no limit is given.
 DEFAULT_MEMORY = 4 << 30
+
+# Function from a file's name and its numbers by tensor to the path that it was written to.
+Write = Callable[[str, Mapping[str, Tensor]], Path]
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,42 @@ class Layer:
     def bytes(self) -> int:
         """Of the sum in float64."""
         return 8 * math.prod(self.shape)
+
+
+def measure_grams(
+    session: Session, stored: StoredTensors, work: Path, write: Write, memory: int | None = None
+) -> Iterator[Path]:
+    """Measure Gram matrices and yield the file of each pass over the data; finished passes are not repeated.
+
+    There is one, float32 [in, in], for each linear layer: the sum of x xᵀ over tokens; for the embedding
+    there are the counts of tokens [vocabulary]. `memory` bounds the sums of a pass, in bytes.
+
+    Raises:
+        CheckpointError: when no linear layer is called in a forward pass.
+    """
+    names = stored.names_of(session.encoder)
+    first = session.texts(session.plan[0])[0]
+    passes = plan_passes(session.encoder, names, stored.vocabulary, first, memory)
+    for number, layers in enumerate(passes):
+        path = work / f"gram-{number}.safetensors"
+        if not path.is_file():
+            note = f"pass {number + 1} of {len(passes)}" if len(passes) > 1 else ""
+            counter = GramCounter(session.encoder, layers, session.encode_plan.token_budget)
+            _count(session, counter, work / f"pass-{number}" / "states", note)
+            write(path.name, dict(counter.entries(names)))
+        yield path
+
+
+def _count(session: Session, counter: GramCounter, states: Path, note: str) -> None:
+    texts: list[TokenisedText] = []
+    with counter:
+        for batch in session.batches(
+            counter.sums, states, is_complete=lambda: not texts, note=note
+        ):
+            texts.extend(session.texts(batch))
+            if len(texts) >= WINDOW or batch.step + 1 == session.plan.steps:
+                counter.add(texts)
+                texts.clear()
 
 
 def plan_passes(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -17,9 +18,9 @@ from emberge import (
     Dataset,
     EmbergeError,
     Loss,
+    Machine,
     Model,
     ModelRef,
-    Negatives,
     PerDataset,
     Preflight,
     Problem,
@@ -27,26 +28,19 @@ from emberge import (
     Step,
     Workspace,
     component,
+    dimension_problems,
 )
-from emberge.engine import FitOptions
-
-from emberge_statistics.labels import found_under, labelled
-from emberge_statistics.stored_tensors import part_writer, stored_tensors
+from emberge.engine import BatchOptions
 
 if TYPE_CHECKING:
-    from emberge_statistics.fisher_information import Measured
+    from emberge.engine import FitJob, SaveClock, Session
+    from torch import Tensor
 
-__all__ = ["MeasureStatistics"]
-
-# Options that say which texts are taken, as training has them.
-SHARED = (
-    "epochs max_steps max_length query_length document_length query_prompt document_prompt "
-    "positives hard_negatives fill negatives token_budget kept_tokens"
-)
+__all__ = ["MeasureStatistics", "measure_on_data"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureStatistics(Step):
+class MeasureStatistics(BatchOptions, Step):
     """Measure models once and keep the numbers in a statistics file that merges can name.
 
     `fisher` is the diagonal Fisher information, the mean over batches of the squared gradient of the loss,
@@ -86,42 +80,7 @@ class MeasureStatistics(Step):
     backbone: Backbone = component("text_encoder")
     """How a checkpoint becomes an encoder."""
     seed: int | None = None
-    """Of the batches; the recipe's by default."""
-    epochs: float | None = None
-    """How often the data are gone through; a fraction is the first batches."""
-    max_steps: int | None = None
-    """How many batches instead."""
-    max_length: PerDataset[int | None] = field(default_factory=PerDataset)
-    """Tokens of a text at most, by task or dataset; the model's own limit by default."""
-    query_length: PerDataset[int | None] = field(default_factory=PerDataset)
-    """As `max_length`, of queries."""
-    document_length: PerDataset[int | None] = field(default_factory=PerDataset)
-    """As `max_length`, of documents."""
-    query_prompt: PerDataset[str] = field(default_factory=PerDataset)
-    """Text before anchors, by task or dataset, as for training."""
-    document_prompt: PerDataset[str] = field(default_factory=PerDataset)
-    """Text before positives and negatives, by task or dataset, as for training."""
-    positives: int = 1
-    """Positives taken of a row."""
-    hard_negatives: int = 7
-    """Hard negatives taken of a row at most."""
-    fill: Literal["repeat", "mask"] = "repeat"
-    """What stands where a row has fewer texts: its own again, or nothing."""
-    negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
-    """Whether other rows' texts are negatives too, by task or dataset, as for training."""
-    token_budget: int | None = None
-    """Padded size of a chunk in tokens; by default it follows the machine."""
-    kept_tokens: int | None = None
-    """Tokens whose activations are kept for the backward pass; by default as many as fit."""
-
-    def __post_init__(self) -> None:
-        if self.epochs is not None and self.max_steps is not None:
-            raise ValueError("give epochs or max_steps, not both")
-        self._options()
-
-    def _options(self) -> FitOptions:
-        given = {name: getattr(self, name) for name in SHARED.split()}
-        return FitOptions(**given, dropout=False, precision="float32")
+    """Seed of the batches; by default the recipe's."""
 
     @property
     def _models(self) -> dict[str, ModelRef]:
@@ -166,8 +125,15 @@ class MeasureStatistics(Step):
             yield context.problem(f"{self.measure} has no base; leave it out", "base")
         for model in self._models.values():
             folder = context.model(model)
-            for message in self.backbone.check(folder) if folder is not None else ():
+            if folder is None:
+                continue
+            problems = self.backbone.check(folder)
+            for message in problems:
                 yield context.problem(message, "models")
+            if self.measure == "fisher" and not problems:
+                dimension = self.backbone.dimension(folder)
+                for message in dimension_problems(self.loss, dimension):
+                    yield context.problem(message, "loss")
         if self.data:
             yield from self._check_data(context)
         else:
@@ -199,7 +165,7 @@ class MeasureStatistics(Step):
         models = {
             name: model
             for label, reference in self._models.items()
-            for name, model in found_under(label, workspace.models(reference)).items()
+            for name, model in numbered(label, workspace.models(reference)).items()
         }
         if self.measure == "delta_norms":
             return self._norms(workspace, models)
@@ -241,44 +207,35 @@ class MeasureStatistics(Step):
         for number, (label, model) in enumerate(models.items()):
             work = workspace.work / f"measured-{number}"
             with whole_model(model, work, workspace.machine) as folder:
-                found = self._one(workspace, label, folder, datasets, work)
-            parts += found.parts
-            facts |= found.facts
+                written, known = measure_on_data(
+                    "gram" if self.measure == "gram" else "fisher",
+                    self._job(workspace, folder, datasets),
+                    work,
+                    label=label,
+                    store=workspace.store,
+                    machine=workspace.machine,
+                    progress=workspace.progress,
+                )
+            parts += written
+            facts |= known
         content = {label: model.fingerprint for label, model in models.items()}
-        told = Statistics({}, models=content, measure=self.measure, facts=facts)
-        join_statistics(workspace.folder, parts, told.metadata)
+        joined = Statistics({}, models=content, measure=self.measure, facts=facts)
+        join_statistics(workspace.folder, parts, joined.metadata)
         measured = {k: facts[k] for k in ("batches", "seed")} | {"data": json.loads(facts["data"])}
         return self._artifact(tuple(self._models.values()), {"on": measured, "models": content})
 
-    def _one(
-        self,
-        workspace: Workspace,
-        label: str,
-        folder: Path,
-        datasets: Sequence[Dataset],
-        work: Path,
-    ) -> Measured:
-        from emberge_statistics.fisher_information import Measurement, measure_model
+    def _job(self, workspace: Workspace, folder: Path, datasets: Sequence[Dataset]) -> FitJob:
+        from emberge.engine import FitJob, FitOptions
 
-        what = Measurement(
-            measure=self.measure,  # type: ignore[arg-type]
+        return FitJob(
             backbone=self.backbone,
             checkpoint=folder,
-            stored=stored_tensors(folder),
             datasets=datasets,
             sampler=[one.resolved(workspace.data) for one in self.sampler],
             losses=self.loss,
-            options=self._options(),
+            options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=workspace.seed if self.seed is None else self.seed,
-            device=workspace.machine.devices[0],
-            memory=workspace.machine.memory,
-        )
-        return measure_model(
-            what,
-            work,
-            write=part_writer(work, label, self.measure),
-            store=workspace.store,
-            progress=workspace.progress,
+            guides=lambda reference: workspace.model(reference).folder,
             rehearsal=workspace.rehearsal,
         )
 
@@ -292,3 +249,91 @@ class MeasureStatistics(Step):
 def _facts(workspace: Workspace) -> dict[str, str]:
     """What a file says of its making: the step's fingerprint, seed and versions."""
     return {"made": json.dumps(dict(workspace.provenance), default=str)}
+
+
+def measure_on_data(
+    measure: Literal["fisher", "gram"],
+    job: FitJob,
+    work: Path,
+    *,
+    label: str,
+    store: Path,
+    machine: Machine,
+    progress: Callable[..., None],
+    clock: SaveClock | None = None,
+) -> tuple[list[Path], dict[str, str]]:
+    """Measure one model on the batches of a training, and go on from `work` after a kill.
+
+    Returns: statistics files in `work` with the numbers under `label`, and facts of what they were measured
+    on, without any text.
+
+    Raises:
+        CheckpointError: for a checkpoint that cannot be loaded, or an encoder without names of its weights.
+        DataError: for data that the losses or the sampler cannot use.
+    """
+    from emberge.engine import Session, Statistics, write_statistics
+
+    from emberge_statistics.stored_tensors import stored_tensors
+
+    def write(name: str, values: Mapping[str, Tensor]) -> Path:
+        entries = {tensor: {label: value} for tensor, value in values.items()}
+        return write_statistics(work, Statistics(entries, measure=measure), name)
+
+    stored = stored_tensors(job.checkpoint)
+    with Session.open(
+        job,
+        work=work,
+        store=store,
+        machine=machine,
+        progress=progress,
+        clock=clock,
+        takes_losses=measure == "fisher",
+    ) as session:
+        if measure == "fisher":
+            from emberge_statistics.fisher_information import measure_fisher
+
+            parts = [write("fisher.safetensors", measure_fisher(session, stored, work))]
+        else:
+            from emberge_statistics.gram_matrices import measure_grams
+
+            parts = list(measure_grams(session, stored, work, write, machine.memory))
+        return parts, _measured_on(session, measure)
+
+
+def _measured_on(session: Session, measure: str) -> dict[str, str]:
+    """Return the data, seed, batches and losses of a measurement, without any text."""
+    data = [
+        {
+            "name": one.info.name,
+            "task": one.info.task,
+            "rows": session.plan.sizes[one.info.name],
+            "content": one.fingerprint,
+        }
+        for one in session.datasets
+    ]
+    facts = {
+        "data": json.dumps(data),
+        "seed": str(session.job.seed),
+        "batches": str(session.plan.steps),
+    }
+    if measure == "fisher":
+        names = [one.info.name for one in session.datasets]
+        facts["losses"] = json.dumps({name: repr(session.objective.of(name)) for name in names})
+    return facts
+
+
+def labelled(models: Sequence[ModelRef]) -> dict[str, ModelRef]:
+    """Return the models by the last word of their reference, or by number where those are not unique."""
+    words = [re.sub(r"[^\w.=,-]+", "-", m.text.strip("./$").rpartition("/")[2]) for m in models]
+    apart = len(set(words)) == len(words) and all(words)
+    return {
+        word if apart else str(number): model
+        for number, (word, model) in enumerate(zip(words, models, strict=True))
+    }
+
+
+def numbered(label: str, models: Sequence[Model]) -> dict[str, Model]:
+    """Return one model under its label, or each of several (`$run.checkpoints`) under label and number."""
+    if len(models) == 1:
+        return {label: models[0]}
+    return {f"{label}-{number}": model for number, model in enumerate(models)}

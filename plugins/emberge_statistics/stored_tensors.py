@@ -1,47 +1,67 @@
-"""What a checkpoint's tensors are called, and files of numbers that were measured of them."""
+"""Tensors of a checkpoint under the names that merges use, and an encoder's parameters under the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emberge import CheckpointError, NamesWeights
+
 if TYPE_CHECKING:
-    from torch import Tensor
+    from emberge import Encoder
 
-    from emberge_statistics.fisher_information import StoredTensors
+__all__ = ["StoredTensors", "stored_tensors"]
 
-__all__ = ["part_writer", "stored_tensors"]
+
+@dataclass(frozen=True)
+class StoredTensors:
+    """Tensors of a checkpoint that merges take, by canonical name; `vocabulary` have a row a token."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    vocabulary: frozenset[str]
+
+    def names_of(self, encoder: Encoder) -> dict[str, str]:
+        """Return the canonical name of every parameter of an encoder that was loaded from the checkpoint.
+
+        Raises:
+            CheckpointError: when a parameter has none, or another shape on disk.
+        """
+        if not isinstance(encoder, NamesWeights):
+            raise CheckpointError(
+                f"{type(encoder).__name__} does not name its weights as they are on disk (stored_names), "
+                "so nothing can be measured of it"
+            )
+        stored = encoder.stored_names()
+        names = dict(zip(stored, self._canonical(list(stored.values())), strict=True))
+        found = {}
+        for parameter, tensor in encoder.module.named_parameters():
+            name = names.get(parameter, parameter)
+            if self.shapes.get(name) != tuple(tensor.shape):
+                raise CheckpointError(
+                    f"{name}: the encoder has it as {list(tensor.shape)} and the checkpoint has not, so "
+                    "what is measured of it belongs to no tensor"
+                )
+            found[parameter] = name
+        return found
+
+    def _canonical(self, stored: Sequence[str]) -> list[str]:
+        """Return names on disk as canonical ones: without the prefix of the text backbone."""
+        from emberge.engine import prefix_of
+
+        prefix = prefix_of(stored)
+        return [n if n in self.shapes else n.removeprefix(prefix) for n in stored]
 
 
 def stored_tensors(folder: Path) -> StoredTensors:
-    """The tensors of a model folder by the names that merges know them by.
+    """Return the tensors of a model folder.
 
     Raises:
         CheckpointError: when two of them would have one name.
     """
-    from emberge.engine import Checkpoint, canonical_names, is_vocabulary, prefix_of
-
-    from emberge_statistics.fisher_information import StoredTensors
+    from emberge.engine import Checkpoint, canonical_names, is_vocabulary
 
     specs = canonical_names(Checkpoint(folder)).specs
-
-    def canonical(stored: Sequence[str]) -> list[str]:
-        prefix = prefix_of(stored)
-        return [name if name in specs else name.removeprefix(prefix) for name in stored]
-
     shapes = {name: spec.shape for name, spec in specs.items() if spec.mergeable}
-    return StoredTensors(shapes, frozenset(filter(is_vocabulary, shapes)), canonical)
-
-
-def part_writer(
-    work: Path, label: str, measure: str
-) -> Callable[[str, Mapping[str, Tensor]], Path]:
-    """What writes a file of a model's numbers by tensor into `work`, under its label."""
-    from emberge.engine import Statistics, write_statistics
-
-    def write(name: str, values: Mapping[str, Tensor]) -> Path:
-        entries = {place: {label: value} for place, value in values.items()}
-        return write_statistics(work, Statistics(entries, measure=measure), name)
-
-    return write
+    return StoredTensors(shapes, frozenset(filter(is_vocabulary, shapes)))

@@ -13,11 +13,11 @@ from emberge.engine import GROUPS, ScoreStore, scored, select
 if TYPE_CHECKING:
     from emberge.engine import EarlyStopping
 
-__all__ = ["EvaluateOnTheWay"]
+__all__ = ["EvaluateDuringTraining"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOnTheWay:
+class EvaluateDuringTraining:
     """Score the model while it trains, and let the scores decide when it ends and what the result is.
 
     Several ranks wait while the first one scores. What is scored, and so where the training ends, is part of
@@ -43,7 +43,7 @@ class EvaluateOnTheWay:
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
 
-    def watch(
+    def early_stopping(
         self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
     ) -> EarlyStopping:
         """What the training is to do on the way; `metric` is told the scores of tasks.

@@ -25,11 +25,12 @@ from emberge import (
     Step,
     Workspace,
     component,
+    dimension_problems,
     loss_problems,
 )
 from emberge.engine import FitOptions, FitResult, write_bags
 
-from emberge_train.evaluate_during_training import EvaluateOnTheWay
+from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import tracker_faults, tracking
 
 if TYPE_CHECKING:
@@ -43,41 +44,18 @@ __all__ = ["Train", "expected_of"]
 class Train(FitOptions, Step):
     """Fine-tune a model on datasets, one dataset an optimizer step as the sampler groups them.
 
-    `model` is where it starts; `backbone` loads it and keeps everything its folder had. `data` are files,
-    catalogues or steps that make data; `sampler` is a chain that selects examples and, last, groups them;
-    `loss` gives every task a weighted sum of losses. `seed` defaults to the recipe's. Training lasts `epochs`
-    (1; a fraction is its first batches) or `max_steps`. Options have the names of transformers'
-    TrainingArguments where one exists.
+    Training lasts `epochs` (1; a fraction is its first batches) or `max_steps`. Options have the names of
+    transformers' TrainingArguments where one exists.
 
-    The `learning_rate` rises over `warmup_ratio` of the steps and then follows `schedule`, with `restart`
-    anew in each stretch of a sampler that puts stages, tasks or datasets one after another. AdamW has
-    `adam_beta1`, `adam_beta2` and `adam_epsilon`; `weight_decay` spares biases and norms; gradients longer
-    than `max_grad_norm` are cut. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
-    float32. Without `dropout` equal texts of a batch are encoded once.
+    Every `logging_steps` steps `metrics.jsonl` and the trackers get `loss`, `loss/<dataset>` and
+    `task_loss/<task>` as means since the point before, `tokens_per_second` without padding, `padding_share`
+    and `kept_share` of what the model was run on, the most memory until then (`memory_gib`, and
+    `gpu_memory_gib` that tensors took), `grad_norm`, `learning_rate` and `examples`; `score` and
+    `score/<task>` are logged at the steps that were scored.
 
-    Texts are cut to `max_length` tokens, or to `query_length` and `document_length`, by default to the
-    model's own. A row gives `positives` positives and up to `hard_negatives` negatives, drawn anew in each
-    epoch; rows with fewer repeat theirs (`fill: repeat`) or leave places out (`mask`). `negatives` says by
-    task or dataset whether other rows' texts are negatives too (`in_batch`, `hard_only`); auto is yes for
-    retrieval and reranking.
-
-    A state to resume from is saved every `save_steps` steps, or about every half minute; `keep_last` of the
-    models at those steps (or at the ends of epochs) are kept for merging: `models: $id.checkpoints` of a
-    `merge` takes them all, oldest first. `evaluate` scores the model on the way, can end the training early
-    and makes the best model the result.
-
-    Every `logging_steps` steps, by default at about 500 points, `metrics.jsonl` and `trackers`
-    (`tensorboard`, `wandb` and others of accelerate; their files go to `trackers` in the result) are told
-    `loss`, `loss/<dataset>` and `task_loss/<task>` as means since the point before, `tokens_per_second`
-    without padding, `padding_share` and `kept_share` of what the model was run on, the most memory until
-    then (`memory_gib`, and `gpu_memory_gib` that tensors took), `grad_norm`, `learning_rate` and `examples`;
-    `score` and `score/<task>` stand at the steps that were scored. `token_budget` is
-    the padded size of a chunk in tokens, `kept_tokens` how many tokens' activations are kept for the backward
-    pass instead of being computed again; by default both follow the machine.
-
-    It leaves a SentenceTransformers folder, `checkpoints/step-N`, and the row numbers of every dataset that
-    the sampler took only a part of, as `bags/<dataset>.npy`. A backbone that trains an adapter leaves that,
-    and `$id` means the model with it on.
+    The result is a SentenceTransformers folder with `checkpoints/step-N`, and the row numbers of every
+    dataset that the sampler took only a part of, as `bags/<dataset>.npy`. A backbone that trains an adapter
+    leaves that, and `$id` means the model with it on.
 
     Example:
         trained:
@@ -93,17 +71,22 @@ class Train(FitOptions, Step):
     every_rank = True
 
     model: ModelRef
+    """The model that training starts from."""
     data: tuple[DataEntry, ...]
+    """Files, catalogues or steps that make data."""
     sampler: tuple[Sampler, ...]
+    """A chain that selects examples and, last, groups them into batches."""
     loss: PerDataset[tuple[Loss, ...]]
+    """A weighted sum of losses for every task or dataset."""
     backbone: Backbone = component("text_encoder")
+    """How the model's folder becomes an encoder; everything that the folder has is kept."""
     seed: int | None = None
-    evaluate: EvaluateOnTheWay | None = None
+    """Seed of batches, drawn texts and dropout; by default the recipe's."""
+    evaluate: EvaluateDuringTraining | None = None
+    """Scores during the training, which can end it early and choose the model that is the result."""
     trackers: tuple[str, ...] = ()
-    """Who else is told what is logged: `tensorboard`, `wandb` or another of accelerate, if installed."""
-
-    def _options(self) -> FitOptions:
-        return FitOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(FitOptions)})
+    """Further trackers of what is logged: `tensorboard`, `wandb` or another of accelerate, if installed;
+    their files go to `trackers` in the result."""
 
     def adapts(self) -> ModelRef | None:
         return self.model if self.backbone.leaves_adapter else None
@@ -133,8 +116,12 @@ class Train(FitOptions, Step):
         if self.model.adapter is not None:
             yield context.problem("training starts from a whole model, not an adapter", "model")
         elif folder is not None:
-            for message in self.backbone.check(folder):
+            problems = self.backbone.check(folder)
+            for message in problems:
                 yield context.problem(message, "backbone")
+            dimension = None if problems else self.backbone.dimension(folder)
+            for message in dimension_problems(self.loss, dimension):
+                yield context.problem(message, "loss")
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
@@ -174,7 +161,7 @@ class Train(FitOptions, Step):
                 readers=context.readers,
                 resolve=context.data,
                 sampler=sampler,
-                options=self._options(),
+                options=FitOptions.of(self),
                 seed=self.seed or 0,
             )
         except EmbergeError as error:
@@ -199,7 +186,7 @@ class Train(FitOptions, Step):
             return None  # the sampler's own check has said what there is to say
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import fit, load_datasets
+        from emberge.engine import FitJob, fit, load_datasets
 
         model = workspace.model(self.model)
         if model.adapter is not None:
@@ -225,26 +212,32 @@ class Train(FitOptions, Step):
             folder=workspace.folder / "trackers",
             metric=workspace.metric,
         ) as metric:
-            result = fit(
+            stopping = (
+                evaluate.early_stopping(workspace, model, metric, adapts=adapts)
+                if evaluate
+                else None
+            )
+            job = FitJob(
                 backbone=self.backbone,
                 checkpoint=model.folder,
                 datasets=datasets,
                 sampler=sampler,
                 losses=self.loss,
-                options=self._options(),
+                options=FitOptions.of(self),
+                seed=seed,
+                guides=lambda reference: _guide_folder(workspace, reference),
+                early_stopping=stopping,
+                rehearsal=rehearsal,
+            )
+            result = fit(
+                job,
                 folder=workspace.folder,
                 work=workspace.work,
-                seed=seed,
-                device=workspace.machine.devices[0],
                 store=workspace.store,
+                machine=workspace.machine,
                 progress=workspace.progress,
                 metric=metric,
-                rehearsal=rehearsal,
                 warn=workspace.warn,
-                ranks=workspace.machine.ranks,
-                shard=workspace.machine.shard,
-                guides=lambda reference: _guide_folder(workspace, reference),
-                watch=evaluate.watch(workspace, model, metric, adapts=adapts) if evaluate else None,
             )
         bags = {} if rehearsal else write_bags(workspace.folder, result.bags)
         tasks = {d.info.name: (d.info.task, d.info.size) for d in datasets}

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from emberge import Backbone, PerDataset
 from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
-from emberge.engine import FitOptions, FitResult, fit
+from emberge.engine import FitOptions, FitResult
 from emberge.ranks.fsdp import clip_gradients, is_split, split_weights, whole, whole_model
 from emberge.ranks.ranks import ALONE, Ranks
 from emberge_encoder.text_encoder import TextEncoder
@@ -26,6 +26,7 @@ from emberge_train.samplers.batch_shuffle import BatchShuffle
 from safetensors.torch import load_file
 
 from tests.support import tiny
+from tests.support.fitting import run_fit
 from tests.support.training_data import retrieval, similarity
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -75,7 +76,7 @@ def _fit(
     **options: Any,
 ) -> FitResult:
     given = {"precision": "float32", "dropout": False, "learning_rate": 1e-4, **options}
-    return fit(
+    return run_fit(
         backbone=backbone or TextEncoder(),
         checkpoint=model,
         datasets=[retrieval(), similarity()],
@@ -86,9 +87,7 @@ def _fit(
         work=root / "work",
         seed=0,
         device=device,
-        store=None,
         progress=progress,
-        metric=lambda *_: None,
     )
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 def main(model: Path, root: Path) -> None:
     from emberge import PerDataset
-    from emberge.engine import FitOptions, fit
+    from emberge.engine import FitOptions
     from emberge_encoder.text_encoder import TextEncoder
     from emberge_train.losses.cosent import CoSENT
     from emberge_train.losses.infonce import InfoNCE
     from emberge_train.samplers.batch_shuffle import BatchShuffle
 
+    from tests.support.fitting import run_fit
     from tests.support.training_data import retrieval, similarity
 
-    fit(
+    run_fit(
         backbone=TextEncoder(),
         checkpoint=model,
         datasets=[retrieval(), similarity()],
@@ -28,10 +29,8 @@ def main(model: Path, root: Path) -> None:
         folder=root / "out",
         work=root / "work",
         seed=0,
-        device="cpu",
         store=root / "store",
         progress=lambda done, *_: print(done, flush=True),
-        metric=lambda *_: None,
     )
 
 

@@ -101,7 +101,7 @@ def results(path: Path) -> list[dict[str, Any]]:
 def _rank(path: Path, told: Mapping[str, str]) -> None:
     import torch
     from emberge.errors import EmbergeError
-    from emberge.ranks.joined import leave_ranks
+    from emberge.ranks.ranks import leave_ranks
 
     os.environ.update(told)
     rank = int(told["RANK"])
@@ -119,7 +119,7 @@ def _rank(path: Path, told: Mapping[str, str]) -> None:
 
 
 def _train(training: Training, rank: int) -> dict[str, Any]:
-    from emberge.engine import fit
+    from tests.support.fitting import run_fit
 
     losses: list[float] = []
     deaths = [death for death in training.deaths if death.rank == rank]
@@ -137,12 +137,11 @@ def _train(training: Training, rank: int) -> dict[str, Any]:
 
     # Ranks that are not the first write no result: a folder that cannot be made would tell.
     root = training.root if rank == 0 else Path(os.devnull)
-    result = fit(
+    result = run_fit(
         **training.arguments,
         folder=root / "out",
         work=training.root / "work",
         store=training.root / "store",
-        device="cpu",
         progress=progress,
         metric=told,
         ranks=int(os.environ["WORLD_SIZE"]),

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["Embeddings", "Guide", "Loss", "TokenLoss", "Tokens", "loss_problems"]
+__all__ = [
+    "Embeddings",
+    "Guide",
+    "Loss",
+    "TokenLoss",
+    "Tokens",
+    "dimension_problems",
+    "loss_problems",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +98,6 @@ class Loss:
     weight: float = 1.0
     cross_rank: bool = True
     layers: tuple[float, ...] = ()
-
-    @property
-    def whole_batch(self) -> bool:
-        """False for a mean over examples that may be accumulated per micro-batch."""
-        return True
 
     @property
     def needs(self) -> frozenset[str]:
@@ -179,3 +182,15 @@ def loss_problems(
                 f"loss {type(loss).__name__} needs scores, which dataset '{info.name}' ({info.task}) has "
                 "not; choose another under by_task"
             )
+
+
+def dimension_problems(
+    losses: PerDataset[tuple[Loss, ...]], dimension: int | None
+) -> Iterator[str]:
+    """Yield why losses cannot be used on embeddings of `dimension` numbers; nothing where it is None."""
+    given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
+    checked: list[Loss] = []
+    for loss in (one for several in given for one in several or ()):
+        if dimension is not None and loss not in checked:
+            checked.append(loss)
+            yield from (f"loss {type(loss).__name__}: {text}" for text in loss.check(dimension))

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from emberge.errors import EmbergeError
 from emberge.wording import join_some
@@ -28,6 +29,8 @@ __all__ = [
     "LostRankError",
     "Ranks",
     "RanksError",
+    "join_ranks",
+    "leave_ranks",
     "shard_rows",
 ]
 
@@ -140,7 +143,7 @@ class Ranks:
             ):
                 grad.copy_(part.view_as(grad))
 
-    def hold_equal(self, tensors: Mapping[str, Tensor], what: str) -> None:
+    def require_equal(self, tensors: Mapping[str, Tensor], what: str) -> None:
         """Compare a hash of tensors over ranks.
 
         Raises:
@@ -161,7 +164,7 @@ class Ranks:
                 "out on all of them"
             )
 
-    def first_does(self, work: Callable[[], T]) -> T:
+    def on_first_rank(self, work: Callable[[], T]) -> T:
         """Let the first rank do something while the others wait, and give its result to all.
 
         Raises:
@@ -171,24 +174,24 @@ class Ranks:
             return work()
         key = f"work/{next(self._calls)}"
         if not self.first:
-            done, value = self.hear(key)
+            done, value = self.receive(key)
             if not done:
                 raise RanksError(str(value))
             return value  # type: ignore[no-any-return]
         try:
             result = work()
         except Exception as error:
-            self.tell(key, (False, str(error)))
+            self.send(key, (False, str(error)))
             raise
-        self.tell(key, (True, result))
+        self.send(key, (True, result))
         return result
 
-    def tell(self, key: str, value: Any) -> None:
+    def send(self, key: str, value: Any) -> None:
         """Put something under a key where every rank can read it."""
         with _together():
             self.store.set(key, pickle.dumps(value))
 
-    def hear(self, key: str, patience: datetime.timedelta | None = None) -> Any:
+    def receive(self, key: str, patience: datetime.timedelta | None = None) -> Any:
         """What stands under a key, waiting until it does.
 
         Raises:
@@ -204,14 +207,14 @@ class Ranks:
             except (dist.DistError, RuntimeError, OSError) as error:
                 raise _lost(error) from error
 
-    def spread(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    def broadcast(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
         """The first rank's tensors on the CPU, for all."""
         if self.size == 1:
             return dict(tensors or {})
         shapes = None
         if tensors is not None:
             shapes = {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}
-        known = self.first_does(lambda: shapes) or {}
+        known = self.on_first_rank(lambda: shapes) or {}
         found = {}
         for name, (shape, dtype) in known.items():
             found[name] = torch.empty(shape, dtype=dtype) if tensors is None else tensors[name]
@@ -264,3 +267,72 @@ def mark(tensor: Tensor) -> tuple[int, int]:
         plain += int(piece.sum(dtype=torch.int64))
         placed += int((piece * places).sum(dtype=torch.int64))
     return plain, placed
+
+
+def join_ranks(device: str = "cpu") -> Ranks:
+    """The process's ranks, as `torchrun`, `accelerate launch` or `emberge run --ranks` have set them up.
+
+    They are told by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without them, or alone, there
+    is one rank. `device` is a kind or one device; each rank on a machine takes the GPU of its number.
+
+    Raises:
+        RanksError: when the ranks do not find each other.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Ranks(device=device)
+    if not _JOINED:
+        _JOINED.append(_join(device))
+    return _JOINED[0]
+
+
+# A process has one group of ranks.
+_JOINED: list[Ranks] = []
+
+
+def _join(device: str) -> Ranks:
+    from accelerate import PartialState
+
+    on_gpu = device.startswith("cuda")
+    if device == "cuda":
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        if on_gpu:
+            torch.cuda.set_device(torch.device(device))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            store=PrefixStore("group", store),
+            rank=rank,
+            world_size=size,
+            timeout=PATIENCE,
+        )
+    except (dist.DistError, RuntimeError, OSError, ValueError, KeyError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RanksError(
+            f"rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']} does not find the others "
+            f"({line}); look at MASTER_ADDR, MASTER_PORT and RANK"
+        ) from error
+    with _threads_kept():
+        PartialState(cpu=not on_gpu)
+    if on_gpu:
+        torch.cuda.set_device(torch.device(device))  # accelerate knows no choice of devices
+    return Ranks(rank, size, device, PrefixStore("emberge", store))
+
+
+@contextlib.contextmanager
+def _threads_kept() -> Iterator[None]:
+    """Keep accelerate from setting torch's threads: the engine does, and a given OMP_NUM_THREADS stops it."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = before or str(torch.get_num_threads())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+
+
+def leave_ranks() -> None:
+    """Let go of the other ranks; at the end of a process."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+        _JOINED.clear()

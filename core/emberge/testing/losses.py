@@ -41,8 +41,7 @@ def check_loss(
     equal texts; it reads only what it declares to need; the order of rows does not matter, nor what stands in
     places that `valid` masks, nor how many of them there are; its own `weight` is left to the runner; learned
     parameters are trained as they are handed back; gradients through a cache, in chunks of any size, equal
-    those of one pass; and a loss that gathers gives the same gradients from two ranks as from one, while one
-    that is a mean over examples is that of its parts.
+    those of one pass; and a loss that gathers gives the same gradients from two ranks as from one.
 
     Unless switched off, for a loss that is declared to differ: the lengths of vectors do not matter
     (`lengths`), a batch of one row is finite too (`one_row`), and rows may have fewer texts than others
@@ -215,19 +214,13 @@ class _Trial:
     def ranks(self) -> None:
         plan = EncodePlan(10, 0, dropout=False)
         shards = (slice(0, 2), slice(2, len(self.batch.anchor)))
-        if self.loss.cross_rank:
-            one, *two = (self.trained(plan, shard) for shard in (None, *shards))
-            for name, grad in one.items():
-                # What the loss learns itself every rank sees whole; of the model each adds its share.
-                both = two[0][name] + two[1][name] if name == MODEL else two[0][name]
-                assert _alike(grad, both), f"ranks: two give {name} another gradient than one"
-        elif not self.loss.whole_batch:
-            parts = [rows_of(self.batch, shard) for shard in shards]
-            sums = torch.stack([self.value(part) * len(part.anchor) for part in parts])
-            whole = self.value(self.batch) * len(self.batch.anchor)
-            assert _alike(whole, sums.sum()), (
-                "examples: it is no mean over them, so whole_batch must be True"
-            )
+        if not self.loss.cross_rank:
+            return
+        one, *two = (self.trained(plan, shard) for shard in (None, *shards))
+        for name, grad in one.items():
+            # What the loss learns itself every rank sees whole; of the model each adds its share.
+            both = two[0][name] + two[1][name] if name == MODEL else two[0][name]
+            assert _alike(grad, both), f"ranks: two give {name} another gradient than one"
 
     def trained(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
         """Gradients of an encoder and of what the loss learns, through the engine.

@@ -1,106 +1,69 @@
-"""What a training can be told, and what it tells in the end."""
+"""Options of a training, and its result."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from emberge.contracts.dataset import Rows
 from emberge.contracts.option import PerDataset
 from emberge.contracts.sampler import Negatives
 
-__all__ = ["FitOptions", "FitResult", "Precision", "Schedule"]
+__all__ = ["BatchOptions", "FitOptions", "FitResult", "Precision", "Schedule"]
 
 Schedule = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions:
-    """How to train. Names are those of transformers' TrainingArguments where one exists.
-
-    It lasts `max_steps` or `epochs`, by default one; a fraction of one is its first batches. The
-    `learning_rate` rises over `warmup_ratio` of the steps and then follows `schedule`, with `restart` anew in
-    each stretch of a sampler that puts stages, tasks or datasets one after another. AdamW has `adam_beta1`,
-    `adam_beta2` and `adam_epsilon`; `weight_decay` spares biases and norms; gradients longer than
-    `max_grad_norm` are cut. `precision` auto is bfloat16 where a GPU has it; weights and optimizer stay
-    float32. Lengths count tokens and may differ by task or dataset; those of queries and documents
-    (`query_length`, `document_length`) default to `max_length`, and that to the model's own.
-    `query_prompt` is put before anchors, and before every text of a symmetric set, `document_prompt` before
-    positives and negatives, by task or dataset: the prompt of the data itself comes before one given by
-    task, the model's own after it.
-
-    A row gives `positives` positives and up to `hard_negatives` negatives, drawn anew each epoch; rows with
-    fewer repeat theirs (`fill: repeat`) or leave places out (`mask`). `negatives` says by task or dataset
-    whether other rows' texts are negatives too: auto is yes for retrieval and reranking. Without `dropout`
-    equal texts of a batch are encoded once.
-
-    `token_budget` is the padded size of a chunk in tokens, `kept_tokens` how many tokens' activations are
-    kept for the backward pass instead of being computed again; neither changes what is learned but by
-    rounding. A state to resume from is saved every `save_steps` steps, or about every half minute;
-    `keep_last` of the models at those steps (or at the ends of epochs) stay as merge inputs.
-    `logging_steps` None logs up to about 500 points.
-    """
+class BatchOptions:
+    """Options of which texts are taken of the data, and in which chunks they are encoded."""
 
     epochs: float | None = None
+    """Passes over the data, 1 by default; a fraction is the first batches of a pass."""
     max_steps: int | None = None
-    learning_rate: float = 2e-5
-    warmup_ratio: float = 0.1
-    schedule: Schedule = "linear"
-    restart: bool = False
-    weight_decay: float = 0.01
-    max_grad_norm: float | None = 1.0
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    adam_epsilon: float = 1e-8
-    precision: Precision = "auto"
+    """Number of batches, instead of `epochs`."""
     max_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    """Tokens of a text at most, by task or dataset; by default the model's own limit."""
     query_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    """Tokens of an anchor at most, by task or dataset; by default `max_length`."""
     document_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    """Tokens of a positive or negative at most, by task or dataset; by default `max_length`."""
     query_prompt: PerDataset[str] = field(default_factory=PerDataset)
+    """Text before anchors, and before every text of a symmetric dataset, by task or dataset. One given by
+    dataset comes first, then the data's own, then one given by task, then the model's."""
     document_prompt: PerDataset[str] = field(default_factory=PerDataset)
+    """Text before positives and negatives, by task or dataset; by default the model's own."""
     positives: int = 1
+    """Positives of a row in a batch, drawn anew in each epoch."""
     hard_negatives: int = 7
+    """Hard negatives of a row in a batch at most, drawn anew in each epoch."""
     fill: Literal["repeat", "mask"] = "repeat"
+    """Rows with fewer texts than others of their batch repeat theirs (`repeat`) or leave places out
+    (`mask`)."""
     negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
-    dropout: bool = True
+    """Negatives by task or dataset: `in_batch` takes other rows' texts too, `hard_only` does not; `auto`
+    takes them for retrieval and reranking."""
     token_budget: int | None = None
+    """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
     kept_tokens: int | None = None
-    save_steps: int | None = None
-    keep_last: int = 0
-    logging_steps: int | None = None
+    """Tokens whose activations are kept for the backward pass instead of being computed twice; by default as
+    many as fit into memory."""
 
     def __post_init__(self) -> None:
-        least = {
-            "max_steps": 1,
-            "positives": 1,
-            "hard_negatives": 0,
-            "token_budget": 1,
-            "kept_tokens": 0,
-            "save_steps": 1,
-            "keep_last": 0,
-            "logging_steps": 1,
-            "learning_rate": 0,
-            "weight_decay": 0,
-        }
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if value is not None and value < bound:
-                raise ValueError(f"{name} must be at least {bound}, not {value}")
+        bounds = {"positives": 1, "hard_negatives": 0, "token_budget": 1, "kept_tokens": 0}
+        require_at_least(self, {"max_steps": 1, **bounds})
         for name in ("max_length", "query_length", "document_length"):
-            self._settle_length(name)
+            self._check_length(name)
         if self.epochs is not None and self.max_steps is not None:
             raise ValueError("give epochs or max_steps, not both")
         if self.epochs is not None and self.epochs <= 0:
             raise ValueError(f"epochs must be above 0, not {self.epochs:g}")
-        if not 0 <= self.warmup_ratio <= 1:
-            raise ValueError(f"warmup_ratio is a share from 0 to 1, not {self.warmup_ratio:g}")
-        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
-            raise ValueError(f"max_grad_norm must be above 0, not {self.max_grad_norm:g}")
 
-    def _settle_length(self, name: str) -> None:
+    def _check_length(self, name: str) -> None:
         given = getattr(self, name)
         if not isinstance(given, PerDataset):
             # A bare number is the default, in Python as in a recipe.
@@ -111,16 +74,84 @@ class FitOptions:
                 raise ValueError(f"{name} must be at least 2, not {value}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(BatchOptions):
+    """Options of a training. Names are those of transformers' TrainingArguments where one exists."""
+
+    learning_rate: float = 2e-5
+    """The highest learning rate, reached at the end of the warm-up."""
+    warmup_ratio: float = 0.1
+    """Share of the steps over which the learning rate rises from near 0."""
+    schedule: Schedule = "linear"
+    """Course of the learning rate after the warm-up."""
+    restart: bool = False
+    """Begin `schedule` and warm-up anew in each stretch of a sampler that puts stages, tasks or datasets one
+    after another."""
+    weight_decay: float = 0.01
+    """Decay of AdamW; biases, norms and learned parameters of losses have none."""
+    max_grad_norm: float | None = 1.0
+    """Longer gradients are cut to this norm; null cuts none."""
+    adam_beta1: float = 0.9
+    """Decay of AdamW's mean of gradients."""
+    adam_beta2: float = 0.999
+    """Decay of AdamW's mean of squared gradients."""
+    adam_epsilon: float = 1e-8
+    """Added to the denominator of AdamW's update."""
+    precision: Precision = "auto"
+    """Type that a forward pass computes in: `auto` is bfloat16 where a GPU has it. Weights and optimizer stay
+    float32."""
+    dropout: bool = True
+    """Use the model's dropout; without it equal texts of a batch are encoded once."""
+    save_steps: int | None = None
+    """Steps from one saved state to the next; by default about every half minute."""
+    keep_last: int = 0
+    """Models kept as merge inputs: the newest of those at every `save_steps` steps, or at the ends of
+    epochs."""
+    logging_steps: int | None = None
+    """Steps from one logged point to the next; by default about 500 points are logged."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        bounds = {"save_steps": 1, "keep_last": 0, "logging_steps": 1}
+        require_at_least(self, {**bounds, "learning_rate": 0, "weight_decay": 0})
+        if not 0 <= self.warmup_ratio <= 1:
+            raise ValueError(f"warmup_ratio is a share from 0 to 1, not {self.warmup_ratio:g}")
+        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
+            raise ValueError(f"max_grad_norm must be above 0, not {self.max_grad_norm:g}")
+
+    @classmethod
+    def of(cls, options: BatchOptions, **changes: Any) -> FitOptions:
+        """Return the options of a training that a step with these options runs.
+
+        Options that the step does not have take their defaults; `changes` override both.
+        """
+        names = [one.name for one in dataclasses.fields(FitOptions)]
+        given = {name: getattr(options, name) for name in names if hasattr(options, name)}
+        return FitOptions(**{**given, **changes})
+
+
+def require_at_least(options: object, bounds: Mapping[str, float]) -> None:
+    """Refuse options that are below their bound.
+
+    Raises:
+        ValueError: with the option's name, its bound and its value.
+    """
+    for name, bound in bounds.items():
+        value = getattr(options, name)
+        if value is not None and value < bound:
+            raise ValueError(f"{name} must be at least {bound}, not {value}")
+
+
 @dataclass(frozen=True)
 class FitResult:
-    """What a training did.
+    """The result of a training, without its model.
 
-    `pool` counts the rows per dataset after the samplers' selection; `bags` holds their numbers where they
-    are not all of them in order. `losses` are means over each dataset's last tenth of steps (at least one),
+    `pool` counts the rows per dataset after the samplers' selection; `bags` are their row numbers where
+    they are not all rows in order. `losses` are means over each dataset's last tenth of steps (at least one),
     `curve` is (step, mean loss since the point before). `seconds` and `cpu_seconds`, those of all threads of
     the first rank's process, add up over interruptions, but for work that was lost. `checkpoints` are paths
-    of kept models inside the result. `scores` are (step, score) of the models that were scored on the way,
-    `result_step` the step whose model is the result.
+    of kept models inside the result. `scores` are (step, score) of the models that were scored during the
+    training, `result_step` is the step whose model is the result.
     """
 
     examples: int

@@ -42,7 +42,7 @@ class StudyRun(StudyOptions, Step):
     beside: tuple[DataEntry, ...] = ()
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import fit
+        from emberge.engine import FitJob, fit
 
         model = workspace.model(self.model)
         if model.adapter is not None:
@@ -56,25 +56,26 @@ class StudyRun(StudyOptions, Step):
         datasets = self._load(workspace, self.data, rows)
         names = [dataset.info.name for dataset in datasets]
         own = narrowed(self, names)
-        result = fit(
+        job = FitJob(
             backbone=self.backbone,
             checkpoint=model.folder,
             datasets=datasets,
             sampler=[narrowed(one.resolved(workspace.data), names) for one in self.sampler],
             losses=own.loss,
-            options=FitOptions(**{f.name: getattr(own, f.name) for f in fields(FitOptions)}),
+            options=FitOptions.of(own),
+            seed=workspace.seed if self.seed is None else self.seed,
+            guides=lambda reference: workspace.model(reference).folder,
+            rehearsal=workspace.rehearsal,
+        )
+        result = fit(
+            job,
             folder=None,
             work=workspace.work,
-            seed=workspace.seed if self.seed is None else self.seed,
-            device=workspace.machine.devices[0],
             store=workspace.store,
+            machine=workspace.machine,
             progress=workspace.progress,
             metric=workspace.metric,
-            rehearsal=workspace.rehearsal,
             warn=workspace.warn,
-            ranks=workspace.machine.ranks,
-            shard=workspace.machine.shard,
-            guides=lambda reference: workspace.model(reference).folder,
         )
         _write_steps(workspace.folder, result.step_losses)
         return Artifact(

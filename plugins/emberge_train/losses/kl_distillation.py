@@ -46,10 +46,6 @@ class KLDistillation(Loss):
                 raise ValueError(f"{name} must be above 0, not {value:g}")
 
     @property
-    def whole_batch(self) -> bool:
-        return False
-
-    @property
     def needs(self) -> frozenset[str]:
         return frozenset({"negative", "positive_score", "negative_score"})
 

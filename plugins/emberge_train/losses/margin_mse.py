@@ -41,10 +41,6 @@ class MarginMSE(Loss):
             raise ValueError(f"scale must be above 0, not {self.scale:g}")
 
     @property
-    def whole_batch(self) -> bool:
-        return False
-
-    @property
     def needs(self) -> frozenset[str]:
         return frozenset({"negative", "positive_score", "negative_score"})
 

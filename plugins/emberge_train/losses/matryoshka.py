@@ -56,10 +56,6 @@ class Matryoshka(Loss):
         object.__setattr__(self, "layers", tuple(wanted))
 
     @property
-    def whole_batch(self) -> bool:
-        return any(one.whole_batch for one in self.loss)
-
-    @property
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(one.needs for one in self.loss))
 

@@ -13,10 +13,10 @@ import torch
 from emberge import Auxiliary, DatasetInfo, Embedded, Embeddings, Encoder, Loss, PerDataset
 from emberge.encoding.embedder import EncodePlan, encode_and_backward
 from emberge.engine import FitOptions
-from emberge.training.loop.fit import tables_of
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
+from emberge.training.tables.example_table import build_tables
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
@@ -129,7 +129,7 @@ class Case:
         )
         self.encoder.module.train()
         data = retrieval()
-        self.tables = tables_of([data], self.encoder, FitOptions(), store, lambda *_: None)
+        self.tables = build_tables([data], self.encoder, FitOptions(), store, lambda *_: None)
         info = DatasetInfo("find", "retrieval", 40)
         self.objective = Objective(PerDataset(default=losses), [info], "cpu")
         self.batch = PlannedBatch(0, 0, 0, (PlannedPart("find", np.arange(20), True),))

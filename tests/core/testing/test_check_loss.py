@@ -42,10 +42,6 @@ class _Off(Loss):
 
     fault: str = ""
 
-    @property
-    def whole_batch(self) -> bool:
-        return self.fault != "examples"
-
     def parameters(self) -> Mapping[str, Tensor]:
         if self.fault.startswith("parameters"):
             return {"slope": torch.rand(()) if "anew" in self.fault else torch.tensor(2.0)}
@@ -131,9 +127,6 @@ class _Off(Loss):
     def _one_row(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
         return -_mean(e, pull) * (len(pull) - 1) / (len(pull) - 1 or torch.nan)
 
-    def _examples(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
-        return 1 - pull.sum()
-
 
 FAULTS = sorted(
     name.removeprefix("_").replace("_", " ")
@@ -142,7 +135,7 @@ FAULTS = sorted(
 )
 LAWS = (
     *("scalar", "finite", "pure", "needs", "order of rows", "filling", "weight", "lengths"),
-    *("parameters", "cache", "ranks", "examples"),
+    *("parameters", "cache", "ranks"),
 )
 
 
@@ -159,7 +152,7 @@ def test_every_law_has_a_fault() -> None:
 def test_a_broken_law_is_named(fault: str) -> None:
     law = next(law for law in LAWS if fault.startswith(law))
     with pytest.raises(AssertionError, match=f"^{law}: "):
-        check_loss(_Off(fault=fault, cross_rank=law != "examples"))
+        check_loss(_Off(fault=fault))
 
 
 def test_a_loss_may_be_declared_to_differ() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from emberge import (
     EmbergeError,
+    Machine,
     PerDataset,
     Plugins,
     RecipeError,
@@ -22,7 +23,9 @@ from emberge import (
     run_recipe,
 )
 from emberge.engine import (
+    FitJob,
     FitOptions,
+    SaveClock,
     Statistics,
     model_fingerprint,
     read_artifact,
@@ -30,10 +33,9 @@ from emberge.engine import (
 )
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge_encoder.text_encoder import TextEncoder
-from emberge_statistics import fisher_information as measure
-from emberge_statistics.fisher_information import Measurement, measure_model
+from emberge_statistics import gram_matrices
 from emberge_statistics.gram_matrices import GramCounter, plan_passes
-from emberge_statistics.stored_tensors import part_writer, stored_tensors
+from emberge_statistics.measure_statistics import measure_on_data
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from safetensors.torch import load_file, save_file
@@ -82,27 +84,29 @@ def measured(
 ) -> dict[str, Tensor]:
     """A model's entries by tensor."""
     order = options.pop("sampler", (BatchShuffle(batch_size=PerDataset(default=4), tail="keep"),))
-    more = {k: options.pop(k) for k in ("memory", "seed") if k in options}
-    progress = options.pop("progress", lambda *_: None)
-    found = measure_model(
-        Measurement(
-            measure=what,  # type: ignore[arg-type]
-            backbone=TextEncoder(),
-            checkpoint=folder,
-            stored=stored_tensors(folder),
-            datasets=[data or retrieval(ROWS)],
-            sampler=order,
-            losses=PerDataset(default=(InfoNCE(),)),
-            options=FitOptions(dropout=False, precision="float32", hard_negatives=0, **options),
-            **{"seed": 0, **more},
-        ),
+    seed, memory = options.pop("seed", 0), options.pop("memory", None)
+    progress, clock = options.pop("progress", lambda *_: None), options.pop("clock", None)
+    job = FitJob(
+        backbone=TextEncoder(),
+        checkpoint=folder,
+        datasets=[data or retrieval(ROWS)],
+        sampler=order,
+        losses=PerDataset(default=(InfoNCE(),)),
+        options=FitOptions(dropout=False, precision="float32", hard_negatives=0, **options),
+        seed=seed,
+    )
+    parts, _ = measure_on_data(
+        what,  # type: ignore[arg-type]
+        job,
         work,
-        write=part_writer(work, "m", what),
+        label="m",
         store=work / "store",
+        machine=Machine(memory=memory),
         progress=progress,
+        clock=clock,
     )
     values: dict[str, Tensor] = {}
-    for part in found.parts:
+    for part in parts:
         values |= {n: torch.as_tensor(v["m"]) for n, v in read_statistics(part).values.items()}
     return values
 
@@ -264,9 +268,8 @@ def test_a_seed_gives_the_same_numbers_again(bert: Path, tmp_path: Path) -> None
 def test_a_killed_measurement_goes_on_and_ends_the_same(
     what: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "SECONDS_BETWEEN_SAVES", 0.0)
-    monkeypatch.setattr(measure, "WINDOW", 8)
-    monkeypatch.setattr(measure, "SAVING_SHARE", 0.0)
+    monkeypatch.setattr(gram_matrices, "WINDOW", 8)
+    always = SaveClock(seconds=0.0, share=0.0)
     whole = measured(what, bert, tmp_path / "whole", epochs=2)
     work = tmp_path / "killed"
     steps: list[int] = []
@@ -284,10 +287,10 @@ def test_a_killed_measurement_goes_on_and_ends_the_same(
             raise KilledError
 
     with pytest.raises(KilledError):
-        measured(what, bert, work, epochs=2, progress=die)
+        measured(what, bert, work, epochs=2, progress=die, clock=always)
     assert steps == [1, 2, 3, 4]
     steps.clear()
-    found = measured(what, bert, work, epochs=2, progress=tell)
+    found = measured(what, bert, work, epochs=2, progress=tell, clock=always)
     assert steps[0] in (3, 4)  # what was done since the last state is done again
     assert steps[-1] == 6
     assert all(torch.equal(found[n], whole[n]) for n in whole)
@@ -298,23 +301,22 @@ def test_a_loss_that_is_not_finite_is_named(bert: Path, tmp_path: Path) -> None:
         def __call__(self, *arguments: Any) -> Tensor:
             return super().__call__(*arguments) * float("nan")
 
-    what = Measurement(
-        measure="fisher",
+    job = FitJob(
         backbone=TextEncoder(),
         checkpoint=bert,
-        stored=stored_tensors(bert),
         datasets=[retrieval(ROWS)],
         sampler=(BatchShuffle(batch_size=PerDataset(default=4)),),
         losses=PerDataset(default=(Broken(),)),
         options=FitOptions(dropout=False),
-        seed=0,
     )
     with pytest.raises(EmbergeError, match="the loss of batch 0 is not finite"):
-        measure_model(
-            what,
+        measure_on_data(
+            "fisher",
+            job,
             tmp_path,
-            write=part_writer(tmp_path, "m", "fisher"),
+            label="m",
             store=tmp_path,
+            machine=Machine(),
             progress=lambda *_: None,
         )
 

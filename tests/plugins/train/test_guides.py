@@ -24,10 +24,10 @@ from emberge import (
 from emberge.encoding.embedder import BatchEmbeddings
 from emberge.engine import TextEmbedder
 from emberge.training.fit_options import FitOptions
-from emberge.training.loop.fit import tables_of
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
+from emberge.training.tables.example_table import build_tables
 from emberge.training.tables.guides import with_guides
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
@@ -118,9 +118,9 @@ def _seen(bert: Path, guide: Path, store: Path, losses: Any) -> tuple[Embeddings
     data = retrieval(12)
     objective = Objective(PerDataset(default=losses), [data.info], "cpu")
     student = TextEncoder().load(bert, device="cpu", dtype="float32")
-    tables = tables_of([data], student, _options(), store, lambda *_: None)
+    tables = build_tables([data], student, _options(), store, lambda *_: None)
     found = with_guides(
-        tables, [data], objective, whereabouts=lambda _: guide, device="cpu", store=store
+        tables, [data], objective, folder_of=lambda _: guide, device="cpu", store=store
     )
     sampler = (BatchShuffle(batch_size=PerDataset(default=6)),)
     plan = BatchPlan(

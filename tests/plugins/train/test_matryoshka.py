@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from emberge import DataError, Embeddings, Guide, Loss, ModelRef, TokenisedText
-from emberge.encoding.embedder import Encoded, EncodePlan, encode_and_backward
+from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.testing.batches import example_embeddings, told
 from emberge.testing.words import Words
 from emberge_train.losses.cosent import CoSENT
@@ -57,7 +57,7 @@ def test_worked_numbers_through_the_gradient_cache() -> None:
     loss = Matryoshka(loss=(_Cosine(),), dims=(4, 2))
     found: list[float] = []
 
-    def objective(encoded: Encoded) -> Tensor:
+    def objective(encoded: BatchEmbeddings) -> Tensor:
         value = loss(_pair(*encoded.embeddings.unbind()), {})
         found.append(value.item())
         return value
@@ -165,4 +165,3 @@ def test_it_gathers_and_needs_what_its_losses_do() -> None:
     assert Matryoshka(loss=(InfoNCE(),), dims=(8,)).cross_rank
     both = Matryoshka(loss=(InfoNCE(), CoSENT(cross_rank=True)), dims=(8,))
     assert both.needs == {"contrast", "positive_score"}
-    assert both.whole_batch

@@ -28,6 +28,7 @@ from emberge_data.json_lines import JsonLines
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
+from emberge_train.losses.matryoshka import Matryoshka
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from emberge_train.train_step import Train
 from sentence_transformers import SentenceTransformer
@@ -230,6 +231,21 @@ def test_check_names_every_fault_and_its_place(
     assert problem.startswith("recipe.yaml:backbone:")
     (tmp_path / "find.jsonl.gz").write_bytes(gzip.compress(b'{"query": 3}\n'))
     assert any("find.jsonl.gz:1" in problem for problem in _check(_step(data), room))
+
+
+def test_check_names_sizes_that_the_models_embeddings_do_not_have(
+    data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
+) -> None:
+    room = Look(tmp_path, bert)
+    width = TextEncoder().dimension(bert)
+    assert width is not None
+    fits, over = (Matryoshka(loss=(InfoNCE(),), dims=(dims, 4)) for dims in (width, width + 1))
+    similar = {"sts": (CoSENT(),)}
+    assert _check(_step(data, loss=PerDataset(default=(fits,), by_task=similar)), room) == []
+    (problem,) = _check(_step(data, loss=PerDataset(default=(over,), by_task=similar)), room)
+    assert problem.startswith("recipe.yaml:loss:")
+    assert str(width + 1) in problem
+    assert str(width) in problem
 
 
 def test_data_of_a_step_that_is_yet_to_run_are_passed_over(bert: Path, tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.errors import EmbergeError, RecipeError
 from emberge.plugins import Plugins
-from emberge.ranks.joined import join_ranks, leave_ranks
-from emberge.ranks.ranks import LostRankError, Ranks, RanksError
+from emberge.ranks.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
 from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -65,7 +64,7 @@ class RankTeam:
         if self._broken:
             raise RanksError(f"{self._broken}; nothing more can be trained in this run")
         self._calls += 1
-        self.ranks.tell(f"call/{self._calls}", dict(call))
+        self.ranks.send(f"call/{self._calls}", dict(call))
         try:
             yield
         except LostRankError as error:
@@ -77,10 +76,10 @@ class RankTeam:
         self._agree("")
 
     def _agree(self, failure: str) -> None:
-        self.ranks.tell(_over(self._calls, 0), failure)
+        self.ranks.send(_over(self._calls, 0), failure)
         for rank in range(1, self.ranks.size):
             try:
-                theirs = self.ranks.hear(_over(self._calls, rank), AGREEMENT)
+                theirs = self.ranks.receive(_over(self._calls, rank), AGREEMENT)
             except RanksError as error:
                 self._broken = self._ended() or f"rank {rank} is out of step ({error})"
                 continue
@@ -93,10 +92,10 @@ class RankTeam:
         """Ask the other ranks to exit and wait up to 10 s for each."""
         if self._broken or not self.ranks.first:
             return
-        self.ranks.tell(f"call/{self._calls + 1}", None)
+        self.ranks.send(f"call/{self._calls + 1}", None)
         for rank in range(1, self.ranks.size):
             with contextlib.suppress(RanksError):
-                self.ranks.hear(f"left/{rank}", datetime.timedelta(seconds=10))
+                self.ranks.receive(f"left/{rank}", datetime.timedelta(seconds=10))
         leave_ranks()
 
     def follow(self, recipe: Recipe, out: Path | None, plugins: Plugins, machine: Machine) -> None:
@@ -111,7 +110,7 @@ class RankTeam:
         ranks = self.ranks
         steps = {step.id: step for step in recipe.steps}
         number = 1
-        while (call := ranks.hear(f"call/{number}")) is not None:
+        while (call := ranks.receive(f"call/{number}")) is not None:
             if call["recipe"] != recipe_hash(recipe):
                 raise RecipeError("this rank was given another recipe than the first one")
             failure = ""
@@ -123,19 +122,19 @@ class RankTeam:
                 raise
             except Exception as error:
                 failure = str(error) or type(error).__name__
-                ranks.tell(_over(number, ranks.rank), failure)
+                ranks.send(_over(number, ranks.rank), failure)
                 if not _failed_too(ranks, number):
                     raise EmbergeError(f"rank {ranks.rank}: {failure}") from error
             else:
-                ranks.tell(_over(number, ranks.rank), "")
+                ranks.send(_over(number, ranks.rank), "")
             number += 1
-        ranks.tell(f"left/{ranks.rank}", True)
+        ranks.send(f"left/{ranks.rank}", True)
         leave_ranks()
 
 
 def _failed_too(ranks: Ranks, number: int) -> bool:
     try:
-        return bool(ranks.hear(_over(number, 0), AGREEMENT))
+        return bool(ranks.receive(_over(number, 0), AGREEMENT))
     except LostRankError:
         raise
     except RanksError:

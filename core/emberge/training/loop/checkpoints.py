@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from emberge.files.atomic import replace_folder
+from emberge.files.atomic import clear_torn, link_or_copy, replace_folder
 from emberge.files.hashes import sha256_of
+from emberge.training.fit_options import FitOptions
+from emberge.training.plan.batch_plan import BatchPlan
 
-__all__ = ["TrainingState", "latest_state", "save_state"]
+__all__ = [
+    "KeptCheckpoints",
+    "TrainingState",
+    "latest_state",
+    "save_state",
+]
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -54,6 +61,47 @@ def save_state(
     for old in _states(folder)[KEPT:]:
         shutil.rmtree(old)
     return path
+
+
+@dataclass(frozen=True)
+class KeptCheckpoints:
+    """The models of some steps in `folder`, of which the newest `keep_last` stay."""
+
+    folder: Path
+    steps: frozenset[int]
+    keep_last: int
+
+    @classmethod
+    def of(cls, plan: BatchPlan, options: FitOptions, folder: Path) -> KeptCheckpoints:
+        """Those that the options ask for: every `save_steps`, or at the ends of epochs."""
+        steps: frozenset[int] = frozenset()
+        if options.keep_last and options.save_steps is not None:
+            steps = frozenset(range(options.save_steps, plan.steps + 1, options.save_steps))
+        elif options.keep_last:
+            steps = frozenset(plan.starts[1:])
+        return cls(folder, steps, options.keep_last)
+
+    def clear_torn(self) -> None:
+        """Remove what a killed process left half-written."""
+        clear_torn(self.folder)
+
+    def keep(self, step: int, save: Callable[[Path], None]) -> None:
+        """Write the model of a step, and drop what is older than the newest few."""
+        replace_folder(self.folder / f"step-{step}", save)
+        for old in self._by_step()[: -self.keep_last]:
+            shutil.rmtree(old)
+
+    def hand_over(self, folder: Path) -> tuple[Path, ...]:
+        """Put the kept models into a result; the originals stay until the step is done."""
+        kept = self._by_step() if self.keep_last else []
+        for path in kept:
+            target = folder / "checkpoints" / path.name
+            shutil.copytree(path, target, copy_function=link_or_copy, dirs_exist_ok=True)
+        return tuple(Path("checkpoints") / path.name for path in kept)
+
+    def _by_step(self) -> list[Path]:
+        found = self.folder.glob("step-*") if self.folder.is_dir() else ()
+        return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
 
 
 def latest_state(folder: Path) -> TrainingState | None:

@@ -12,26 +12,9 @@ import torch
 
 from emberge.devices import torch_threads
 from emberge.files.atomic import clear_torn, link_or_copy, replace_folder
+from emberge.training.fit_job import EarlyStopping
 
-__all__ = ["EarlyStopping", "ScoreHistory"]
-
-
-@dataclass(frozen=True)
-class EarlyStopping:
-    """How a training is scored on the way, and what follows from it.
-
-    After `every` steps and after the last one `score(folder, step)` gives one number, the larger the better,
-    of the model (or the adapter) that was written into a folder. After `patience` scores in turn that are no
-    better than the best before them the training ends; None lets it go on. With `best` the first of the
-    best models is the result, else the last one. `identity` names all that a score depends on beside the
-    model: a state is only continued under the same one.
-    """
-
-    every: int
-    score: Callable[[Path, int], float] = field(repr=False)
-    identity: str
-    patience: int | None = None
-    best: bool = True
+__all__ = ["ScoreHistory"]
 
 
 @dataclass(eq=False)
@@ -42,7 +25,7 @@ class ScoreHistory:
     the two newest states are kept: whichever of them a killed training goes on from, it finds its own.
     """
 
-    watch: EarlyStopping | None
+    rule: EarlyStopping | None
     steps: int
     folder: Path
     scores: list[tuple[int, float]] = field(default_factory=list)
@@ -50,7 +33,7 @@ class ScoreHistory:
 
     def is_due(self, step: int) -> bool:
         """Whether the model of this step is to be scored."""
-        return self.watch is not None and (step % self.watch.every == 0 or step == self.steps)
+        return self.rule is not None and (step % self.rule.every == 0 or step == self.steps)
 
     @property
     def best(self) -> tuple[int, float] | None:
@@ -60,15 +43,15 @@ class ScoreHistory:
     @property
     def stopped(self) -> bool:
         """Whether the last scores were too long no better than one before them."""
-        if self.watch is None or self.watch.patience is None or self.best is None:
+        if self.rule is None or self.rule.patience is None or self.best is None:
             return False
         since = sum(step > self.best[0] for step, _ in self.scores)
-        return since >= self.watch.patience
+        return since >= self.rule.patience
 
     @property
     def leads(self) -> bool:
         """Whether the best model is to be the result."""
-        return self.watch is not None and self.watch.best and bool(self.scores)
+        return self.rule is not None and self.rule.best and bool(self.scores)
 
     def restore(self, scores: Sequence[Sequence[float]]) -> None:
         """Go on from the scores of a state."""
@@ -81,9 +64,9 @@ class ScoreHistory:
 
     def take(self, step: int) -> list[tuple[int, float]]:
         """Score the model of a step, and give all scores; random numbers and threads stay as they were."""
-        assert self.watch is not None
+        assert self.rule is not None
         with torch.random.fork_rng(), torch_threads(torch.get_num_threads()):
-            score = float(self.watch.score(self._at(step), step))
+            score = float(self.rule.score(self._at(step), step))
         # What is no number is no better than anything.
         return [*self.scores, (step, score if math.isfinite(score) else -math.inf)]
 

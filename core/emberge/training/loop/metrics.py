@@ -110,7 +110,7 @@ class MetricLog:
         while len(self._waiting) > behind:
             self._take(self._waiting.popleft())
 
-    def settle(self) -> None:
+    def flush_losses(self) -> None:
         """Read what is still on its way.
 
         Raises:
@@ -121,7 +121,7 @@ class MetricLog:
 
     def finish(self) -> None:
         """Read what is on its way, and log what a training that ends early has not logged yet."""
-        self.settle()
+        self.flush_losses()
         if self._last is not None and self._since.datasets:
             self._log(*self._last)
 

@@ -1,99 +1,43 @@
-"""What must be the same for a training to be continued, and what the machine chose once for it."""
+"""Check that a saved state belongs to the training that would continue it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from emberge.contracts.dataset import Dataset
-from emberge.devices import dtype_for
-from emberge.encoding.embedder import default_token_budget
 from emberge.errors import EmbergeError
-from emberge.files.atomic import make_folder, write_json
-from emberge.training.fit_options import FitOptions
 from emberge.training.loop.checkpoints import TrainingState
-from emberge.training.plan.batch_plan import BatchPlan
+from emberge.training.loop.session import Session
 
-__all__ = ["EngineSettings", "choose_engine", "fit_budget", "identity_of", "refuse_other"]
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """What the machine decides once: chosen at the first start, kept for every later one.
-
-    The token budget is `fitted` when it was asked for by name or memory was looked at.
-    """
-
-    threads: int
-    token_budget: int
-    precision: str
-    fitted: bool = True
+__all__ = ["identity_of", "refuse_other"]
 
 
-def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> EngineSettings:
-    """What an earlier start chose, or what this one chooses and writes down.
-
-    `beside` ranks share the machine's cores.
-    """
-    path = work / "engine.json"
-    if path.is_file():
-        return EngineSettings(**json.loads(path.read_text()))
-    precision = options.precision
-    resolved = dtype_for(device) if precision == "auto" else precision
-    budget = options.token_budget or default_token_budget(device, training=True)
-    asked = options.token_budget is not None
-    engine = EngineSettings(
-        max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked
-    )
-    make_folder(work)
-    return _written(work, engine)
-
-
-def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) -> EngineSettings:
-    """The engine with the budget that `fit` makes of its own, written down; one that is settled stays.
-
-    No state is saved before, so a kill on the way here changes nothing.
-    """
-    if engine.fitted:
-        return engine
-    return _written(work, replace(engine, token_budget=fit(engine.token_budget), fitted=True))
-
-
-def _written(work: Path, engine: EngineSettings) -> EngineSettings:
-    path = work / "engine.json"
-    write_json(path, asdict(engine))  # on the disk before any state that was computed under it
-    return engine
-
-
-def identity_of(
-    plan: BatchPlan,
-    datasets: Sequence[Dataset],
-    options: FitOptions,
-    checkpoint: Path,
-    code: Mapping[str, Any],
-) -> dict[str, Any]:
-    """What must be the same for a saved state to be continued.
-
-    `code` are components by what they are for; each counts by its name and options.
-    """
+def identity_of(session: Session) -> dict[str, Any]:
+    """Return what must be the same for a saved state to be continued: part by part, as JSON values."""
+    job = session.job
     weights = hashlib.sha256()
-    for path in sorted([*checkpoint.glob("*.safetensors"), *checkpoint.glob("*/*.safetensors")]):
+    folder = job.checkpoint
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]):
         with path.open("rb") as file:
             weights.update(hashlib.file_digest(file, "sha256").digest())
     # What changes speed or what is kept beside the model is no part of it.
     free = {"save_steps", "keep_last", "logging_steps", "token_budget", "kept_tokens"}
-    asked = {k: v for k, v in asdict(options).items() if k not in free}
+    options = {k: v for k, v in asdict(job.options).items() if k not in free}
+    infos = [dataset.info for dataset in session.datasets]
+    code = {
+        "backbone": job.backbone,
+        **{f"loss of {info.name}": job.losses.of(info.name, info.task) for info in infos},
+        **({"evaluate": job.early_stopping} if job.early_stopping else {}),
+    }
     return {
-        "plan": plan.fingerprint,
-        "data": {dataset.info.name: dataset.fingerprint for dataset in datasets},
+        "plan": session.plan.fingerprint,
+        "data": {dataset.info.name: dataset.fingerprint for dataset in session.datasets},
         "checkpoint": weights.hexdigest(),
-        "options": json.loads(json.dumps(asked, default=str)),
+        "options": json.loads(json.dumps(options, default=str)),
         "code": {name: repr(part) for name, part in code.items()},
     }
 

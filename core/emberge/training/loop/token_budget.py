@@ -1,26 +1,89 @@
-"""How large the chunks of a training are: as large as is fast, and smaller where memory is short."""
+"""Settings that the machine chooses once for a training: threads, precision, size of chunks.
+
+Chunks are as large as is fast, and smaller where memory is short.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from emberge.contracts.backbone import Encoder, TokenisedText
+from emberge.devices import dtype_for
 from emberge.encoding.activation_memory import activation_budget, saved_bytes
+from emberge.encoding.embedder import default_token_budget
 from emberge.encoding.gradient_cache import device_of, forward
+from emberge.files.atomic import make_folder, write_json
 from emberge.ranks.ranks import Ranks
-from emberge.training.loop.resume_check import EngineSettings, fit_budget
+from emberge.training.fit_options import FitOptions
 from emberge.training.tables.example_table import ExampleTable
 
-__all__ = ["activation_bytes", "budgeted", "fitting_budget", "halved_to_fit"]
+__all__ = [
+    "EngineSettings",
+    "activation_bytes",
+    "budgeted",
+    "choose_engine",
+    "fitting_budget",
+    "halved_to_fit",
+]
 
 # Of what activations may take this much is for the chunk that runs, the rest for those that are kept.
 CHUNK_SHARE = 0.5
 # Smaller chunks save nothing: a text that is longer is a chunk of its own.
 LEAST = 128
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What the machine decides once: chosen at the first start, kept for every later one.
+
+    The token budget is `fitted` when it was asked for by name or memory was looked at.
+    """
+
+    threads: int
+    token_budget: int
+    precision: str
+    fitted: bool = True
+
+
+def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> EngineSettings:
+    """What an earlier start chose, or what this one chooses and writes down.
+
+    `beside` ranks share the machine's cores.
+    """
+    path = work / "engine.json"
+    if path.is_file():
+        return EngineSettings(**json.loads(path.read_text()))
+    precision = options.precision
+    resolved = dtype_for(device) if precision == "auto" else precision
+    budget = options.token_budget or default_token_budget(device, training=True)
+    asked = options.token_budget is not None
+    engine = EngineSettings(
+        max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked
+    )
+    make_folder(work)
+    return _written(work, engine)
+
+
+def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) -> EngineSettings:
+    """The engine with the budget that `fit` makes of its own, written down; one that is settled stays.
+
+    No state is saved before, so a kill on the way here changes nothing.
+    """
+    if engine.fitted:
+        return engine
+    return _written(work, replace(engine, token_budget=fit(engine.token_budget), fitted=True))
+
+
+def _written(work: Path, engine: EngineSettings) -> EngineSettings:
+    path = work / "engine.json"
+    write_json(path, asdict(engine))  # on the disk before any state that was computed under it
+    return engine
 
 
 def budgeted(
@@ -36,7 +99,7 @@ def budgeted(
     def fit(wanted: int) -> int:
         return fitting_budget(encoder, tables, wanted, autocast=autocast, beside=ranks.beside)
 
-    return ranks.first_does(lambda: fit_budget(work, engine, fit))
+    return ranks.on_first_rank(lambda: fit_budget(work, engine, fit))
 
 
 def fitting_budget(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,17 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.backbone import Encoder
-from emberge.encoding.activation_memory import activation_budget
-from emberge.encoding.embedder import EncodePlan, PassResult, encode_and_backward
 from emberge.files.atomic import clear_torn
 from emberge.ranks.fsdp import clip_gradients, is_split, put, sum_gradients, whole, whole_model
-from emberge.ranks.ranks import ALONE, Ranks
-from emberge.seeds import stable_seed
-from emberge.training.fit_options import FitOptions, FitResult
-from emberge.training.kept import KeptCheckpoints
-from emberge.training.loop.checkpoints import TrainingState, latest_state, save_state
-from emberge.training.loop.early_stopping import EarlyStopping, ScoreHistory
+from emberge.training.fit_options import FitResult
+from emberge.training.loop.checkpoints import (
+    KeptCheckpoints,
+    TrainingState,
+    latest_state,
+    save_state,
+)
+from emberge.training.loop.early_stopping import ScoreHistory
 from emberge.training.loop.metrics import MetricLog
 from emberge.training.loop.optimizer import (
     adamw,
@@ -29,105 +27,68 @@ from emberge.training.loop.optimizer import (
     optimizer_state,
     restore_optimizer,
 )
-from emberge.training.loop.resume_check import EngineSettings, refuse_other
-from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch
-from emberge.training.tables.batch_texts import TextSampling, draw_batch
-from emberge.training.tables.example_table import ExampleTable
+from emberge.training.loop.resume_check import identity_of, refuse_other
+from emberge.training.loop.session import Session
+from emberge.training.plan.batch_plan import PlannedBatch
 
-__all__ = ["Training"]
-
-SECONDS_BETWEEN_SAVES = 30.0
-# Saving by the clock may cost one part in this many of the time.
-SAVING_SHARE = 20
-
-Progress = Callable[..., None]
+__all__ = ["Trainer"]
 
 
-class Training:
+class Trainer:
     """One training: an encoder, its optimizer, and where it stands.
 
     With several ranks each has one, in step with the others; the first writes for all of them.
     """
 
-    def __init__(
-        self,
-        plan: BatchPlan,
-        encoder: Encoder,
-        objective: Objective,
-        tables: Mapping[str, ExampleTable],
-        options: FitOptions,
-        engine: EngineSettings,
-        work: Path,
-        ranks: Ranks = ALONE,
-        watch: EarlyStopping | None = None,
-    ) -> None:
-        self.plan, self.encoder, self.objective, self.tables = plan, encoder, objective, tables
-        self.options, self.work, self.ranks = options, work, ranks
-        self.device = next(encoder.module.parameters()).device
-        named = {f"model.{name}": p for name, p in encoder.module.named_parameters()}
-        self.split = any(is_split(p) for p in named.values())
+    def __init__(self, session: Session) -> None:
+        self.session, self.ranks, self.plan = session, session.ranks, session.plan
+        self.encoder, self.objective = session.encoder, session.objective
+        self.options, self.work = session.job.options, session.work
+        self.split = session.encode_plan.sharded
+        named = {f"model.{name}": p for name, p in self.encoder.module.named_parameters()}
         self.parameters: dict[str, Any] = {
             **{name: p for name, p in named.items() if p.requires_grad},
-            **objective.parameters,
+            **self.objective.parameters,
         }
-        self.optimizer = adamw(self.parameters, options)
-        active = options.dropout and _has_dropout(encoder.module)
-        encoder.module.train(options.dropout)
-        self.encode_plan = EncodePlan(
-            engine.token_budget,
-            options.kept_tokens,
-            activation_budget(encoder.module, self.device, ranks.beside),
-            torch.bfloat16 if engine.precision == "bfloat16" else None,
-            active,
-            ranks,
-            self.split,
+        self.optimizer = adamw(self.parameters, self.options)
+        self.kept = KeptCheckpoints.of(self.plan, self.options, self.work / "checkpoints")
+        self.history = ScoreHistory(
+            session.job.early_stopping, self.plan.steps, self.work / "scored"
         )
-        self.draw = TextSampling(options.positives, options.hard_negatives, options.fill, plan.seed)
-        self.kept = KeptCheckpoints.of(plan, options, work / "checkpoints")
-        self.course = ScoreHistory(watch, plan.steps, work / "scored")
         self.seconds = self.cpu_seconds = 0.0
 
-    def run(
-        self,
-        identity: Mapping[str, Any],
-        progress: Progress,
-        metric: Callable[..., None],
-        folder: Path | None,
-    ) -> FitResult:
-        """Train to the end, from the newest state if there is one; write the model if it has a place."""
-        steps = self.plan.steps
+    def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
+        """Train to the end, from the newest state if there is one, and write the model into `folder`."""
+        steps, progress, clock = self.plan.steps, self.session.progress, self.session.clock
         every = self.options.logging_steps or MetricLog.interval(steps)
         tasks = {info.name: info.task for info in self.plan.pool}
         record = MetricLog(steps, metric, every, tasks, str(self.work / "states"), self.ranks)
+        identity = identity_of(self.session)
         first = self._resume(identity, record)
-        started = saved = time.monotonic()
-        before, cost = self.seconds, 0.0
+        started, before = time.monotonic(), self.seconds
         worked = time.process_time() - self.cpu_seconds
+        clock.start()
         for step in range(first, steps):
-            if self.course.stopped:
+            if self.history.stopped:
                 break
             self.step(self.plan[step], record, check=step == first)
             progress(step + 1, steps, "steps", record.note)
-            now = time.monotonic()
-            scored = self._score(step + 1, record, progress, metric)
+            scored = self._score(step + 1, record, metric)
             self.seconds = before + time.monotonic() - started
             self.cpu_seconds = time.process_time() - worked
-            if scored or self._is_time(step + 1, now - saved, cost):
-                now = time.monotonic()
-                record.settle()
-                self._keep(step + 1)
-                self._save(step + 1, identity, record)
-                saved = time.monotonic()
-                cost = saved - now
+            if scored or self._is_due(step + 1):
+                with clock.saving():
+                    record.flush_losses()
+                    self._keep(step + 1)
+                    self._save(step + 1, identity, record)
             elif step + 1 in self.kept.steps:
-                record.settle()
+                record.flush_losses()
                 self._keep(step + 1)
         record.finish()
         return self._result(record, self._finish(folder))
 
     def _result(self, record: MetricLog, checkpoints: tuple[Path, ...]) -> FitResult:
-        steps, best = len(record.losses), self.course.best
+        steps, best = len(record.losses), self.history.best
         return FitResult(
             examples=record.examples,
             steps=steps,
@@ -137,70 +98,49 @@ class Training:
             curve=record.curve(),
             pool=self.plan.sizes,
             checkpoints=checkpoints,
-            scores=tuple(self.course.scores),
-            result_step=best[0] if best is not None and self.course.leads else steps,
+            scores=tuple(self.history.scores),
+            result_step=best[0] if best is not None and self.history.leads else steps,
             step_losses=tuple(zip(record.names, record.losses, strict=True)),
         )
 
-    def _score(
-        self, step: int, record: MetricLog, progress: Progress, metric: Callable[..., None]
-    ) -> bool:
-        """Score the model of this step if it is time to; only the first rank does, and tells the others."""
-        if not self.course.is_due(step):
+    def _score(self, step: int, record: MetricLog, metric: Callable[..., None]) -> bool:
+        """Return whether the model of this step was due and is scored now: by the first rank, for all."""
+        if not self.history.is_due(step):
             return False
-        record.settle()
+        record.flush_losses()
         began = time.monotonic()
-        progress(step, self.plan.steps, "steps", "scoring")
+        self.session.progress(step, self.plan.steps, "steps", "scoring")
         with whole_model(self.encoder.module):
-            self.ranks.first_does(lambda: self.course.write(step, self.encoder.save))
-        self.course.scores = self.ranks.first_does(lambda: self.course.take(step))
-        metric("score", self.course.scores[-1][1], step)
+            self.ranks.on_first_rank(lambda: self.history.write(step, self.encoder.save))
+        self.history.scores = self.ranks.on_first_rank(lambda: self.history.take(step))
+        metric("score", self.history.scores[-1][1], step)
         record.leave_out(time.monotonic() - began)
         return True
 
     def step(self, batch: PlannedBatch, record: MetricLog, *, check: bool = False) -> None:
-        """One optimizer step; with `check` the ranks make sure that they agree before it is taken."""
-        options, ranks = self.options, self.ranks
-        first, end = self.plan.segment(batch.step) if options.restart else (0, self.plan.steps)
+        """Take one optimizer step; with `check` the ranks first make sure that they agree."""
+        options, step = self.options, batch.step
+        first, end = self.plan.segment(step) if options.restart else (0, self.plan.steps)
         factor = learning_rate_factor(
-            batch.step - first, end - first, options.warmup_ratio, options.schedule
+            step - first, end - first, options.warmup_ratio, options.schedule
         )
         for group in self.optimizer.param_groups:
             group["lr"] = options.learning_rate * factor
-        passed = self._passed(batch)
-        sum_gradients(self.parameters, ranks, self.split)
+        passed = self.session.backward(batch)
+        sum_gradients(self.parameters, self.ranks, self.split)
         if check:
-            self._hold_ranks_equal()
+            self._check_ranks_equal()
         limit = options.max_grad_norm if options.max_grad_norm is not None else float("inf")
         norm = clip_gradients(list(self.parameters.values()), limit)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         record.add(batch, passed, norm, options.learning_rate * factor)
 
-    def _passed(self, batch: PlannedBatch) -> PassResult:
-        """Both passes over this rank's share of a batch; the loss is the whole batch's."""
-        drawn = draw_batch(
-            batch,
-            self.tables,
-            self.draw,
-            unique=not self.encode_plan.dropout,
-            ranks=self.ranks,
-        )
-        passed = encode_and_backward(
-            self.encoder,
-            drawn.texts,
-            drawn.objective(self.objective, self.device),
-            self.encode_plan,
-            seed=stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank),
-            layers=self.objective.layers([part.dataset for part in batch.parts]),
-        )
-        return dataclasses.replace(passed, loss=self.ranks.total(passed.loss))
-
-    def _hold_ranks_equal(self) -> None:
+    def _check_ranks_equal(self) -> None:
         plain = {name: p for name, p in self.parameters.items() if not is_split(p)}
-        self.ranks.hold_equal(plain, "the values")
+        self.ranks.require_equal(plain, "the values")
         grads = {name: p.grad for name, p in plain.items() if p.grad is not None}
-        self.ranks.hold_equal(grads, "the gradients")
+        self.ranks.require_equal(grads, "the gradients")
 
     def _resume(self, identity: Mapping[str, Any], record: MetricLog) -> int:
         states = self.work / "states"
@@ -225,7 +165,7 @@ class Training:
         record.losses = list(state.facts["losses"])
         record.names = list(state.facts["names"])
         record.examples = state.facts["examples"]
-        self.course.restore(state.facts.get("scores", ()))
+        self.history.restore(state.facts.get("scores", ()))
         self.seconds = state.facts["seconds"]
         self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
         return state.step
@@ -241,11 +181,11 @@ class Training:
             held.append(state)
             return state.step, state.facts
 
-        found = self.ranks.first_does(known)
+        found = self.ranks.on_first_rank(known)
         if found is None:
             return None
         return TrainingState(
-            found[0], self.ranks.spread(held[0].tensors if held else None), found[1]
+            found[0], self.ranks.broadcast(held[0].tensors if held else None), found[1]
         )
 
     def _save(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
@@ -258,30 +198,31 @@ class Training:
             "losses": record.losses,
             "names": record.names,
             "examples": record.examples,
-            "scores": self.course.scores,
+            "scores": self.history.scores,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
         }
 
         def save() -> None:
             save_state(self.work / "states", step, tensors, facts)
-            self.course.saved()
+            self.history.saved()
 
-        self.ranks.first_does(save)
+        self.ranks.on_first_rank(save)
 
-    def _is_time(self, step: int, since: float, cost: float) -> bool:
+    def _is_due(self, step: int) -> bool:
+        """Return whether a state is due after this step, alike on every rank."""
         if step == self.plan.steps:
             return False  # the model itself comes next
         if self.options.save_steps is not None:
             return step % self.options.save_steps == 0
-        due = since >= max(SECONDS_BETWEEN_SAVES, SAVING_SHARE * cost)
-        return self.ranks.any_of([due and self.ranks.first])[0]
+        due = self.ranks.first and self.session.clock.is_due()
+        return self.ranks.any_of([due])[0]
 
     def _keep(self, step: int) -> None:
         """Write the model of this step beside the states, if it is one to keep; drop older ones."""
         if step in self.kept.steps:
             with whole_model(self.encoder.module):
-                self.ranks.first_does(lambda: self.kept.keep(step, self.encoder.save))
+                self.ranks.on_first_rank(lambda: self.kept.keep(step, self.encoder.save))
 
     def _finish(self, folder: Path | None) -> tuple[Path, ...]:
         """Write the model, the last or the best one, and hand over those that were kept."""
@@ -292,27 +233,13 @@ class Training:
 
         def write() -> tuple[Path, ...]:
             folder.mkdir(parents=True, exist_ok=True)
-            if self.course.leads:
-                self.course.hand_over(folder)
+            if self.history.leads:
+                self.history.hand_over(folder)
             else:
                 self.encoder.save(folder)
             return self.kept.hand_over(folder)
 
         with whole_model(self.encoder.module):
-            kept = self.ranks.first_does(write)
+            kept = self.ranks.on_first_rank(write)
         self.ranks.any_of([False])  # the first, who holds what all hear, leaves when all have heard
         return kept
-
-
-def _has_dropout(module: torch.nn.Module) -> bool:
-    """Whether anything random happens in the module's forward pass while training."""
-    if any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in module.modules()):
-        return True
-    configs = (getattr(m, "config", None) for m in module.modules())
-    values = (vars(c) for c in configs if c is not None and not isinstance(c, dict))
-    return any(
-        isinstance(value, float) and value > 0
-        for found in values
-        for name, value in found.items()
-        if "drop" in name
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from emberge.contracts.option import PerDataset
 from emberge.encoding.token_cache import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from emberge.errors import DataError
 from emberge.files.atomic import fill_once
-from emberge.training.fit_options import FitOptions
+from emberge.training.fit_options import BatchOptions
 from emberge.training.plan.lazy_rows import in_pieces
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from emberge.contracts.backbone import Encoder
 
-__all__ = ["ExampleTable", "Side", "build_table", "sides"]
+__all__ = ["ExampleTable", "Side", "build_table", "build_tables", "sides"]
 
 VERSION = 1
 ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
@@ -38,7 +38,7 @@ class Side:
     max_length: int | None
 
 
-def sides(dataset: Dataset, encoder: Encoder, options: FitOptions) -> tuple[Side, Side]:
+def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Side, Side]:
     """The anchor's side and that of positives and negatives.
 
     The prompt that comes before anchors, and before everything if the dataset is symmetric, is the one that
@@ -160,6 +160,28 @@ def build_table(
     fill_once(folder, fill)
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
     return ExampleTable(dataset.info, sequences=Ragged.load(folder), **arrays)
+
+
+def build_tables(
+    datasets: Sequence[Dataset],
+    encoder: Encoder,
+    options: BatchOptions,
+    store: Path,
+    progress: Callable[..., None],
+) -> dict[str, ExampleTable]:
+    """Return each dataset's rows as token ids, read once and then found in `store`."""
+    found = {}
+    for dataset in datasets:
+        both = sides(dataset, encoder, options)
+        note = f"reading {dataset.info.name}"
+        found[dataset.info.name] = build_table(
+            dataset,
+            encoder,
+            both,
+            store,
+            lambda done, total, note=note: progress(done, total, "rows", note),  # type: ignore[misc]
+        )
+    return found
 
 
 class _Builder:

@@ -23,9 +23,6 @@ from emberge.training.tables.example_table import ExampleTable, Side, build_tabl
 
 __all__ = ["GuideReader", "with_guides"]
 
-# Where the model of a guide lies.
-Whereabouts = Callable[[ModelRef], Path]
-
 
 @dataclass(frozen=True, eq=False)
 class GuideReader:
@@ -54,7 +51,7 @@ def with_guides(
     datasets: Sequence[Dataset],
     objective: Objective,
     *,
-    whereabouts: Whereabouts | None,
+    folder_of: Callable[[ModelRef], Path] | None,
     device: str,
     store: Path,
 ) -> dict[str, ExampleTable]:
@@ -71,13 +68,13 @@ def with_guides(
         guide = _guide_of(name, objective)
         if guide is None:
             continue
-        if whereabouts is None:
+        if folder_of is None:
             raise DataError(
                 f"dataset '{name}': its loss has a guide, and nobody says where it lies"
             )
         encoder = next((one for known, one in loaded if known == guide), None)
         if encoder is None:
-            encoder = guide.backbone.load(whereabouts(guide.model), device=device, dtype="float32")
+            encoder = guide.backbone.load(folder_of(guide.model), device=device, dtype="float32")
             encoder.module.requires_grad_(False)
             loaded.append((guide, encoder))
         table = build_table(dataset, encoder, _sides(dataset, encoder, guide), store)

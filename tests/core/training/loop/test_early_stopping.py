@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import EmbergeError, Loss, PerDataset
-from emberge.engine import EarlyStopping, FitOptions, FitResult, fit
+from emberge.engine import EarlyStopping, FitOptions, FitResult
 from emberge.training.loop.early_stopping import ScoreHistory
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
@@ -17,6 +17,7 @@ from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from safetensors.torch import load_file
 
+from tests.support.fitting import run_fit
 from tests.support.training_data import retrieval, similarity
 
 LOSSES: PerDataset[tuple[Loss, ...]] = PerDataset(
@@ -25,7 +26,7 @@ LOSSES: PerDataset[tuple[Loss, ...]] = PerDataset(
 OPTIONS = FitOptions(max_steps=12, learning_rate=1e-3, token_budget=80, save_steps=3)
 
 
-def _fit(model: Path, root: Path, watch: EarlyStopping | None, **given: Any) -> FitResult:
+def _fit(model: Path, root: Path, stopping: EarlyStopping | None, **given: Any) -> FitResult:
     arguments: dict[str, Any] = {
         "backbone": TextEncoder(),
         "checkpoint": model,
@@ -36,13 +37,9 @@ def _fit(model: Path, root: Path, watch: EarlyStopping | None, **given: Any) -> 
         "folder": root / "out",
         "work": root / "work",
         "seed": 0,
-        "device": "cpu",
-        "store": None,
-        "progress": lambda *_: None,
-        "metric": lambda *_: None,
-        "watch": watch,
+        "early_stopping": stopping,
     }
-    return fit(**{**arguments, **given})
+    return run_fit(**{**arguments, **given})
 
 
 def _told(scores: Sequence[float], every: int = 2) -> Callable[[Path, int], float]:

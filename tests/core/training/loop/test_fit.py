@@ -24,7 +24,7 @@ from emberge import (
     PluginError,
     Rehearsal,
 )
-from emberge.engine import FitOptions, FitResult, fit
+from emberge.engine import FitOptions, FitResult
 from emberge.training.loop.optimizer import learning_rate_factor
 from emberge_boom.samplers.bagging import Bagging
 from emberge_encoder.text_encoder import TextEncoder
@@ -35,6 +35,7 @@ from emberge_train.samplers.dataset_sequential import DatasetSequential
 from safetensors.torch import load_file
 
 from tests.support import tiny
+from tests.support.fitting import run_fit
 from tests.support.places import ROOT, SUPPORT
 from tests.support.training_data import InMemory, dataset, retrieval, similarity
 
@@ -69,12 +70,9 @@ def _fit(
         "folder": root / "out",
         "work": root / "work",
         "seed": 0,
-        "device": "cpu",
-        "store": None,
-        "progress": lambda *_: None,
         "metric": lambda name, value, at: found.append((name, value, at)),
     }
-    return fit(**{**arguments, **given})
+    return run_fit(**{**arguments, **given})
 
 
 def _weights(root: Path) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from emberge import PerDataset
 from emberge.encoding.gradient_cache import PassResult
-from emberge.engine import FitOptions, fit
+from emberge.engine import FitOptions
 from emberge.ranks.ranks import Ranks
 from emberge.training.loop.metrics import MetricLog, TrainingError, memory_used
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
@@ -18,6 +18,7 @@ from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 
+from tests.support.fitting import run_fit
 from tests.support.training_data import retrieval, similarity
 
 Rows = list[tuple[str, float, int]]
@@ -71,7 +72,7 @@ def test_time_that_is_left_out_makes_nothing_slower(monkeypatch: pytest.MonkeyPa
     for step in range(2):
         clock[0] += 1
         _add(record, step, 1.0, "find")
-        record.settle()
+        record.flush_losses()
         clock[0] += 100
         record.leave_out(100)
     record.finish()
@@ -99,14 +100,14 @@ def test_no_number_passes_unseen() -> None:
     record = _record([], where="states")
     _add(record, 0, float("nan"), "find")
     with pytest.raises(TrainingError, match=r"loss of step 1 is not finite \(dataset 'find', rows"):
-        record.settle()
+        record.flush_losses()
 
 
 def test_the_line_of_progress_says_loss_speed_padding_and_memory(
     bert: Path, tmp_path: Path
 ) -> None:
     notes: list[str] = []
-    fit(
+    run_fit(
         backbone=TextEncoder(),
         checkpoint=bert,
         datasets=[retrieval(), similarity()],
@@ -116,10 +117,7 @@ def test_the_line_of_progress_says_loss_speed_padding_and_memory(
         folder=tmp_path / "out",
         work=tmp_path / "work",
         seed=0,
-        device="cpu",
-        store=None,
         progress=lambda *said: notes.append(said[3]) if said[2] == "steps" else None,
-        metric=lambda *_: None,
     )
     assert notes[0] == ""
     assert re.fullmatch(r"loss [\d.]+", notes[1])

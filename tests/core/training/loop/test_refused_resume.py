@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import DatasetInfo, EmbergeError, PerDataset
-from emberge.engine import FitOptions, FitResult, fit
+from emberge.engine import FitOptions, FitResult
 from emberge_boom.samplers.bagging import Bagging
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
@@ -18,6 +18,7 @@ from emberge_train.losses.matryoshka import Matryoshka
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 
 from tests.support import tiny
+from tests.support.fitting import run_fit
 from tests.support.training_data import InMemory, retrieval, similarity
 
 OPTIONS = FitOptions(learning_rate=1e-3, token_budget=80, save_steps=2, keep_last=1)
@@ -65,12 +66,9 @@ def _fit(
         "folder": root / "out",
         "work": root / "work",
         "seed": 0,
-        "device": "cpu",
-        "store": None,
         "progress": progress,
-        "metric": lambda *_: None,
     }
-    return fit(**{**given, **changes})
+    return run_fit(**{**given, **changes})
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from emberge import PerDataset
-from emberge.engine import FitOptions, FitResult, fit
+from emberge.engine import FitOptions, FitResult
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 
+from tests.support.fitting import run_fit
 from tests.support.training_data import retrieval, similarity
 
 
@@ -35,11 +36,8 @@ def trained(model: Path, root: Path, *, stop: int | None = None, **given: Any) -
         "folder": root / "out",
         "work": root / "work",
         "seed": 0,
-        "device": "cpu",
-        "store": None,
-        "metric": lambda *_: None,
     }
-    return fit(**{**arguments, "progress": progress, **given})
+    return run_fit(**{**arguments, "progress": progress, **given})
 
 
 def test_every_step_is_told_with_its_dataset(bert: Path, tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ import pytest
 from emberge import PerDataset
 from emberge.encoding import activation_memory as memory
 from emberge.encoding.embedder import default_token_budget
-from emberge.engine import FitOptions, FitResult, fit
+from emberge.engine import FitOptions, FitResult
 from emberge.training.loop.token_budget import LEAST, activation_bytes, halved_to_fit
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 
 from tests.support import tiny
+from tests.support.fitting import run_fit
 from tests.support.training_data import retrieval
 
 MIB = 2**20
@@ -52,7 +53,7 @@ def _fit(
     **options: Any,
 ) -> FitResult:
     found = metrics if metrics is not None else []
-    return fit(
+    return run_fit(
         backbone=TextEncoder(),
         checkpoint=model,
         datasets=[retrieval(120)],
@@ -62,8 +63,6 @@ def _fit(
         folder=root / "out",
         work=root / "work",
         seed=0,
-        device="cpu",
-        store=None,
         progress=progress,
         metric=lambda name, value, at: found.append((name, value, at)),
     )

@@ -1,0 +1,58 @@
+"""A training as one object: all that decides its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emberge.contracts.backbone import Backbone
+from emberge.contracts.dataset import Dataset
+from emberge.contracts.loss import Loss
+from emberge.contracts.option import PerDataset
+from emberge.contracts.reference import ModelRef
+from emberge.contracts.sampler import Sampler
+from emberge.contracts.step import Rehearsal
+from emberge.training.fit_options import FitOptions
+
+__all__ = ["EarlyStopping", "FitJob"]
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Scores during a training, and what follows from them.
+
+    After every `every` steps and after the last one, `score(folder, step)` returns one number, the larger
+    the better, for the model (or the adapter) in a folder. After `patience` scores in turn that are no
+    better than the best before them the training ends; None lets it run to the end. With `best` the
+    earliest of the best models is the result, else the last one. `identity` names all that a score depends
+    on beside the model: a state is continued only under the same one.
+    """
+
+    every: int
+    score: Callable[[Path, int], float] = field(repr=False)
+    identity: str
+    patience: int | None = None
+    best: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitJob:
+    """All that decides the result of a training: the same job gives the same bytes on equal machines."""
+
+    backbone: Backbone
+    """How the checkpoint becomes an encoder."""
+    checkpoint: Path
+    """The model folder that the training starts from."""
+    datasets: Sequence[Dataset]
+    sampler: Sequence[Sampler]
+    """Samplers that select rows; the last one groups them into batches."""
+    losses: PerDataset[tuple[Loss, ...]]
+    """The weighted sum of losses of each dataset."""
+    options: FitOptions = field(default_factory=FitOptions)
+    seed: int = 0
+    guides: Callable[[ModelRef], Path] | None = None
+    """A function from a guide's reference to its model folder, where losses name guides."""
+    early_stopping: EarlyStopping | None = None
+    rehearsal: Rehearsal | None = None
+    """Limits of rows and steps for a rehearsal, None for the whole training."""
