@@ -204,7 +204,7 @@ def _merge(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="./folder, owner/name@revision or pkg:module; or one mergekit YAML",
     )
-    parser.add_argument("--strategy", metavar="NAME", help="default: linear")
+    parser.add_argument("--strategy", metavar="NAME", help="default: that of the step `merge`")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the merged model")
     parser.add_argument("--base", metavar="MODEL", help="the models' common ancestor")
     parser.add_argument(

@@ -33,7 +33,7 @@ class OneMerge:
     """What `emberge merge` was asked for. `options` are `name=value` of the strategy, values as in YAML."""
 
     models: Sequence[str]
-    strategy: str
+    strategy: str | None = None
     base: str | None = None
     template: str | None = None
     weights: Sequence[float] = ()
@@ -47,7 +47,9 @@ class OneMerge:
             RecipeError: for an option without a value, another number of weights than models, and every
                 fault that a recipe could have.
         """
-        options: dict[str, Any] = {"models": self._models(), "strategy": self._strategy()}
+        options: dict[str, Any] = {"models": self._models()}
+        if self.strategy is not None or self.options:
+            options["strategy"] = self._strategy()
         for name, model in (("base", self.base), ("template", self.template)):
             if model is not None:
                 options[name] = _named(model)
@@ -73,7 +75,6 @@ class OneMerge:
     def _strategy(self) -> Any:
         """Return the strategy as a recipe would have it: a name, a chain, or a name with options."""
         problems: list[Problem] = []
-        strategy = _read_value(self.strategy, "--strategy", problems)
         options: dict[str, Any] = {}
         for option in self.options:
             where = f"--set {option}"
@@ -83,6 +84,9 @@ class OneMerge:
             if name in options:
                 raise RecipeError(f"{where}: '{name}' is set twice; leave one out")
             options[name] = _read_value(value, where, problems)
+        if self.strategy is None:
+            raise RecipeError(f"--set {self.options[0]}: name the --strategy that has this option")
+        strategy = _read_value(self.strategy, "--strategy", problems)
         if problems:
             raise RecipeError(problems)
         if options and not isinstance(strategy, str):

@@ -135,7 +135,7 @@ def merge(options: argparse.Namespace) -> int:
     config = Path(options.models[0])
     wanted: OneMerge | MergeConfig = OneMerge(
         models=options.models,
-        strategy=options.strategy or "linear",
+        strategy=options.strategy,
         base=options.base,
         template=options.template,
         weights=_weights(options.weight),

@@ -32,6 +32,7 @@ from emberge.engine import (
     plan_merge,
 )
 
+from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.steps.contents import with_contents
 from emberge_merge.steps.merged_artifact import merged_artifact
 from emberge_merge.steps.sizes import Weights, size_problems, weight_of
@@ -64,11 +65,11 @@ class ModelEntry:
 class Merge(Step):
     """Merge models into one, complete with tokenizer, configs, pooling and prompts.
 
-    `strategy` is a name, or a list of links of which the last merges; `rules` give tensors whose name
-    contains a text another one. `weights: size` multiplies each weight by the number of examples that
-    the model was trained on. `template` (default: the first model) gives everything that is not merged,
-    `tokenizer` the tokenizer. `missing` says what becomes of a tensor that some model lacks. `dtype` is
-    what is computed in; what is stored has `out_dtype`, by default the template's.
+    `strategy` is a name, or a list of links of which the last merges, by default the average; `rules` give
+    tensors whose name contains a text another one. `weights: size` multiplies each weight by the number of
+    examples that the model was trained on. `template` (default: the first model) gives everything that is
+    not merged, `tokenizer` the tokenizer. `missing` says what becomes of a tensor that some model lacks.
+    `dtype` is what is computed in; what is stored has `out_dtype`, by default the template's.
 
     What training its models costs, of those that steps of the recipe train, against one training on all
     their rows, `check` tells before and `training_cost` in the artifact's details after.
@@ -86,7 +87,7 @@ class Merge(Step):
     """The models; the first gives the output its configs, modules and tokenizer."""
     slices: tuple[SliceEntry, ...] = ()
     """In place of models: layers of models, stacked; each slice is merged by itself."""
-    strategy: tuple[Stage, ...]
+    strategy: tuple[Stage, ...] = (Linear(),)
     base: ModelRef | None = None
     """Their common ancestor, where the strategy works on deltas."""
     weights: Weights = "equal"
