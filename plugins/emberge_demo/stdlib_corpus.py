@@ -58,7 +58,7 @@ class StdlibCorpus(Step):
     produces: ClassVar[ArtifactKind] = "data"
 
     def identity(self) -> str:
-        """Python's version and the packages': other versions hold other functions."""
+        """Return Python's version and the packages': other versions have other functions."""
         names = (*self.packages, *self.out_of_domain)
         found = [f"{n} {version(n)}" if locate(n) else f"{n} is missing" for n in names]
         return "; ".join([f"python {version(STDLIB)}", *found])
@@ -89,7 +89,7 @@ class StdlibCorpus(Step):
         """Read the packages' files and write training pairs, evaluation sets and their catalogue.
 
         Raises:
-            DataError: for a package that is not installed or holds no documented function.
+            DataError: for a package that is not installed or has no documented function.
         """
         options = self._rehearsed(workspace.rehearsal.rows) if workspace.rehearsal else self
         return _Writing(options, workspace).corpus()
@@ -136,7 +136,7 @@ def _cut(document: str, characters: int) -> str:
 
 
 def _place(*words: str) -> int:
-    """A number that is even over words and the same on every machine."""
+    """Return a number that is even over words and the same on every machine."""
     return int.from_bytes(blake2b("\x1f".join(words).encode(), digest_size=8).digest(), "big")
 
 
@@ -271,7 +271,7 @@ def _source(package: str) -> dict[str, Any]:
 
 
 def _ids(documents: Sequence[Definition]) -> dict[Definition, str]:
-    """A readable id each; a name that a module gives twice gets a number."""
+    """Return a readable id for each; a name that a module gives twice gets a number."""
     ids: dict[Definition, str] = {}
     counts: dict[str, int] = {}
     for definition in documents:

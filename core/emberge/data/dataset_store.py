@@ -27,7 +27,7 @@ DRAWN_NEGATIVES = 3
 
 
 class Rows:
-    """The rows that one file was understood as, in a memory-mapped file of JSON lines."""
+    """The parsed rows of one file, in a memory-mapped file of JSON lines."""
 
     def __init__(self, folder: Path) -> None:
         self.tally = FileSummary(**json.loads((folder / "tally.json").read_text()))
@@ -51,10 +51,10 @@ class Rows:
 def open_rows(
     store: Path | None, key: str | None, write: Callable[[Path], FileSummary]
 ) -> tuple[Rows | None, FileSummary]:
-    """The rows kept under `key`, or those that `write` puts into a folder now.
+    """Return the rows kept under `key`, or those that `write` puts into a folder now.
 
-    Without a store they live in a temporary folder, as long as the result does. Nothing is kept of a file
-    with faults: then only the tally comes back.
+    Without a store they are in a temporary folder, as long as the result exists. Nothing is kept of a file
+    with bad rows: then only the summary is returned.
     """
     kept = store / key if store is not None and key is not None else None
     if kept is not None and (kept / "tally.json").is_file():
@@ -89,7 +89,7 @@ def _publish(folder: Path, kept: Path) -> None:
 
 
 def write_rows(folder: Path, rows: Iterable[Row], tally: FileSummary) -> FileSummary:
-    """Write rows and where each ends; nothing more is written once a row had a fault."""
+    """Write rows and the end of each; nothing more is written once a row was bad."""
     digest, ends, position = sha256(), array("Q"), 0
     with (folder / "rows.jsonl").open("wb") as file:
         for row in rows:
@@ -145,7 +145,7 @@ class StoredDataset:
 
 
 class _ByLabel:
-    """Draws positives and negatives for rows that have only a text and a label, from the whole file.
+    """The draws of positives and negatives for rows of a text and a label, from the whole file.
 
     A row's draws depend on the dataset's name and the row alone: the same in every epoch and bag.
     """
@@ -168,7 +168,7 @@ class _ByLabel:
 
 
 def _draw_positive(same: Sequence[int], number: int, name: str) -> int:
-    """Another row of the label, the same one every time."""
+    """Return another row of the label, the same one every time."""
     others = [row for row in same if row != number]
     return others[place(name, number) % len(others)]
 

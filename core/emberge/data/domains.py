@@ -1,4 +1,4 @@
-"""Which evaluation tasks are in domain for a model, by what its training data says of itself."""
+"""The evaluation tasks that are in domain for a model, as its training data declare them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["in_domain_tasks"]
 def in_domain_tasks(
     entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]
 ) -> tuple[str, ...]:
-    """The tasks that the entries' `ind_tasks` name, each once, in order; no row of data is read.
+    """Return the tasks that the entries' `ind_tasks` name, each once, in order; no row of data is read.
 
-    An entry that is a catalogue stands for its training sets, or those in `only`. One that `resolve` gives
+    An entry that is a catalogue means its training sets, or those in `only`. One that `resolve` gives
     None for is passed over.
 
     Raises:
-        DataError: when a catalogue cannot be read, or no entry says what it makes in domain.
+        DataError: when a catalogue cannot be read, or no entry declares its tasks.
     """
     said: list[tuple[str, ...]] = []
     unseen = False

@@ -1,4 +1,4 @@
-"""What is known of a file once its rows were looked at: faults, scores, labels, and so its task and scale."""
+"""The summary of a file's rows: bad rows, scores and labels, and from them its task and scale."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS: Mapping[str, TaskKind] = {
 
 @dataclass
 class FileSummary:
-    """Counts over the rows of one file. `lines` holds the first line of each kind of row met."""
+    """Counts over the rows of one file. `lines` has the first line of each kind of row."""
 
     place: str
     rows: int = 0
@@ -67,13 +67,13 @@ class FileSummary:
                 kept.append(value)
 
     def fault(self, line: int, message: str) -> None:
-        """Count a row that cannot be used."""
+        """Count a row that cannot be used, and keep the message of the first twenty."""
         self.fault_count += 1
         if len(self.faults) < SHOWN_FAULTS:
             self.faults.append((line, message))
 
     def problems(self) -> list[Problem]:
-        """The faults as they are told: the first twenty, then a count."""
+        """Return the bad rows as problems: the first twenty, then a count."""
         told = [Problem(message, f"{self.place}:{line}") for line, message in self.faults]
         left = self.fault_count - len(told)
         if left:
@@ -81,14 +81,14 @@ class FileSummary:
         return told
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the summary as JSON values."""
         return asdict(self)
 
 
 def understood(
     rows: Iterable[tuple[int, Mapping[str, Any] | BadRow]], entry: DataEntry, tally: FileSummary
 ) -> Iterator[Row]:
-    """The rows that can be used, while the tally counts them and what is wrong with the others.
+    """Yield the rows that can be used, and count them and the bad ones in the summary.
 
     Raises:
         DataError: when the columns cannot be understood, so that no row can.
@@ -125,7 +125,7 @@ def _within(row: Row, score_range: tuple[float, float] | None) -> None:
 
 @dataclass(frozen=True)
 class DataDecisions:
-    """What the whole of a file says about how it is to be used."""
+    """The decisions about a dataset that take its whole file: task, prompt, scale of scores."""
 
     task: TaskKind
     prompt: str
@@ -135,7 +135,7 @@ class DataDecisions:
     negatives: Negatives = "auto"
 
     def example(self, row: Row) -> Example:
-        """The row as an example, its scores scaled to 0–1."""
+        """Return the row as an example, its scores scaled to 0–1."""
         above, below = self._scaled(row.positive_scores), self._scaled(row.negative_scores)
         return Example(row.anchor, row.positives, row.negatives, above, below, row.label)
 
@@ -148,7 +148,8 @@ def decide_data(tally: FileSummary, entry: DataEntry) -> DataDecisions:
     """Decide what the entry leaves open, from the counts.
 
     Raises:
-        DataError: for bad rows (all that are to be told), a file without rows, or rows that do not agree.
+        DataError: for bad rows (the first twenty and a count), a file without rows, or rows that do not
+        agree.
     """
     if tally.fault_count:
         raise DataError("\n".join(str(problem) for problem in tally.problems()))
@@ -226,7 +227,7 @@ def _prompt(tally: FileSummary, entry: DataEntry) -> str:
 
 
 def shown(path: Path) -> str:
-    """The path as a person here would write it."""
+    """Return the path relative to the current folder if it is inside, as text for messages."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The datasets of one cluster."""
+"""The sampler that keeps the datasets of one cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some of the datasets, by name or by what they are for."""
+"""The sampler that keeps some of the datasets, by name or by task."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Keep(Sampler):
                 raise ValueError(f"tasks: there is no task '{task}'{suggest(task, TASK_KINDS)}")
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """The pool without other datasets.
+        """Return the pool without other datasets.
 
         Raises:
             DataError: for a task or name that no dataset has.

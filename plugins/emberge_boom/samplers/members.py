@@ -18,7 +18,7 @@ class Members(Sampler):
     label: str = ""
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """The pool without other datasets.
+        """Return the pool without other datasets.
 
         Raises:
             DataError: where the training's datasets are not those of the study.

@@ -17,7 +17,7 @@ _LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
 
 
 def dendrogram(study: Study) -> str:
-    """The SVG of the tree, leaves on the left, distances to the right."""
+    """Draw the tree as SVG, leaves on the left, distances to the right."""
     order = leaves(study.tree)
     names = [study.names[leaf] for leaf in order]
     left = min(_NAME, max(map(len, names))) * _LETTER + 18
@@ -48,7 +48,7 @@ def dendrogram(study: Study) -> str:
 
 
 def _span(heights: tuple[float, ...]) -> tuple[float, float]:
-    """What the axis shows: from 0, unless all distances lie far from it."""
+    """Return the ends of the axis: from 0, unless all distances are far from it."""
     low, high = min(heights), max(heights)
     if low > 0.5 * high:
         pad = max(high - low, 0.02 * high)

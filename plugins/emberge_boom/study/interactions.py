@@ -71,7 +71,7 @@ class Interactions(StudyOptions, Step):
     """1 - LC / LA for pairs that help one another and LC / LA for others (`paper`), or LC / LA (`ratio`).
 
     As the paper prints it the strongest synergy is farthest apart; with `ratio` it is nearest, and thresholds
-    lie near 1.
+    are near 1.
     """
     linkage: Linkage = "average"
     """The distance of two clusters: the mean, the nearest or the farthest of their pairs."""

@@ -1,4 +1,4 @@
-"""One training of an interaction study: a dataset alone, or two of them, of which only losses are kept."""
+"""One training of a study: a dataset alone, or two of them, of which only losses are kept."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class _Half:
         self.eval_set, self.readers, self.split, self.limit = eval_set, readers, split, limit
 
     def file(self, stem: str) -> Path:
-        """The file of the folder that is called `stem` before an ending that can be read."""
+        """Return the file of the folder that is called `stem` before an ending that can be read."""
         folder = self.eval_set.folder
         for reader in self.readers:
             for suffix in reader.suffixes:
@@ -70,7 +70,7 @@ class _Half:
         )
 
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """(file:line, row) of each row of a file."""
+        """Yield `file:line` and each row of a file."""
         path = self.file(stem)
         for line, row in find_reader(path, self.readers).rows(path):
             if isinstance(row, BadRow):
@@ -78,7 +78,7 @@ class _Half:
             yield f"{shown(path)}:{line}", row
 
     def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
-        """Rows in the format of training files, checked as those are."""
+        """Read rows in the format of training files, checked as those are."""
         path = self.file(stem)
         entry = DataEntry(task=task, score_range=self.eval_set.score_range, prompt="")
         tally = FileSummary(shown(path))
@@ -86,11 +86,11 @@ class _Half:
         return rows, decide_data(tally, entry)
 
     def sample(self, items: Sequence[T]) -> list[T]:
-        """The items that the limit keeps."""
+        """Return the items that the limit keeps."""
         return [items[i] for i in sample_rows(len(items), self.limit, self.eval_set.name)]
 
     def labelled(self, stem: str) -> tuple[list[str], list[str]]:
-        """Texts and labels of a file."""
+        """Read the texts and labels of a file."""
         rows, _ = self.rows(stem, "classification")
         labels = [str(row.label) for row in rows]
         if not rows or rows[0].label is None:

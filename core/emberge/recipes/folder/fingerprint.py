@@ -1,4 +1,4 @@
-"""What decides a result, as a hash: content and options, never paths, machines or descriptions."""
+"""Hashes of all that decides a result: content and options, never paths, machines or descriptions."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _SETTLED = 100_000_000  # nanoseconds
 
 
 class HashCache:
-    """Remembers the hash of a file by its path, size and times, so that it is read only once.
+    """The hashes of files by path, size and times, so that each file is read only once.
 
-    Paths below `root` are remembered relative to it, others as a hash: the file holds no path.
+    Paths below `root` are kept relative to it, others as a hash: the file has no path in it.
     """
 
     def __init__(self, path: Path | None = None, root: Path | None = None) -> None:
@@ -58,11 +58,11 @@ class HashCache:
         self._known: dict[str, Any] = {}
         self._changed = False
         if path is not None and path.is_file():
-            self._known = _remembered(path)
-            self._changed = not self._known  # damaged: made anew
+            self._known = _read_cache(path)
+            self._changed = not self._known  # damaged: written anew
 
     def of(self, file: Path) -> str:
-        """The XXH3 hash of a file's bytes, 128 bits in hex."""
+        """Return the XXH3 hash of a file's bytes, 128 bits in hex."""
         status = file.stat()
         known = self._known.get(self._key(file))
         if known and known[:3] == _stamp(status):
@@ -72,7 +72,7 @@ class HashCache:
         return digest
 
     def learn(self, hashes: Mapping[Path, str]) -> None:
-        """Remember hashes that somebody took of files as they are now."""
+        """Keep hashes that were taken of files as they are now."""
         for file, digest in hashes.items():
             self._keep(file, file.stat(), digest)
 
@@ -88,7 +88,7 @@ class HashCache:
         try:
             with self.path.with_suffix(".lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of the run save theirs too
-                self._known = {**_remembered(self.path), **self._known}
+                self._known = {**_read_cache(self.path), **self._known}
                 write_json(self.path, self._known)
         except OSError:
             return
@@ -101,8 +101,8 @@ class HashCache:
         return hashlib.sha256(os.fsencode(absolute)).hexdigest()
 
 
-def _remembered(path: Path) -> dict[str, Any]:
-    """What the file holds; nothing when it is missing or damaged."""
+def _read_cache(path: Path) -> dict[str, Any]:
+    """Read the cache file; return nothing when it is missing or damaged."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -114,8 +114,8 @@ def _stamp(status: os.stat_result) -> list[int]:
 
 
 def _digest(file: Path) -> str:
-    # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast. It tells
-    # contents apart; it does not defend against somebody who forges them.
+    # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast. It
+    # distinguishes contents; it does not defend against forged ones.
     hasher = xxhash.xxh3_128()
     for piece in file_pieces(file):
         hasher.update(piece)
@@ -125,7 +125,7 @@ def _digest(file: Path) -> str:
 def model_fingerprint(
     folder: Path, cache: HashCache | None = None, adapter: Path | None = None
 ) -> str:
-    """A hash of everything in a model folder that decides its embeddings.
+    """Hash everything in a model folder that decides its embeddings.
 
     Weights, configs, tokenizer and module folders count; README.md, artifact.json, metrics.jsonl, saved
     checkpoints and copies in other formats do not.
@@ -135,7 +135,7 @@ def model_fingerprint(
     """
     names = {file.relative_to(folder).as_posix(): file for file in model_files(folder)}
     if not names:
-        raise CheckpointError(f"{folder}: holds no model: neither configs nor weights")
+        raise CheckpointError(f"{folder}: there is no model: neither configs nor weights")
     parts = _hash_files(names, cache)
     if adapter is None:
         return parts
@@ -143,21 +143,21 @@ def model_fingerprint(
 
 
 def folder_fingerprint(folder: Path, cache: HashCache | None = None) -> str:
-    """A hash of all files below a folder, by their names in it; hidden ones do not count."""
+    """Hash all files below a folder, by their names in it; hidden ones do not count."""
     inside = {p.relative_to(folder): p for p in sorted(folder.rglob("*")) if p.is_file()}
     shown = {n.as_posix(): p for n, p in inside.items() if not _hidden(n)}
     return _hash_files(shown, cache)
 
 
 def file_fingerprint(path: Path, cache: HashCache | None = None) -> str:
-    """A hash of a file's bytes, or of all files below a folder."""
+    """Hash a file's bytes, or all files below a folder."""
     if path.is_dir():
         return folder_fingerprint(path, cache)
     return (cache or HashCache()).of(path)
 
 
 def stable_hash(value: object) -> str:
-    """SHA-256 of plain values, the same in every process."""
+    """Return the SHA-256 of plain values, the same in every process."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -221,7 +221,7 @@ def _hash_files(files: Mapping[str, Path], cache: HashCache | None) -> str:
 
 
 def model_files(folder: Path) -> Iterator[Path]:
-    """The files of a model folder that decide its embeddings."""
+    """Yield the files of a model folder that decide its embeddings."""
     yield from _files_of(folder.iterdir() if folder.is_dir() else ())
     for module in _module_folders(folder):
         yield from _files_of(module.rglob("*"))
@@ -239,7 +239,7 @@ def _module_folders(folder: Path) -> list[Path]:
     try:
         names = sorted({module.path for module in Checkpoint(folder).chain} - {"", "."})
     except CheckpointError:
-        return []  # its check says what is wrong
+        return []  # its check reports what is wrong
     return [folder / name for name in names if (folder / name).is_dir()]
 
 

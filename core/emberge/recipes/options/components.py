@@ -44,7 +44,7 @@ class _Link:
 def build_component(
     build: Builder, contracts: tuple[type, ...], node: Node, at: OptionPath
 ) -> tuple[Component, Any] | None:
-    """The component that a node names and its value, which may be BROKEN; None if there is none.
+    """Return the component that a node names and its value, which may be BROKEN; None if there is none.
 
     A chain's value is a tuple of links.
     """
@@ -73,7 +73,7 @@ def build_component(
 def _other_kind(
     build: Builder, contracts: tuple[type, ...], name: str, at: OptionPath
 ) -> str | None:
-    """What to say of a name that is there, as something else."""
+    """Return the message for a name that another kind of component has; None if none has it."""
     kinds = kinds_of(contracts)
     known = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
     if not known or set(known) & set(kinds):
@@ -130,7 +130,7 @@ def _part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
 
 
 def _chain(build: Builder, found: Component, named: Named, at: OptionPath) -> Any:
-    """The links of a registered chain; each takes its own of the options, some may share one."""
+    """Build the links of a registered chain; each takes its own options, and several may share one."""
     spec: ChainSpec = found.type
     label = _label(found)
     fields = fields_of(build, spec.links, label, named)
@@ -147,7 +147,7 @@ def _chain(build: Builder, found: Component, named: Named, at: OptionPath) -> An
 
 
 def _of_link(spec: ChainSpec, link: type, given: GivenOptions) -> GivenOptions:
-    """The link's own part of the options, and of the chain's defaults where the user gave nothing."""
+    """Return the options that a link has, with the chain's defaults where the user gave nothing."""
     own = options_of(link)
     entries = {name: node for name, node in given.fields.entries.items() if name in own}
     ready: dict[str, Any] = {}
@@ -163,7 +163,7 @@ def _of_link(spec: ChainSpec, link: type, given: GivenOptions) -> GivenOptions:
 
 
 def _moved(at: OptionPath, by: int) -> OptionPath:
-    """The place of a later link of the same list."""
+    """Return the place of a later link of the same list."""
     path, _, index = at.built.rpartition(".")
     if not index.isdigit():
         return at
@@ -192,7 +192,7 @@ def _parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any
 
 
 def _listed(form: forms.Parts, node: Node) -> tuple[Node, ...]:
-    """The components of a list; those without an order may be a mapping of names to options."""
+    """Return the nodes of a list's components; without an order it may be a mapping of names to options."""
     if isinstance(node, Items):
         return node.items
     if isinstance(node, Fields) and len(node.entries) > 1 and not form.ordered:
@@ -210,7 +210,7 @@ def _named_where(node: Node) -> str:
 
 
 def _in_order(build: Builder, form: forms.Parts, links: list[_Link]) -> bool:
-    """Whether the last link finishes what the others prepare."""
+    """Return whether the order of links is sound: only the last one merges, or makes batches."""
     faults = len(build.problems)
     if form.chain:
         _stages_in_order(build, links)

@@ -34,13 +34,13 @@ class Named(NamedTuple):
 
 
 class GivenOptions(NamedTuple):
-    """What a recipe gives to one dataclass."""
+    """The options that a recipe gives to one dataclass."""
 
     label: str
     fields: Fields
     where: str
     ready: Mapping[str, Any] = MappingProxyType({})
-    """Values that a registered chain sets and YAML cannot say."""
+    """Values that a registered chain sets and that YAML has no form for."""
 
 
 def _record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
@@ -50,7 +50,7 @@ def _record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> A
 
 
 def record_value(build: Builder, owner: type, label: str, named: Named, at: OptionPath) -> Any:
-    """The dataclass of a component's or nested mapping's options, or BROKEN."""
+    """Build the dataclass of a component's or nested mapping's options; return BROKEN if it is not sound."""
     fields = fields_of(build, [owner], label, named)
     if fields is None:
         return BROKEN
@@ -59,7 +59,7 @@ def record_value(build: Builder, owner: type, label: str, named: Named, at: Opti
 
 
 def fields_of(build: Builder, owners: Iterable[type], label: str, named: Named) -> Fields | None:
-    """The options as a mapping: `name: value` is the first option that the class itself declares."""
+    """Return the options as a mapping; the value of `name: value` is the first option of the class itself."""
     node = named.options
     if node is None:
         return Fields({}, named.where)
@@ -83,7 +83,7 @@ def refuse_unknown(build: Builder, label: str, given: Fields, known: Iterable[st
 
 
 def construct(build: Builder, owner: type, given: GivenOptions, at: OptionPath) -> Any:
-    """The dataclass of the options, once all of them are sound."""
+    """Build the dataclass of the options once all of them are sound; else return BROKEN."""
     options = options_of(owner)
     values: dict[str, Any] = dict(given.ready)
     for option in options.values():
@@ -112,7 +112,7 @@ def _option_at(option: Option, label: str, at: OptionPath) -> OptionPath:
 
 
 def _inside(at: OptionPath) -> str:
-    """What the options of a nested mapping belong to: "an entry of 'models'"."""
+    """Return the label of a nested mapping's options: "an entry of 'models'"."""
     name = at.label.removeprefix("option '").partition("'")[0]
     listed = at.built.rpartition(".")[2].isdecimal()
     return f"an entry of '{name}'" if listed else f"'{name}'"
@@ -125,7 +125,7 @@ def _option_value(build: Builder, option: Option, given: Fields, at: OptionPath)
 
 
 def _default_value(build: Builder, option: Option, where: str, at: OptionPath) -> Any:
-    """The component that stands where the option is left out, with its own defaults."""
+    """Build the component that is the default of an option, with its own defaults."""
     component = option.component
     name = component if isinstance(component, str) else next(iter(component or {}))
     bare = name.rpartition(":")[2]

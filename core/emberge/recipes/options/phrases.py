@@ -1,4 +1,4 @@
-"""What a form asks for, in words: for messages, tables and documentation."""
+"""Forms in words, for messages, tables and documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true o
 
 
 def say(form: Form) -> str:
-    """What may stand there: "a number", "one of a, b", "a model or nothing"."""
+    """Describe the values of a form: "a number", "one of a, b", "a model or nothing"."""
     match form:
         case forms.Choice(values):
             return "one of " + ", ".join(str(value) for value in values)
@@ -69,7 +69,7 @@ def _reference(accepts: tuple[str, ...]) -> str:
 
 
 def article(word: str) -> str:
-    """The word with "a" or "an" before it, if it takes one: "an evaluator", "data"."""
+    """Return the word with "a" or "an" before it, if it takes one: "an evaluator", "data"."""
     if word in ("data", "scores", "statistics"):
         return word
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"

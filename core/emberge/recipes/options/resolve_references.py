@@ -1,4 +1,4 @@
-"""What a reference leads to: the one instance of a step, or something outside the recipe."""
+"""References: to the one matching instance of a step, or to something outside the recipe."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def _step_reference(build: Builder, form: forms.Ref, node: StepUse, at: OptionPa
 
 
 def _accepted(form: forms.Ref, node: StepUse, one: Instance) -> bool:
-    """Whether what the step makes is asked for; only what makes models has checkpoints of them."""
+    """Return whether the form takes what the step produces; only steps that make models have checkpoints."""
     if node.part and one.produces not in ("model", ""):
         return False
     return one.produces in form.type.accepts or not one.produces
 
 
 def _candidates(build: Builder, group: str) -> list[Instance]:
-    """The group's instances that agree with the variables of this step and of what was chosen."""
+    """Return the group's instances that agree with this step's variables and with those chosen so far."""
     if group in build.chosen:
         return [build.chosen[group]]
     known = dict(build.variables)

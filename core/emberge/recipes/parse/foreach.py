@@ -37,7 +37,7 @@ class Row:
 
 
 def rows_of(node: Node | None, problems: list[Problem]) -> list[Row]:
-    """The combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
+    """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
     if node is None:
         return [Row()]
     if isinstance(node, Fields) and node.entries:
@@ -102,7 +102,7 @@ def _with_ids(rows: Sequence[dict[str, Node]]) -> list[Row]:
 
 
 def _slugs(column: Sequence[Node]) -> list[str]:
-    """Text for each value that any file system takes; what cannot be told apart becomes a number."""
+    """Return a text for each value that any file system takes; texts that would be equal become numbers."""
     distinct: list[Any] = []
     for node in column:
         if not any(_same(plain(node), known) for known in distinct):
@@ -140,7 +140,7 @@ def _slug(node: Node) -> str:
 
 @dataclass
 class Substitution:
-    """Puts the variables of one row in place and marks the uses of steps."""
+    """The substitution of one row's variables, which also marks the uses of steps."""
 
     variables: Mapping[str, Node]
     steps: Sequence[str]
@@ -148,7 +148,7 @@ class Substitution:
     used: set[str] = field(default_factory=set)
 
     def __call__(self, node: Node) -> Node:
-        """The node with every `$name` resolved; unknown ones become problems."""
+        """Return the node with every `$name` resolved; unknown ones become problems."""
         if isinstance(node, Items):
             return Items(tuple(self(item) for item in node.items), node.where)
         if isinstance(node, Fields):
@@ -214,7 +214,7 @@ class Substitution:
 
 
 def _prefixes(word: str) -> Iterator[str]:
-    """The word, then what stands before each `-` in it, longest first: `$lang-eval` may be `$lang`."""
+    """Yield the word, then its part before each `-`, longest first: `$lang-eval` may be `$lang`."""
     yield word
     while "-" in word:
         word = word.rpartition("-")[0]
@@ -222,7 +222,7 @@ def _prefixes(word: str) -> Iterator[str]:
 
 
 def uses(node: Node) -> Iterator[StepUse]:
-    """Every use of a step inside a node."""
+    """Yield every use of a step inside a node."""
     if isinstance(node, StepUse) and node.group:
         yield node
     elif isinstance(node, Items | Fields):

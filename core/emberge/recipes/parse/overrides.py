@@ -11,7 +11,7 @@ __all__ = ["override"]
 
 
 def override(root: Fields, settings: Sequence[str], problems: list[Problem]) -> Fields:
-    """The recipe with every `path=value` set; the value is read as YAML, lists go by index from 0."""
+    """Return the recipe with every `path=value` set; values are YAML, and lists go by index from 0."""
     for setting in settings:
         root = _one(root, setting, problems)
     return root
@@ -61,7 +61,7 @@ def _with(node: Fields, key: str, value: Node, line: str | None = None) -> Field
 
 
 def _put(node: Node | None, keys: list[str], value: Node, problems: list[Problem]) -> Node:
-    """The node with `value` at the path; an unknown option on the way is left to the grammar."""
+    """Return the node with `value` at the path; an unknown option on the way is left to the grammar."""
     if not keys:
         return value
     key, *rest = keys

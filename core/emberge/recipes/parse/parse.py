@@ -1,4 +1,4 @@
-"""Read a recipe: YAML becomes steps of built components, and every fault is named with `file:line`."""
+"""Read a recipe: YAML becomes steps of built components, and every problem names its `file:line`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> 
     """Read a recipe file; `overrides` are `step.kind.option=value`, as of `--set`.
 
     Raises:
-        RecipeError: with every fault of the recipe, each with `file:line`.
+        RecipeError: with every problem of the recipe, each with `file:line`.
     """
     return parse_recipe(read_text(path), plugins, path=path, overrides=overrides)
 
@@ -46,7 +46,7 @@ def parse_recipe(
     """Read a recipe's text; paths in it are relative to the folder of `path`.
 
     Raises:
-        RecipeError: with every fault of the recipe, each with `file:line`.
+        RecipeError: with every problem of the recipe, each with `file:line`.
     """
     ours, place = to_recipe_text(text, plugins, path)
     problems: list[Problem] = []
@@ -68,7 +68,7 @@ def build_recipe(
     """Build the recipe of a mapping of nodes; paths in it are relative to `folder`.
 
     Raises:
-        RecipeError: with every fault of the recipe, and the `problems` that were found before.
+        RecipeError: with every problem of the recipe, and the `problems` that were found before.
     """
     reading = _Reading(plugins, folder, [*problems])
     recipe = reading.recipe(root)
@@ -204,7 +204,7 @@ class _Reading:
         return group
 
     def _refuse_unused(self, groups: list[_Group]) -> None:
-        """A variable is used where it is written, or where it picks the matching step."""
+        """Note variables that are neither written in a step nor pick the matching instance of another."""
         variables = {group.id: group.variables for group in groups}
         for group in groups:
             matched = set().union(*(variables.get(need, set()) for need in group.needs))
@@ -261,7 +261,7 @@ class _Reading:
         self.made[group.id] = produces
 
     def _expanded(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
-        """The independent steps that a step is made of, usually itself alone, and what gathers them."""
+        """Return the independent steps of a step, usually itself alone, and the step that gathers them."""
         parts = whole.step.expand()
         if set(parts) == {""}:
             return [replace(whole, step=parts[""])], []
@@ -271,7 +271,7 @@ class _Reading:
         }
         if type(whole.step).gather is Step.gather:
             return [*steps.values()], []
-        # What another step of the recipe is made of too is run once, for both.
+        # A part that another step of the recipe has too is run once, for both.
         known = {name: self._known(part) or part for name, part in steps.items()}
         new = [part for name, part in steps.items() if known[name] is part]
         told = {name: StepRef(f"${part.id}", self.folder) for name, part in known.items()}
@@ -279,7 +279,7 @@ class _Reading:
         return new, [replace(whole, step=last)] if last is not None else []
 
     def _known(self, part: RecipeStep) -> RecipeStep | None:
-        """An earlier step that is the same run as this one."""
+        """Return an earlier step that is the same run as this one, or None."""
         alike = (one for one in self.steps if one.kind == part.kind and one.id != part.id)
         return next((one for one in alike if one.step == part.step), None)
 
