@@ -175,9 +175,9 @@ class Plugins:
         if len(matches) == 1:
             return matches[0]
         if len({match.plugin for match in matches}) == 1:
-            kinds_said = " and to a ".join(match.kind for match in matches)
+            both = " and to a ".join(match.kind for match in matches)
             raise PluginError(
-                f"plugin '{matches[0].plugin}' gives the name '{matches[0].name}' to a {kinds_said}; "
+                f"plugin '{matches[0].plugin}' gives the name '{matches[0].name}' to a {both}; "
                 "its author must name one differently"
             )
         if matches:

@@ -147,11 +147,11 @@ def read_yaml(
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:
-    said = str(error.problem or error.context)
-    if r"'\t'" in said:
+    message = str(error.problem or error.context)
+    if r"'\t'" in message:
         return "a tab stands here; indent with spaces"
     context = f"{error.context}, " if error.context and error.problem else ""
-    return f"this is not YAML: {context}{said}"
+    return f"this is not YAML: {context}{message}"
 
 
 class _Reading:

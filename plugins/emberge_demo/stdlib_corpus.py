@@ -266,8 +266,8 @@ _COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instructi
 
 
 def _source(package: str) -> dict[str, Any]:
-    said = {"package": package, "version": version(package), "licence": licence(package)}
-    return {"source": said}
+    source = {"package": package, "version": version(package), "licence": licence(package)}
+    return {"source": source}
 
 
 def _ids(documents: Sequence[Definition]) -> dict[Definition, str]:

@@ -162,7 +162,7 @@ class PlainLines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._told: dict[str, int] = {}
+        self._shown: dict[str, int] = {}
 
     def __call__(self, view: StepView, event: str) -> None:
         text = self._text(view, event)
@@ -184,9 +184,9 @@ class PlainLines:
 
     def _progress(self, view: StepView) -> str:
         tenth = int(view.share * _PLAIN_LINES + 1e-9)
-        if tenth == self._told.get(view.name, 0):
+        if tenth == self._shown.get(view.name, 0):
             return ""
-        self._told[view.name] = tenth
+        self._shown[view.name] = tenth
         if tenth == 0:
             return ""  # a new phase
         left = view.left(time.monotonic())

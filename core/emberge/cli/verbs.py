@@ -84,11 +84,11 @@ def check(options: argparse.Namespace) -> int:
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
     report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
-    said: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+    steps_of: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for note in report.notes:
         key = note.title, note.lines
-        said[key] = (*said.get(key, ()), note.step)
-    for (title, lines), (first, *more) in said.items():
+        steps_of[key] = (*steps_of.get(key, ()), note.step)
+    for (title, lines), (first, *more) in steps_of.items():
         print(f"{first}{_and_more(len(more))}: {title}")
         print("".join(f"  {line}\n" for line in lines), end="")
     _show_problems(report.of("unseen"), "not seen")

@@ -46,7 +46,7 @@ class DataSource:
 
     def key(self) -> str:
         """Hash the content and the choices that decide how a row is understood, as 32 hex digits."""
-        said = [
+        parts = [
             FORMAT,
             self.place if self.path is None else _hash(self.path),
             "" if self.path is not None else hub_key(self.entry),
@@ -54,7 +54,7 @@ class DataSource:
             dataclasses.asdict(self.entry.columns),
             self.entry.score_range,
         ]
-        return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+        return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> list[DataSource]:

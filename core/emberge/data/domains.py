@@ -26,7 +26,7 @@ def in_domain_tasks(
     Raises:
         DataError: when a catalogue cannot be read, or no entry declares its tasks.
     """
-    said: list[tuple[str, ...]] = []
+    declared: list[tuple[str, ...]] = []
     unseen = False
     for entry in entries:
         sets = [entry]
@@ -34,10 +34,10 @@ def in_domain_tasks(
         unseen |= entry.path is not None and path is None
         if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
             sets += pick(load_catalogue(path), entry.only)
-        said += [each.ind_tasks for each in sets if each.ind_tasks is not None]
-    if entries and not said and not unseen:
+        declared += [each.ind_tasks for each in sets if each.ind_tasks is not None]
+    if entries and not declared and not unseen:
         places = ", ".join(shown(Path(e.path.text)) if e.path else str(e.hub) for e in entries)
         raise DataError(
             f"{places}: no training set says which tasks it makes in domain; give them as ind_tasks"
         )
-    return tuple(dict.fromkeys(task for tasks in said for task in tasks))
+    return tuple(dict.fromkeys(task for tasks in declared for task in tasks))

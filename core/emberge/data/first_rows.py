@@ -134,23 +134,25 @@ def _seen(
 
 
 def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
-    tally, rows = FileSummary(source.place), source.rows(head=True)
+    summary, rows = FileSummary(source.place), source.rows(head=True)
     first: Row | None = None
     try:
-        for row in understood(islice(rows, limit_rows), source.entry, tally):
+        for row in understood(islice(rows, limit_rows), source.entry, summary):
             first = first or row
-        if tally.fault_count:
-            return tally.problems(), None
-        settled = decide_data(tally, source.entry)
+        if summary.bad_row_count:
+            return summary.problems(), None
+        decisions = decide_data(summary, source.entry)
     except ConnectionError as error:
         return [Problem(str(error), severity="unseen")], None
     except DataError as error:
         return [Problem(line) for line in str(error).splitlines()], None
     assert first is not None  # decide_data refuses a file without rows
-    example = settled.example(first)
-    info = DatasetInfo(source.name, settled.task, 0, source.entry.weight, settled.negatives)
-    notes = settled.notes
-    return [], FirstRows(info, example, settled.prompt, settled.symmetric, tally.columns, notes)
+    example = decisions.example(first)
+    info = DatasetInfo(source.name, decisions.task, 0, source.entry.weight, decisions.negatives)
+    notes = decisions.notes
+    return [], FirstRows(
+        info, example, decisions.prompt, decisions.symmetric, summary.columns, notes
+    )
 
 
 def first_examples(datasets: Sequence[Dataset]) -> list[FirstRows]:

@@ -40,8 +40,8 @@ def dendrogram(study: Study) -> str:
         path = f"M{x1:.1f} {y1:.1f}H{x:.1f}V{y2:.1f}H{x2:.1f}"
         parts.append(element("path", d=path, style=_LINE))
         parts.append(text(x + 5, (y1 + y2) / 2 - 5, f"{height:.3g}", "tick"))
-    said = ", ".join(f"{height:.3g}" for height in study.heights)
-    label = f"Tree of {len(names)} datasets, whose clusters unite at the distances {said}"
+    heights = ", ".join(f"{height:.3g}" for height in study.heights)
+    label = f"Tree of {len(names)} datasets, whose clusters unite at the distances {heights}"
     words = f"distance ({study.distance}, {study.linkage} linkage)"
     axis = text((left + WIDTH - 60) / 2, bottom + 34, words, "axis", text_anchor="middle")
     return drawing(WIDTH, bottom + 44, label, *parts, axis)

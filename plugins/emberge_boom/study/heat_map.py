@@ -33,10 +33,10 @@ def heat_map(study: Study) -> str:
         for i, name in enumerate(names)
     ]
     bottom = top + size * len(names)
-    said = "; ".join(
+    most = "; ".join(
         f"{' and '.join(one.pair)} {100 * one.change:+.1f} %" for one in study.conflicts[:3]
     )
-    label = f"Change of the loss of each pair when trained together; most harm: {said}"
+    label = f"Change of the loss of each pair when trained together; most harm: {most}"
     scale = _scale(room, bottom + 26, limit)
     return drawing(WIDTH, bottom + 72, label, *cells, *labels, scale)
 

@@ -23,12 +23,12 @@ svg .tick, svg .axis { fill: var(--soft); font-size: 11.5px; }
 
 def element(name: str, *children: str, **attributes: str | float | None) -> str:
     """Return one element; children are markup already, and attribute names change `_` to `-`."""
-    said = "".join(
+    given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{said}>{''.join(children)}</{name}>" if children else f"<{name}{said}/>"
+    return f"<{name}{given}>{''.join(children)}</{name}>" if children else f"<{name}{given}/>"
 
 
 def text(x: float, y: float, words: str, kind: str = "", **more: str | float | None) -> str:
@@ -38,9 +38,9 @@ def text(x: float, y: float, words: str, kind: str = "", **more: str | float | N
 
 def drawing(width: float, height: float, label: str, *parts: str) -> str:
     """Return a whole SVG file; `label` describes it in words."""
-    said = {"viewBox": f"0 0 {_text(width)} {_text(height)}", "role": "img", "aria_label": label}
+    view = {"viewBox": f"0 0 {_text(width)} {_text(height)}", "role": "img", "aria_label": label}
     xmlns = "http://www.w3.org/2000/svg"
-    return element("svg", element("style", STYLE), *parts, xmlns=xmlns, **said) + "\n"
+    return element("svg", element("style", STYLE), *parts, xmlns=xmlns, **view) + "\n"
 
 
 def short(name: str, room: int) -> str:

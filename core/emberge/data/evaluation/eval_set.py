@@ -81,9 +81,9 @@ class _Half:
         """Read rows in the format of training files, checked as those are."""
         path = self.file(stem)
         entry = DataEntry(task=task, score_range=self.eval_set.score_range, prompt="")
-        tally = FileSummary(shown(path))
-        rows = list(understood(find_reader(path, self.readers).rows(path), entry, tally))
-        return rows, decide_data(tally, entry)
+        summary = FileSummary(shown(path))
+        rows = list(understood(find_reader(path, self.readers).rows(path), entry, summary))
+        return rows, decide_data(summary, entry)
 
     def sample(self, items: Sequence[T]) -> list[T]:
         """Return the items that the limit keeps."""
@@ -100,13 +100,13 @@ class _Half:
 
 
 def _pairs(half: _Half) -> PairData:
-    rows, settled = half.rows(half.split, half.eval_set.task)
+    rows, decisions = half.rows(half.split, half.eval_set.task)
     subsets = []
     for row, (where, plain) in zip(rows, half.plain(half.split), strict=True):
         subsets.append(plain.get("subset"))
         if len(row.positives) != 1 or row.positive_scores is None:
             raise DataError(f"{where}: a pair needs one other text and one score")
-    examples = half.sample([settled.example(row) for row in rows])
+    examples = half.sample([decisions.example(row) for row in rows])
     kept = half.sample(subsets)
     return PairData(
         [example.anchor for example in examples],

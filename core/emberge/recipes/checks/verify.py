@@ -141,10 +141,10 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
         yield Finding(ARTIFACT, "not seen", "lists no files: an older release wrote it")
         return
     there = contents_of(folder, leave=CHANGING)
-    for name, said in listed.items():
-        known = FileContent.of(said)
+    for name, entry in listed.items():
+        known = FileContent.of(entry)
         if known is None:
-            yield Finding(name, "differs", f"{ARTIFACT} says nothing sound of it; {_AGAIN}")
+            yield Finding(name, "differs", f"{ARTIFACT} has no sound entry of it; {_AGAIN}")
         elif name not in there:
             yield Finding(name, "missing", f"is missing; {_AGAIN}")
         else:
@@ -209,20 +209,20 @@ def _weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield findings about the weights: headers that fit their files, and an index that fits both."""
     if not headers:
         return
-    faults = []
+    findings = []
     for name in headers:
         try:
             specs = read_header(folder / name)[0].values()
         except CheckpointError as error:
-            faults.append(Finding(name, "differs", str(error).removeprefix(f"{folder / name}: ")))
+            findings.append(Finding(name, "differs", str(error).removeprefix(f"{folder / name}: ")))
             continue
         size = (folder / name).stat().st_size
         end = max((s.offset + s.nbytes for s in specs), default=size)
         if end < size:
             words = f"has {size - end:,} bytes after its last tensor; {_AGAIN}"
-            faults.append(Finding(name, "differs", words))
-    yield from faults
-    if faults or not any((folder / name).is_file() for name in ("config.json", "modules.json")):
+            findings.append(Finding(name, "differs", words))
+    yield from findings
+    if findings or not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         return
     try:
         count = len(Checkpoint(folder).specs)
@@ -237,41 +237,41 @@ def _weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _agreement(record: Mapping[str, Any] | None, headers: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield findings about provenance: headers and artifact.json agree."""
-    told = {name: said for name, said in headers.items() if said}
+    named = {name: header for name, header in headers.items() if header}
     details = (record or {}).get("details")
     merged = isinstance(details, Mapping) and "strategy" in details
-    for name in headers if merged or told else ():
-        if name not in told:
+    for name in headers if merged or named else ():
+        if name not in named:
             words = "its header does not say how it was made: another tool has saved it again"
             yield Finding(f"header of {name}", "differs", f"{words}; {_AGAIN}")
-    if not told:
+    if not named:
         return
-    first, said = next(iter(told.items()))
-    for name, other in told.items():
-        if other != said:
+    first, header = next(iter(named.items()))
+    for name, other in named.items():
+        if other != header:
             words = f"says something else than that of {first}: they come from two merges; {_AGAIN}"
             yield Finding(f"header of {name}", "differs", words)
-    unlike = [] if record is None else list(_differences(said, record))
+    unlike = [] if record is None else list(_differences(header, record))
     for words in unlike:
         yield Finding(ARTIFACT, "differs", f"{words}: one of them is another result's; {_AGAIN}")
     if not unlike:
-        yield Finding("header", "holds", _describe_merge(said))
+        yield Finding("header", "holds", _describe_merge(header))
 
 
-def _differences(said: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
+def _differences(header: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
     for key in _KNOWN:
-        if key in said and said[key] != record.get(key):
-            yield f"its {key} is {_short(record.get(key))} and the weights' header says {_short(said[key])}"
+        if key in header and header[key] != record.get(key):
+            yield f"its {key} is {_short(record.get(key))} and the weights' header has {_short(header[key])}"
     details = record.get("details")
     if isinstance(details, Mapping):
-        yield from _method_differences(said, details)
+        yield from _method_differences(header, details)
 
 
-def _method_differences(said: Mapping[str, Any], details: Mapping[str, Any]) -> Iterator[str]:
+def _method_differences(header: Mapping[str, Any], details: Mapping[str, Any]) -> Iterator[str]:
     for key in ("strategy", "rules"):
-        if key in details and said.get(key) != details[key]:
-            yield f"its {key} is {_short(details[key])} and the weights' header says {_short(said.get(key))}"
-    there = said.get("models")
+        if key in details and header.get(key) != details[key]:
+            yield f"its {key} is {_short(details[key])} and the weights' header has {_short(header.get(key))}"
+    there = header.get("models")
     if not isinstance(there, Mapping):
         return
     for key, part, words in (
@@ -284,17 +284,17 @@ def _method_differences(said: Mapping[str, Any], details: Mapping[str, Any]) -> 
             yield f"its {words} are not those of the weights' header"
 
 
-def _describe_merge(said: Mapping[str, Any]) -> str:
+def _describe_merge(header: Mapping[str, Any]) -> str:
     links = [
-        next(iter(one)) if isinstance(one, Mapping) else one for one in said.get("strategy", ())
+        next(iter(one)) if isinstance(one, Mapping) else one for one in header.get("strategy", ())
     ]
-    models = said.get("models")
+    models = header.get("models")
     count = (
         f"{len(models)} models" if isinstance(models, Mapping) and len(models) != 1 else "1 model"
     )
-    made = said.get("versions")
-    by = f", emberge {made.get('emberge')}" if isinstance(made, Mapping) else ""
-    return f"{' → '.join(map(str, links))} of {count}, seed {said.get('seed')}{by}"
+    versions = header.get("versions")
+    by = f", emberge {versions.get('emberge')}" if isinstance(versions, Mapping) else ""
+    return f"{' → '.join(map(str, links))} of {count}, seed {header.get('seed')}{by}"
 
 
 def _short(value: Any) -> str:
@@ -350,10 +350,10 @@ class _InputLookup:
         kind = one.get("kind", "model")
         if kind == "data":
             entry = DataEntry(path=DataRef(text, self.beside), only=tuple(one.get("only", ())))
-            stands = Results(self.plugins, self.hashes).stands_for(
+            value = Results(self.plugins, self.hashes).fingerprint_value(
                 entry if entry.only else DataRef(text, self.beside)
             )
-            return str(stands["content"])
+            return str(value["content"])
         if kind == "step":
             record = read_record(self._result(ModelRef(text)))
             return str((record or {}).get("fingerprint"))

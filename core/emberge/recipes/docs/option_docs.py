@@ -28,7 +28,7 @@ from emberge.plugins import Component, Plugins
 from emberge.recipes.options.component_tree import to_plain
 from emberge.recipes.options.field_types import Form
 from emberge.recipes.options.fields import Option, options_of
-from emberge.recipes.options.phrases import say
+from emberge.recipes.options.phrases import describe_form
 
 __all__ = ["Documented", "documented_options", "option_doc", "plain_default"]
 
@@ -51,7 +51,7 @@ class Documented:
     @property
     def type(self) -> str:
         """The values that it takes, in words."""
-        return say(self.form)
+        return describe_form(self.form)
 
 
 def documented_options(component: Component | type, plugins: Plugins) -> list[Documented]:

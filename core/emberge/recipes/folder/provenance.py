@@ -57,11 +57,11 @@ def artifact_record(
     Raises:
         PluginError: when the artifact's details are no JSON.
     """
-    made = dict(provenance)
-    component = made.pop("kind")
+    facts = dict(provenance)
+    component = facts.pop("kind")
     record = {
         **dataclasses.asdict(artifact),
-        **made,
+        **facts,
         "component": component,
         "seconds": round(seconds, 3),
         "inputs": [_input(one) for one in inputs],
@@ -77,8 +77,8 @@ def artifact_record(
 
 
 def _input(one: Input) -> dict[str, Any]:
-    said = dataclasses.asdict(one)
-    return said if one.only else {k: v for k, v in said.items() if k != "only"}
+    entry = dataclasses.asdict(one)
+    return entry if one.only else {k: v for k, v in entry.items() if k != "only"}
 
 
 def kept_text(recipe: Recipe) -> str:

@@ -88,7 +88,7 @@ class Results:
             CheckpointError: when there is none, or it cannot be looked for.
         """
         if reference.step is not None:
-            return self._made(reference)
+            return self._produced(reference)
         if reference not in self._outside or not self._outside[reference].folder.is_dir():
             with _network_errors_name(reference):
                 found = locate_model(reference, self.plugins)
@@ -107,7 +107,7 @@ class Results:
         """
         return locate_file(reference) if reference.step is None else self.step(reference).folder
 
-    def stands_for(self, value: Reference | DataEntry) -> Any:
+    def fingerprint_value(self, value: Reference | DataEntry) -> Any:
         """Return what a reference, or an entry of data, is in a fingerprint: its content, and no path."""
         if isinstance(value, DataEntry):
             assert value.path is not None
@@ -142,7 +142,7 @@ class Results:
             content = self._content(locate_file(reference), entry.only)
             yield Input(reference.text, name, content, "data", entry.only)
 
-    def _made(self, reference: ModelRef) -> list[Model]:
+    def _produced(self, reference: ModelRef) -> list[Model]:
         result = self.step(reference)
         adapter = self._adapter(reference)
         if reference.part is None:

@@ -15,7 +15,7 @@ from emberge.errors import Problem, suggest
 from emberge.plugins import Plugins
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.field_types import Form
-from emberge.recipes.options.phrases import say
+from emberge.recipes.options.phrases import describe_form
 from emberge.yaml_nodes import Node, Scalar, StepUse, is_number, words
 
 __all__ = ["BROKEN", "Builder", "Handler", "Instance", "OptionPath"]
@@ -83,7 +83,7 @@ class Builder:
             self.lines.setdefault(path, node.where)
         return self.handlers[type(form)](self, form, node, at)
 
-    def fault(self, message: str, where: str) -> Any:
+    def refuse(self, message: str, where: str) -> Any:
         """Note a problem and return BROKEN."""
         self.problems.append(Problem(message, where))
         return BROKEN
@@ -93,7 +93,9 @@ class Builder:
         hint = ""
         if isinstance(node, Scalar) and node.value is not None:
             hint = _hint(form, node)
-        return self.fault(f"{at.label} needs {say(form)}, not {words(node)}{hint}", node.where)
+        return self.refuse(
+            f"{at.label} needs {describe_form(form)}, not {words(node)}{hint}", node.where
+        )
 
 
 Handler = Callable[[Builder, Any, Node, OptionPath], Any]

@@ -54,7 +54,7 @@ def build_component(
     try:
         found = build.plugins.find(named.name, *kinds_of(contracts))
     except PluginError as error:
-        build.fault(_other_kind(build, contracts, named.name, at) or str(error), named.where)
+        build.refuse(_other_kind(build, contracts, named.name, at) or str(error), named.where)
         return None
     inner = at.under(named.name, entry=False, default=None)
     build.lines.setdefault(inner.written, named.where)
@@ -62,7 +62,7 @@ def build_component(
         wanted = " or a ".join(contract.__name__ for contract in contracts)
         what = "chain" if isinstance(found.type, ChainSpec) else _contract(found.type)
         message = f"{_label(found)} is a {what}, and {at.label} takes a {wanted}"
-        build.fault(message, named.where)
+        build.refuse(message, named.where)
         return None
     if isinstance(found.type, ChainSpec):
         return found, _chain(build, found, named, inner)
@@ -91,11 +91,13 @@ def _named(build: Builder, node: Node, at: OptionPath) -> Named | None:
         return Named(name, None if nothing else options, node.line(name))
     if isinstance(node, Fields) and node.entries:
         names = ", ".join(f"'{name}'" for name in node.entries)
-        said = f"{at.label} takes one component, not {names}; write `name: {{options}}`, or a list"
-        build.fault(said, node.where)
+        message = (
+            f"{at.label} takes one component, not {names}; write `name: {{options}}`, or a list"
+        )
+        build.refuse(message, node.where)
     elif not isinstance(node, StepUse) or node.group:
-        said = f"{at.label} takes a component, `name` or `name: {{options}}`, not {words(node)}"
-        build.fault(said, node.where)
+        message = f"{at.label} takes a component, `name` or `name: {{options}}`, not {words(node)}"
+        build.refuse(message, node.where)
     return None
 
 
@@ -121,8 +123,8 @@ def _part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
     if not isinstance(found.type, ChainSpec) or value is BROKEN:
         return value
     if len(value) > 1:
-        said = f"{_label(found)} is a chain of {len(value)} links, and {at.label} takes one"
-        return build.fault(said, node.where)
+        message = f"{_label(found)} is a chain of {len(value)} links, and {at.label} takes one"
+        return build.refuse(message, node.where)
     return value[0]
 
 
@@ -185,7 +187,7 @@ def _parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any
         values = value if isinstance(found.type, ChainSpec) else (value,)
         links += [_Link(one, _label(found), where) for one in values]
     if not nodes:
-        return build.fault(f"{at.label} is an empty list", node.where)
+        return build.refuse(f"{at.label} is an empty list", node.where)
     if sound and not _in_order(build, form, links):
         return BROKEN
     return tuple(link.value for link in links) if sound else BROKEN
@@ -211,31 +213,31 @@ def _named_where(node: Node) -> str:
 
 def _in_order(build: Builder, form: forms.Parts, links: list[_Link]) -> bool:
     """Return whether the order of links is sound: only the last one merges, or makes batches."""
-    faults = len(build.problems)
+    before = len(build.problems)
     if form.chain:
         _stages_in_order(build, links)
     elif Sampler in form.contracts:
         _samplers_in_order(build, links)
-    return len(build.problems) == faults
+    return len(build.problems) == before
 
 
 def _stages_in_order(build: Builder, links: list[_Link]) -> None:
     *before, last = links
     for link in before:
         if isinstance(link.value, MergeStrategy):
-            build.fault(f"{link.label} ends a chain and can only stand last", link.where)
+            build.refuse(f"{link.label} ends a chain and can only stand last", link.where)
     if not isinstance(last.value, MergeStrategy):
-        build.fault(f"{last.label} cannot end a chain; let a merge strategy follow it", last.where)
+        build.refuse(f"{last.label} cannot end a chain; let a merge strategy follow it", last.where)
 
 
 def _samplers_in_order(build: Builder, links: list[_Link]) -> None:
     *before, last = links
     for link in before:
         if _groups(link.value) and type(link.value).select is Sampler.select:
-            build.fault(f"{link.label} makes batches and can only stand last", link.where)
+            build.refuse(f"{link.label} makes batches and can only stand last", link.where)
     if not _groups(last.value):
-        said = f"{last.label} only selects; end the chain with a sampler that makes batches"
-        build.fault(said, last.where)
+        message = f"{last.label} only selects; end the chain with a sampler that makes batches"
+        build.refuse(message, last.where)
 
 
 def _groups(sampler: Sampler) -> bool:

@@ -67,7 +67,7 @@ def fields_of(build: Builder, owners: Iterable[type], label: str, named: Named) 
         return node
     first = next((o for o in map(first_option, owners) if o is not None), None)
     if first is None:
-        build.fault(f"{label} has no option for {words(node)}", node.where)
+        build.refuse(f"{label} has no option for {words(node)}", node.where)
         return None
     return Fields({first.name: node}, node.where)
 
@@ -79,7 +79,7 @@ def refuse_unknown(build: Builder, label: str, given: Fields, known: Iterable[st
         if name not in names:
             hint = suggest(name, names) or (f"; it has {', '.join(names)}" if names else "")
             has = f"{label} has no option '{name}'{hint}" if names else f"{label} has no options"
-            build.fault(has, given.line(name))
+            build.refuse(has, given.line(name))
 
 
 def construct(build: Builder, owner: type, given: GivenOptions, at: OptionPath) -> Any:
@@ -95,11 +95,11 @@ def construct(build: Builder, owner: type, given: GivenOptions, at: OptionPath) 
     missing = [f"'{o.name}'" for o in options.values() if o.required and o.name not in values]
     if missing:
         noun = "option" if len(missing) == 1 else "options"
-        return build.fault(f"{given.label} needs the {noun} {' and '.join(missing)}", given.where)
+        return build.refuse(f"{given.label} needs the {noun} {' and '.join(missing)}", given.where)
     sound = all(name in options for name in given.fields.entries)
     if not sound or any(value is BROKEN for value in values.values()):
         return BROKEN
-    return _made(build, owner, values, given)
+    return _instantiate(build, owner, values, given)
 
 
 def _option_at(option: Option, label: str, at: OptionPath) -> OptionPath:
@@ -130,21 +130,21 @@ def _default_value(build: Builder, option: Option, where: str, at: OptionPath) -
     name = component if isinstance(component, str) else next(iter(component or {}))
     bare = name.rpartition(":")[2]
     if not any(component.name == bare for component in build.plugins.components):
-        said = f"{at.label} would be '{name}', which no plugin gives; name another"
-        return build.fault(said, where)
+        message = f"{at.label} would be '{name}', which no plugin gives; name another"
+        return build.refuse(message, where)
     node = node_of(component, where)
     assert node is not None
     return build.value(option.form, node, at)
 
 
-def _made(build: Builder, owner: type, values: dict[str, Any], given: GivenOptions) -> Any:
+def _instantiate(build: Builder, owner: type, values: dict[str, Any], given: GivenOptions) -> Any:
     try:
         return owner(**values)
     except (ValueError, EmbergeError) as error:
         spoken = re.findall(r"\w+", str(error))
         named = [name for name in given.fields.entries if name in spoken]
         place = given.fields.line(named[0]) if len(named) == 1 else given.where
-        return build.fault(f"{given.label}: {error}", place)
+        return build.refuse(f"{given.label}: {error}", place)
     except Exception as error:
         raise PluginError(f"{given.where}: {given.label} cannot be made: {error!r}") from error
 

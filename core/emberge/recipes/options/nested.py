@@ -79,7 +79,7 @@ def _by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> 
     for key, entry in node.entries.items():
         if key not in _LONG:
             hint = suggest(key, _LONG) or f"; it has {', '.join(_LONG)}"
-            values[key] = build.fault(f"{at.label} has no part '{key}'{hint}", node.line(key))
+            values[key] = build.refuse(f"{at.label} has no part '{key}'{hint}", node.line(key))
         elif key == "default":
             values[key] = build.value(form.item, entry, inner.under(key, key))
         else:
@@ -90,12 +90,12 @@ def _by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> 
 def _by_name(build: Builder, form: forms.ByData, key: str, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields):
         what = "task kinds" if key == "by_task" else "dataset names"
-        return build.fault(f"{at.label}: '{key}' is a mapping of {what} to values", node.where)
+        return build.refuse(f"{at.label}: '{key}' is a mapping of {what} to values", node.where)
     broken = False
     for task in node.entries if key == "by_task" else ():
         if task not in TASK_KINDS:
             hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
-            build.fault(f"there is no task kind '{task}'{hint}", node.line(task))
+            build.refuse(f"there is no task kind '{task}'{hint}", node.line(task))
             broken = True
     values = _table(build, forms.Table(form.item), node, at)
     return BROKEN if broken else values

@@ -45,8 +45,8 @@ def rows_of(node: Node | None, problems: list[Problem]) -> list[Row]:
     elif isinstance(node, Items) and node.items:
         rows = _rows(node, problems)
     else:
-        said = "foreach takes `{name: [values]}` or a list of `{name: value}`"
-        problems.append(Problem(f"{said}, not {_seen(node)}", node.where))
+        message = "foreach takes `{name: [values]}` or a list of `{name: value}`"
+        problems.append(Problem(f"{message}, not {_seen(node)}", node.where))
         return []
     return _with_ids(rows)
 
@@ -56,7 +56,7 @@ def _seen(node: Node) -> str:
 
 
 def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
-    faults = len(problems)
+    before = len(problems)
     columns: list[tuple[Node, ...]] = []
     for name, values in node.entries.items():
         if not re.fullmatch(NAME, name):
@@ -66,9 +66,9 @@ def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
         if isinstance(values, Items) and values.items:
             columns.append(values.items)
         else:
-            said = f"foreach: '{name}' needs a list of values, not {_seen(values)}"
-            problems.append(Problem(said, node.line(name)))
-    if len(problems) > faults:
+            message = f"foreach: '{name}' needs a list of values, not {_seen(values)}"
+            problems.append(Problem(message, node.line(name)))
+    if len(problems) > before:
         return []
     return [dict(zip(node.entries, row, strict=True)) for row in itertools.product(*columns)]
 
@@ -77,11 +77,11 @@ def _rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
     rows: list[dict[str, Node]] = []
     for item in node.items:
         if not isinstance(item, Fields) or not item.entries:
-            said = f"foreach: a row is `{{name: value}}`, not {_seen(item)}"
-            problems.append(Problem(said, item.where))
+            message = f"foreach: a row is `{{name: value}}`, not {_seen(item)}"
+            problems.append(Problem(message, item.where))
         elif rows and item.entries.keys() != rows[0].keys():
-            said = f"foreach: this row has {', '.join(item.entries)}, the first has"
-            problems.append(Problem(f"{said} {', '.join(rows[0])}", item.where))
+            message = f"foreach: this row has {', '.join(item.entries)}, the first has"
+            problems.append(Problem(f"{message} {', '.join(rows[0])}", item.where))
         else:
             rows.append(dict(item.entries))
     return rows
@@ -176,9 +176,9 @@ class Substitution:
                 return self.variables[name]
             if name in self.steps:
                 return StepUse(name, part, rest, node.where)
-        faults = len(self.problems)
+        before = len(self.problems)
         replaced = self._text(text, node.where)
-        if len(self.problems) > faults:
+        if len(self.problems) > before:
             return StepUse("", "", "", node.where)
         if text.startswith("$$"):  # a text, and no step's name
             return Scalar(replaced, text, node.where)
@@ -194,13 +194,13 @@ class Substitution:
             if name in self.variables:
                 return self._put(name, where) + word.removeprefix(name)
             if name in self.steps:
-                said = f"'{text}': a step's output is written alone, as ${name}"
-                self.problems.append(Problem(f"{said} or ${name}.checkpoints", where))
+                message = f"'{text}': a step's output is written alone, as ${name}"
+                self.problems.append(Problem(f"{message} or ${name}.checkpoints", where))
                 return word
         hint = suggest(word, [*self.variables, *self.steps]).replace("mean '", "mean '$")
         hint = hint or " (a plain dollar is written `$$`)"
-        said = f"${word} is neither an earlier step nor a variable of `foreach`{hint}"
-        self.problems.append(Problem(said, where))
+        message = f"${word} is neither an earlier step nor a variable of `foreach`{hint}"
+        self.problems.append(Problem(message, where))
         return word
 
     def _put(self, name: str, where: str) -> str:
@@ -208,8 +208,8 @@ class Substitution:
         value = self.variables[name]
         if isinstance(value, Scalar):
             return value.text
-        said = f"${name} is {words(value)} and cannot stand inside text"
-        self.problems.append(Problem(said, where))
+        message = f"${name} is {words(value)} and cannot stand inside text"
+        self.problems.append(Problem(message, where))
         return name
 
 

@@ -26,8 +26,8 @@ def read_text(path: Path) -> str:
     except IsADirectoryError:
         raise RecipeError(f"{path}: this is a folder; name the recipe in it") from None
     except UnicodeDecodeError as error:
-        said = f"this is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        raise RecipeError(Problem(said, str(path))) from None
+        message = f"this is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        raise RecipeError(Problem(message, str(path))) from None
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
 

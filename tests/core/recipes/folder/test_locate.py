@@ -213,9 +213,9 @@ def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:
     results = Results(Plugins(), HashCache())
     path = DataRef("datasets.yaml", tmp_path)
     entry = DataEntry(path=path, only=("one",))
-    part, whole = results.stands_for(entry), results.stands_for(path)
+    part, whole = results.fingerprint_value(entry), results.stands_for(path)
     (tmp_path / "two.jsonl").write_text("other")
-    assert results.stands_for(entry) == part
-    assert results.stands_for(path) != whole
+    assert results.fingerprint_value(entry) == part
+    assert results.fingerprint_value(path) != whole
     (tmp_path / "one.jsonl").write_text("other")
-    assert results.stands_for(entry) != part
+    assert results.fingerprint_value(entry) != part
