@@ -141,7 +141,7 @@ class MeasureStatistics(Step):
         for label, model in self._models.items():
             if "/" in label:
                 yield context.problem(f"'{label}' holds a slash; name it without", "models")
-            adapted = whole_problems(model.text, context.model(model), context.adapter(model))
+            adapted = whole_problems(context.model(model), context.adapter(model))
             for problem in adapted:
                 yield context.problem(str(problem), "models")
         if self.measure != "delta_norms":

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES
 from emberge.model_folder.checkpoint import Checkpoint, ModuleFolder, read_json
-from emberge.model_folder.model_files import carried_files
+from emberge.model_folder.model_files import TOKENIZER_FILES, carried_files, tokenizer_folder
 from emberge.model_folder.st_layout import classic_files, module_config, pooling_modes
 
-__all__ = ["carry_over", "differences", "notes", "unlike"]
+__all__ = ["carry_over", "differences", "notes", "same_tokenizer", "unlike"]
 
 _MUST_AGREE = (
     "model_type",
@@ -84,6 +83,15 @@ def notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
             yield f"the code in {path.name} differs"
 
 
+def same_tokenizer(first: Checkpoint, second: Checkpoint) -> bool:
+    """Return whether two models have equal tokenizer files, byte for byte."""
+    folders = tokenizer_folder(first), tokenizer_folder(second)
+    for a, b in ((folders[0] / name, folders[1] / name) for name in TOKENIZER_FILES):
+        if a.is_file() != b.is_file() or (a.is_file() and a.read_bytes() != b.read_bytes()):
+            return False
+    return True
+
+
 def carry_over(
     template: Checkpoint, out: Path, *, dtype: str, tokenizer: Path | None = None
 ) -> None:
@@ -114,11 +122,7 @@ def carry_over(
 
 
 def _take_tokenizer(source: Checkpoint, trunk: Path) -> None:
-    own = (
-        source.trunk
-        if any((source.trunk / n).is_file() for n in TOKENIZER_FILES)
-        else source.folder
-    )
+    own = tokenizer_folder(source)
     for name in TOKENIZER_FILES:
         (trunk / name).unlink(missing_ok=True)
         if (own / name).is_file():

@@ -8,7 +8,22 @@ from pathlib import Path
 
 from emberge.model_folder.checkpoint import Checkpoint
 
-__all__ = ["carried_files", "files_not_copied"]
+__all__ = ["TOKENIZER_FILES", "carried_files", "files_not_copied", "tokenizer_folder"]
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "chat_template.json",
+)
 
 _SUFFIXES = (
     *(".json", ".txt", ".model", ".jinja", ".tiktoken", ".spm", ".bpe", ".codes", ".vocab", ".py"),
@@ -41,6 +56,12 @@ _REASONS = (
     (_WEIGHTS, ("onnx/", "openvino*", "coreml/", "gguf/", "saved_model/", "original/")),
 )
 _OTHER = "no file of a model"
+
+
+def tokenizer_folder(checkpoint: Checkpoint) -> Path:
+    """Return the folder of a model's tokenizer files: the transformer's, or the whole model's."""
+    has = any((checkpoint.trunk / name).is_file() for name in TOKENIZER_FILES)
+    return checkpoint.trunk if has else checkpoint.folder
 
 
 def carried_files(checkpoint: Checkpoint) -> Iterator[Path]:

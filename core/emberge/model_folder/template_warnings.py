@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.model_files import files_not_copied
+from emberge.model_folder.model_files import TOKENIZER_FILES, files_not_copied
 
 __all__ = ["origin_line", "remarks"]
 

@@ -70,12 +70,11 @@ class ExtractLora(Step):
             model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
         )
         report = merge_to_adapter(
-            self._request(one),
+            self._request(one, workspace.seed),
             MergeInput(base.name, base.folder, fingerprint=base.fingerprint),
-            out=emptied(workspace.folder),
+            emptied(workspace.folder),
             truncation=Truncation(self.rank, self.energy),
             machine=workspace.machine,
-            seed=workspace.seed,
             provenance={"emberge": workspace.provenance},
             side=workspace.work / "adapter",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
@@ -88,5 +87,5 @@ class ExtractLora(Step):
         )
 
     @staticmethod
-    def _request(model: MergeInput) -> MergeRequest:
-        return MergeRequest(inputs=(model,), strategy=(Passthrough(),))
+    def _request(model: MergeInput, seed: int = 0) -> MergeRequest:
+        return MergeRequest(inputs=(model,), strategy=(Passthrough(),), seed=seed)

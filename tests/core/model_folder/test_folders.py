@@ -12,6 +12,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.cli.main import main
+from emberge.engine import summary
 from emberge.recipes.folder.fingerprint import model_fingerprint
 
 from tests.support import tiny
@@ -179,7 +180,7 @@ def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) 
     (old / "LICENSE").write_text("mine")
     found = plan(old, bert)
     assert not found.problems, "safetensors are preferred to a pickle beside them"
-    line = next(line for line in found.lines() if "left out" in line)
+    line = next(line for line in summary(found) if "left out" in line)
     assert line.endswith(
         "configs, tokenizer and modules come from 'old'; left out: .git/ (of the repository, not of the "
         "model), README.md (a card of its own is written), eval/ (a training's record), onnx/, openvino/, "

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from emberge.devices import human_size
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.merging.planning.merge_header import read_provenance
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.recipes.folder.fingerprint import model_files
 from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.run_folder import ARTIFACT
 from emberge.tensor_files.content_hash import FileContent, contents_of
+from emberge.tensor_files.provenance_header import read_provenance
 from emberge.tensor_files.safetensors_header import read_header
 
 __all__ = ["Finding", "Verification", "verify_result"]

@@ -14,7 +14,7 @@ import torch
 import xxhash
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.engine import Checkpoint, MergeInput, merge_checkpoints
+from emberge.engine import Checkpoint, MergeInput
 from emberge.recipes.checks.verify import verify_result
 from emberge.recipes.folder import fingerprint
 from emberge.recipes.folder.fingerprint import HashCache
@@ -23,6 +23,8 @@ from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.spherical.slerp import Slerp
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+
+from tests.support.merges import merge_models
 
 NAME = "encoder.layer.1.output.dense.weight"
 WEIGHTS = "model.safetensors"
@@ -246,7 +248,7 @@ def test_inputs_that_are_not_here_are_not_seen_and_no_difference(
 
 def bare(berts: list[Path], out: Path, strategy: Any = Linear, **options: Any) -> Path:
     inputs = [MergeInput(f.name, f, fingerprint=f"content of {f.name}") for f in berts[:2]]
-    merge_checkpoints(inputs, strategy=[strategy()], out=out, **options)
+    merge_models(inputs, strategy=[strategy()], out=out, **options)
     return out
 
 
