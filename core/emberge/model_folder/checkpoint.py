@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
 from emberge.tensor_files.foreign_formats import other_format, pickles_in
-from emberge.tensor_files.fp8 import dequantised
 from emberge.tensor_files.safetensors_header import TensorSpec, parse_json, printable, read_header
 
 if TYPE_CHECKING:
@@ -131,6 +130,10 @@ class Checkpoint:
         for module in self.chain:
             if module.path and not _weight_files(self.folder / module.path):
                 _refuse_pickle(self.folder, self.folder / module.path)
+        if not _may_be_quantised(found.values(), self.config):
+            return found
+        from emberge.tensor_files.fp8 import dequantised
+
         return dequantised(found, self.config, self.folder)
 
     @functools.cached_property
@@ -178,6 +181,12 @@ class Checkpoint:
         if folder / WEIGHTS not in files:
             _require_index(folder / f"{WEIGHTS}.index.json", specs)
         return specs
+
+
+def _may_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) -> bool:
+    """Return whether a config names a quantisation, or some numbers are neither plain floats nor indices."""
+    named = any(config.get(key) for key in ("quantization_config", "compression_config"))
+    return named or not all(spec.mergeable or spec.dtype in ("int64", "bool") for spec in specs)
 
 
 def read_json(path: Path) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, Step, Workspace
-from emberge.engine import MergeInput, MergeRequest, Truncation, adapter_problems, plan_merge
+from emberge.engine import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.steps.adapter_artifact import described, emptied, require_truncation
@@ -44,6 +44,8 @@ class ExtractLora(Step):
         return self.base
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import Truncation, adapter_problems
+
         if context.adapter(self.base) is not None:
             yield context.problem("the base must be a whole model", "base")
             return
@@ -59,7 +61,7 @@ class ExtractLora(Step):
                 yield context.problem(str(problem), "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import merge_to_adapter
+        from emberge.engine import Truncation, merge_to_adapter
 
         model, base = workspace.model(self.model), workspace.model(self.base)
         if base.adapter is not None:

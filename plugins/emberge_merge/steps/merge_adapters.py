@@ -20,14 +20,7 @@ from emberge import (
     Workspace,
     stage_name,
 )
-from emberge.engine import (
-    MergeInput,
-    MergeRequest,
-    Truncation,
-    adapter_problems,
-    plain_stage,
-    plan_merge,
-)
+from emberge.engine import MergeInput, MergeRequest, plain_stage, plan_merge
 
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
@@ -93,6 +86,8 @@ class MergeAdapters(Step):
         return self.base or self.models[0].model
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import Truncation, adapter_problems
+
         if not self.models:
             yield context.problem("there are no models to merge", "models")
             return
@@ -113,7 +108,7 @@ class MergeAdapters(Step):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import merge_to_adapter
+        from emberge.engine import Truncation, merge_to_adapter
 
         def find(reference: ModelRef) -> list[FoundModel]:
             return [as_found(model) for model in workspace.models(reference)]

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[2] / "support"
 ROOT = HERE.parents[1]
 
 

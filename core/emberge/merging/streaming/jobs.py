@@ -100,10 +100,10 @@ class MergeJob(TensorJob):
 
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints;
     its `tensors` are empty and of the dtype to compute in. `chain_id` differs between the chains of different
-    rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and models
-    are stored in so few bits that small changes are lost. `owned` has the rows that some models lack, which
-    no strategy merges; `statistics` the models' entries for the block's rows. `warnings` grows while the job
-    is done.
+    rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and
+    models are stored in so few bits that small changes are lost. `owned` has the rows that some models lack,
+    which no strategy merges; `statistics` the models' entries for the block's rows. `warnings` grows while
+    the job is done.
     """
 
     spec: TensorSpec
