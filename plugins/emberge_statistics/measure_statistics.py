@@ -213,7 +213,7 @@ class MeasureStatistics(Step):
                 norms.setdefault(layer, {})[label] = norm
         facts = _facts(workspace)
         content = {label: model.fingerprint for label, model in models.items()}
-        written = Statistics(norms, base.fingerprint, content, facts=facts)
+        written = Statistics(norms, base.fingerprint, content, self.measure, facts)
         write_statistics(workspace.folder, written)
         return self._artifact((self.base, *self._models.values()), {"delta_norms": norms})
 

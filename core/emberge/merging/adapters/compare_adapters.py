@@ -39,7 +39,7 @@ def _saved(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
             yield Problem(
                 f"'{first}' saves {_listed(saved[first])} whole (modules_to_save) and '{name}' "
                 f"{_listed(modules)}; train them alike, or fold each into its base by a merge of its own "
-                "(strategy: passthrough) and merge the results"
+                "and merge the results"
             )
             return
 

@@ -200,7 +200,7 @@ class _TensorMatcher:
         chain = self.request.chains[self.request.chain_of(plan.name)]
         needs = any(link.base_policy == "required" for link in chain)
         if plan.base is None and self.base is not None and needs:
-            head = f", such as {{filter: {head_of(plan.name)}, strategy: linear}}"
+            head = f" (filter: {head_of(plan.name)})"
             hint = head if plan.name in self.pattern.heads else ""
             self._problem(
                 plan.name, f"the base lacks it; merge it by a rule that needs no base{hint}"

@@ -78,8 +78,8 @@ def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeReques
 def _of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
     if link.statistics_kind not in ("", file.measure):
         yield (
-            f"{file.path}: holds {file.measure}, and '{stage_name(link)}' needs {link.statistics_kind}; "
-            f"measure it with measure_statistics: {{measure: {link.statistics_kind}}}"
+            f"{file.path}: holds {file.measure or 'another measure'}, and '{stage_name(link)}' needs "
+            f"{link.statistics_kind}; make it with measure: {link.statistics_kind}"
         )
     base = request.base.fingerprint if request.base is not None else ""
     if base and file.base and file.base != base:
