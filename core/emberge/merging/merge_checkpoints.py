@@ -42,7 +42,7 @@ from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary
 from emberge.merging.tokens.token_files import write_tokens
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import carry_over
+from emberge.model_folder.copy_template import copy_template
 from emberge.tensor_files.tensor_reader import TensorReader
 from emberge.tensor_files.tensor_writer import TensorWriter
 from emberge.wording import join_some, parse_size
@@ -134,7 +134,7 @@ def merge_checkpoints(
         return TensorWriter(folder, specs, header, max_shard_size, parts)
 
     own_tokenizer = vocabulary.folder if vocabulary is not None else tokenizer
-    complete = partial(carry_over, plan.template, dtype=plan.dtype, tokenizer=own_tokenizer)
+    complete = partial(copy_template, plan.template, dtype=plan.dtype, tokenizer=own_tokenizer)
     complete = partial(_completed, complete, plan, plan.template)
     with working_in(side), TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader, dtype=dtype, seed=seed))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.recipes.folder.fingerprint import model_fingerprint
+from emberge.model_folder.model_files import model_fingerprint
 
 from tests.support import tiny
 from tests.support.whole import edit, embed, files, merge, plan, problems, tensors

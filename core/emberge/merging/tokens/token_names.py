@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.model_folder.checkpoint import Checkpoint, read_json
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.json_files import read_json
 from emberge.model_folder.model_files import TOKENIZER_FILES
 
 __all__ = ["token_notes"]

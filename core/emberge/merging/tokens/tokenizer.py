@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge.merging.tokens.vocabulary_policy import tokens_in, vocabulary
-from emberge.model_folder.checkpoint import Checkpoint, read_json
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.json_files import read_json
 from emberge.model_folder.model_files import TOKENIZER_FILES
 from emberge.wording import join_some
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.model_folder.checkpoint import read_json
+from emberge.model_folder.json_files import read_json
 
 __all__ = ["VocabularyPolicy", "difference", "same_files", "vocabulary"]
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.merging.planning.merge_header import read_provenance
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.recipes.folder.fingerprint import model_files
+from emberge.model_folder.model_files import hashed_files
 from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.run_folder import ARTIFACT
 from emberge.tensor_files.content_hash import FileContent, contents_of
@@ -139,7 +139,7 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding(name, "missing", f"is missing; {_AGAIN}")
         else:
             yield _compared(name, known, there[name])
-    decisive = model_files(folder) if record.get("kind") == "model" else ()
+    decisive = hashed_files(folder) if record.get("kind") == "model" else ()
     for path in decisive:
         name = path.relative_to(folder).as_posix()
         if name not in listed:

@@ -13,8 +13,8 @@ from emberge.contracts.reference import Artifact, DataRef, FileRef, Model, Model
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, RecipeError
 from emberge.files.hashes import HashCache, file_fingerprint, stable_hash
+from emberge.model_folder.model_files import model_fingerprint
 from emberge.plugins import Plugins
-from emberge.recipes.folder.fingerprint import model_fingerprint
 from emberge.recipes.folder.locate import (
     kept_checkpoints,
     locate_adapter,

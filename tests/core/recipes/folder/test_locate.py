@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hookimpl
 from emberge.files.hashes import HashCache
-from emberge.recipes.folder.fingerprint import model_fingerprint
+from emberge.model_folder.model_files import model_fingerprint
 from emberge.recipes.folder.locate import kept_checkpoints, locate_file, locate_model
 from emberge.recipes.folder.results import Results
 
