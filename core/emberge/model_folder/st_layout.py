@@ -98,7 +98,7 @@ class Layout:
 
 
 def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
-    """Return the modules that modules.json lists, in their order; none for a bare transformers folder.
+    """Return the modules that modules.json lists, in the order of the list; none for a bare transformers folder.
 
     Raises:
         CheckpointError: for a file that is no list of modules, or a path outside the folder.
@@ -107,7 +107,7 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
     if not path.is_file():
         return ()
     modules = []
-    for entry in sorted(_entries(path), key=_index):
+    for entry in _entries(path):
         type_, place = str(entry.get("type", "")), str(entry.get("path", ""))
         require_inside(path, place)
         modules.append(ModuleFolder(type_.rpartition(".")[2], place, type_))
@@ -198,11 +198,6 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise CheckpointError(f"{path}: modules.json must be a list of modules")
     return listed
-
-
-def _index(entry: Mapping[str, Any]) -> float:
-    index = entry.get("idx", 0)
-    return index if isinstance(index, int | float) else 0
 
 
 def _routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:

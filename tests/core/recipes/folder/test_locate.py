@@ -166,7 +166,7 @@ def test_a_fingerprint_does_not_know_where_the_model_lies(model: Path, tmp_path:
 
 
 def test_no_model_has_no_fingerprint(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="holds no model"):
+    with pytest.raises(CheckpointError, match="has no model"):
         model_fingerprint(tmp_path)
 
 
