@@ -60,7 +60,7 @@ def page(story: ReportData) -> str:
 
 
 def _style() -> Markup:
-    text = files("emberge_standard.reporting").joinpath("style.css").read_text(encoding="utf-8")
+    text = files("emberge_report.page").joinpath("style.css").read_text(encoding="utf-8")
     return Markup(text)
 
 

@@ -10,6 +10,7 @@ import re
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+import emberge
 from emberge.errors import PluginError, RecipeError
 from emberge.files.atomic import fill_once
 
@@ -72,7 +73,7 @@ def _own_plugins() -> set[str]:
 
 
 def _example() -> Path:
-    package = Path(__file__).parents[1]
+    package = Path(emberge.__file__).parent
     for place in (package, package.parents[1]):  # the wheel, a checkout
         folder = place / "examples" / "third_party_plugin"
         if folder.is_dir():
