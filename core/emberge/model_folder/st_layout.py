@@ -98,7 +98,7 @@ class Layout:
 
 
 def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
-    """Return the modules that modules.json lists, in the order of the list; none for a bare transformers folder.
+    """Return the modules of modules.json, in its order; none for a bare transformers folder.
 
     Raises:
         CheckpointError: for a file that is no list of modules, or a path outside the folder.
