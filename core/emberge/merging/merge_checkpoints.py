@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.step import Machine
+from emberge.files.atomic import require_free
 from emberge.merging.merge_plan import EffectiveWeight, MergePlan, raise_problems
 from emberge.merging.planning.merge_header import header_of
 from emberge.merging.planning.plan_merge import plan_merge
@@ -18,9 +19,9 @@ from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_checkpoint import build_checkpoint
 from emberge.merging.streaming.build_jobs import merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
-from emberge.merging.streaming.journal import require_free
 from emberge.merging.streaming.scheduler import Progress
 from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.wording import join_some
 
 __all__ = ["MergeReport", "content_of", "merge_checkpoints"]
 
@@ -129,8 +130,7 @@ def _warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:
         for warning in dict.fromkeys(job.warnings) if isinstance(job, MergeJob) else ():
             tensors.setdefault(warning, []).append(job.spec.name)
     for warning, names in tensors.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"{names[0]}{more}: {warning}"
+        yield f"{join_some(names, 1)}: {warning}"
 
 
 def _key(plan: MergePlan, header: Mapping[str, str]) -> str:

@@ -10,17 +10,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from emberge.contracts.step import Machine, Model
+from emberge.contracts.reference import Model
+from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.files.disk_space import disk_space_problems
 from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
-from emberge.model_folder.checkpoint import Checkpoint, total_bytes
+from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.tensor_names import canonical_names, is_buffer
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.foreign_formats import other_format
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files.safetensors_header import TensorSpec, total_bytes
 
 __all__ = ["whole_model", "whole_problems"]
 

@@ -18,8 +18,17 @@ from typing import Any
 
 from emberge.errors import CheckpointError
 
-__all__ = ["DTYPES", "TensorSpec", "encode_header", "main_dtype", "read_header"]
+__all__ = [
+    "DTYPES",
+    "WEIGHTS",
+    "TensorSpec",
+    "encode_header",
+    "main_dtype",
+    "read_header",
+    "total_bytes",
+]
 
+WEIGHTS = "model.safetensors"
 # safetensors' names of element types: (torch's name, bytes an element).
 DTYPES: dict[str, tuple[str, int]] = {
     "F64": ("float64", 8),
@@ -286,3 +295,8 @@ def encode_header(
     raw += b" " * (-len(raw) % 8)
     opening = struct.pack("<Q", len(raw)) + raw
     return opening, {name: len(opening) + place for name, place in places.items()}
+
+
+def total_bytes(specs: Iterable[TensorSpec]) -> int:
+    """Bytes of all the tensors together."""
+    return sum(spec.nbytes for spec in specs)

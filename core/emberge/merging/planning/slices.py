@@ -16,7 +16,8 @@ from typing import Any
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import LayerRange, MergeRequest, shifted
-from emberge.model_folder.checkpoint import Checkpoint, read_json
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.json_files import read_json
 from emberge.model_folder.name_aliases import TIED
 from emberge.model_folder.tensor_names import Names, canonical_names, layer_number
 

@@ -17,6 +17,7 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import differences, notes, same_tokenizer
 from emberge.model_folder.licences import doubts_of_licences, licence_of
 from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.wording import join_some
 
 __all__ = ["PlanWarnings", "plan_warnings"]
 
@@ -89,7 +90,7 @@ def _tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[
         for note in _token_notes(kept, other):
             said.setdefault(note, []).append(f"'{name}'")
     for note, names in said.items():
-        yield f"'{kept.folder.name}' and {_few(names)}: {note}; the first is kept"
+        yield f"'{kept.folder.name}' and {join_some(names)}: {note}; the first is kept"
 
 
 def _token_notes(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
@@ -121,11 +122,6 @@ def _licences(
             stated = [licence_of(place) for place in (folder, model.adapter) if place is not None]
             found[model.name] = ", ".join(dict.fromkeys(one for one in stated if one)) or None
     return found
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 def _duplicate_models(plan: MergePlan) -> Iterator[str]:

@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from emberge.contracts.step import Machine
+from emberge.files.atomic import publish, require_free
+from emberge.files.disk_space import writing
+from emberge.files.locks import working_in
 from emberge.merging.streaming.jobs import TensorJob
-from emberge.merging.streaming.journal import publish, require_free, working_in
 from emberge.merging.streaming.scheduler import Limits, Progress
 from emberge.merging.streaming.stream import stream
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import carry_over
+from emberge.model_folder.copy_template import copy_template
 from emberge.tensor_files.safetensors_header import main_dtype
-from emberge.tensor_files.tensor_writer import TensorWriter, parse_size
+from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.wording import parse_size
 
 __all__ = ["build_checkpoint"]
 
@@ -52,7 +55,7 @@ def build_checkpoint(
         return TensorWriter(folder, specs, metadata or {}, max_shard_size, template.parts)
 
     def add_other_files(folder: Path) -> None:
-        carry_over(template, folder, dtype=main_dtype(specs), tokenizer=tokenizer)
+        copy_template(template, folder, dtype=main_dtype(specs), tokenizer=tokenizer)
         if complete is not None:
             complete(folder)
 
@@ -66,4 +69,6 @@ def build_checkpoint(
             progress=progress,
             complete=add_other_files,
         )
-        publish(side, out)
+        require_free(out)
+        with writing(out, "the result"):
+            publish(side, out)

@@ -42,12 +42,12 @@ class Status:
     """An OUT: its steps in order, and who works there now."""
 
     steps: tuple[StepStatus, ...]
-    lock_holder: Holder | None
+    holder: Holder | None
 
     @property
     def lines(self) -> Sequence[str]:
         """As a table for people, a step a line."""
-        from emberge.devices import human_size
+        from emberge.wording import human_size
 
         width = max((len(step.id) for step in self.steps), default=0)
         rows = [
@@ -57,7 +57,7 @@ class Status:
         ]
         return [
             *rows,
-            f"running: {self.lock_holder}" if self.lock_holder else "nobody is running it now",
+            f"running: {self.holder}" if self.holder else "nobody is running it now",
         ]
 
 

@@ -14,10 +14,10 @@ import torch
 import xxhash
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.engine import Checkpoint, MergeInput
+from emberge.engine import Checkpoint, MergeInput, model_fingerprint
+from emberge.files import hashes
+from emberge.files.hashes import HashCache
 from emberge.recipes.checks.verify import verify_result
-from emberge.recipes.folder import fingerprint
-from emberge.recipes.folder.fingerprint import HashCache
 from emberge.tensor_files.content_hash import contents_of, file_content
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.spherical.slerp import Slerp
@@ -75,7 +75,7 @@ def test_a_published_folder_verifies_wherever_it_is_copied(
     code, out, err = call(capsys, copied)
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert lines[0] == f"{copied}: model of step 'merged' (standard:merge)"
+    assert lines[0] == f"{copied}: model of step 'merged' (merge:merge)"
     assert any(line.startswith("model.safetensors holds 139 kB, 55 tensors") for line in lines)
     assert "tokenizer.json holds 4.83 kB" in lines
     assert "1_Pooling/config.json holds 132 bytes" in lines
@@ -311,13 +311,13 @@ def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
         assert said[key] == record[key], key
     assert said["seed"] == 3
     assert said["versions"].keys() >= {"emberge", "torch"}
-    assert said["plugins"]["standard"].startswith("emberge ")
+    assert said["plugins"]["merge"].startswith("emberge ")
     assert said["strategy"] == record["details"]["strategy"] == [{"trim": {"density": 0.4}}, *TAIL]
     assert [m["weight"] for m in said["models"].values()] == [1, 2]
     inputs = {one["reference"]: one for one in record["inputs"]}
     assert set(inputs) == {"./base", "./a", "./b"}
     for name in ("a", "b"):
-        content = fingerprint.model_fingerprint(made / name)
+        content = model_fingerprint(made / name)
         assert inputs[f"./{name}"]["content"] == said["models"][name]["content"] == content
     assert str(made) not in json.dumps([record, said]), "no path of this machine"
 
@@ -361,7 +361,7 @@ def test_a_hash_that_was_taken_is_not_taken_again(
 ) -> None:
     file = tmp_path / "file"
     file.write_text("content")
-    monkeypatch.setattr(fingerprint, "_SETTLED", -1)
+    monkeypatch.setattr(hashes, "_FRESH", -1)
     cache = HashCache()
     cache.learn({file: "as somebody said"})
     assert cache.of(file) == "as somebody said"
