@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from emberge.contracts.step import Machine
-from emberge.errors import EmbergeError, RecipeError
+from emberge.errors import RecipeError
+from emberge.wording import parse_size
 
 __all__ = [
-    "check_space",
     "dtype_for",
     "find_machine",
-    "human_size",
     "memory_here",
-    "parse_size",
     "torch_threads",
 ]
 
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
 # Device files of CUDA, of CUDA under Windows' Linux, and of ROCm: without one, torch need not be asked.
 _ACCELERATOR_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
@@ -77,27 +62,6 @@ def memory_here() -> int:
         return count  # no cgroup, or `max`: no limit
 
 
-def parse_size(text: str) -> int:
-    """Bytes of `512MB`, `2GiB`, `1.5g` or `1000`.
-
-    Raises:
-        RecipeError: for anything else.
-    """
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", text.lower())
-    if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
-        raise RecipeError(f"'{text}' is no size; write it as 512MB or 2GiB")
-    return int(float(match[1]) * _UNITS[match[2]])
-
-
-def human_size(count: float) -> str:
-    """Bytes as a person reads them: `1.3 GB`."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
 def dtype_for(device: str) -> str:
     """The dtype to train in on a device: bfloat16 where it is fast, else float32."""
     if not device.startswith("cuda"):
@@ -119,23 +83,6 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def check_space(folder: Path, bytes_needed: int) -> None:
-    """Make sure that the disk of `folder` (which need not exist yet) has room.
-
-    Raises:
-        EmbergeError: with what is needed and what is free.
-    """
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
-    free = shutil.disk_usage(there).free
-    if bytes_needed > free:
-        raise EmbergeError(
-            f"{folder}: needs {human_size(bytes_needed)} of disk, and {human_size(free)} are free; "
-            "make room or choose another --out"
-        )
 
 
 def _devices(wanted: str | None) -> tuple[str, ...]:

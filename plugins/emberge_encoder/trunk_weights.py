@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
+from emberge.engine import join_some
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +34,7 @@ def load_trunk(
     from transformers import AutoModel, AutoModelForTextEncoding
 
     refuse_pickles(folder)
-    built = _config(folder, config)
+    built = config_of(folder, config)
     loader = AutoModelForTextEncoding if config.get("is_encoder_decoder") else AutoModel
     try:
         with quiet():
@@ -73,7 +74,12 @@ def refuse_pickles(folder: Path) -> None:
     raise CheckpointError(f"{folder}: holds no weights (*.safetensors)")
 
 
-def _config(folder: Path, config: Mapping[str, Any]) -> Any:
+def config_of(folder: Path, config: Mapping[str, Any]) -> Any:
+    """Build transformers' config object of a config's dictionary.
+
+    Raises:
+        CheckpointError: for a model that needs remote code, or values that transformers refuses.
+    """
     from transformers import CONFIG_MAPPING
 
     kind = str(config.get("model_type"))
@@ -91,7 +97,7 @@ def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
     missing = sorted(n for n in report["missing_keys"] if not _is_pooler(n))
     if missing:
         raise CheckpointError(
-            f"{folder}: lacks {_some(missing)}; the weights and config.json are not of one model"
+            f"{folder}: lacks {join_some(missing, 1)}; the weights and config.json are not of one model"
         )
     prefix = f"{model.base_model_prefix}."
     inner = {name for name, _ in model.named_children()}
@@ -104,16 +110,12 @@ def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
     )
     if left:
         raise CheckpointError(
-            f"{folder}: has {_some(left)}, which the model of its config.json does not know"
+            f"{folder}: has {join_some(left, 1)}, which the model of its config.json does not know"
         )
 
 
 def _is_pooler(name: str) -> bool:
     return "pooler" in name.split(".")
-
-
-def _some(names: list[str]) -> str:
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _first_line(error: BaseException) -> str:

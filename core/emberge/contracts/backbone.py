@@ -111,6 +111,14 @@ class Backbone:
         """What is wrong with using this backbone on that checkpoint, from configs alone."""
         return []
 
+    def dimension(self, checkpoint: Path) -> int | None:
+        """Return the size of the embeddings that `load` would give, from configs alone; None if unknown.
+
+        Raises:
+            CheckpointError: where `check` names a problem.
+        """
+        return None
+
     def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
         """The encoder. `dtype` is "float32", "bfloat16" or "float16".
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "TASK_KINDS",
@@ -15,6 +19,7 @@ __all__ = [
     "Domain",
     "Example",
     "Reader",
+    "Rows",
     "TaskKind",
 ]
 
@@ -30,6 +35,8 @@ TASK_KINDS: tuple[TaskKind, ...] = (
     "pair_classification",
 )
 Domain = Literal["in", "out"]
+# A lazy sequence of row numbers: a range, an array, or a list.
+Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True)

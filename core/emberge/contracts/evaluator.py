@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from emberge.contracts.dataset import Domain
-    from emberge.contracts.step import Model, Preflight, Workspace
+    from emberge.contracts.reference import Model
+    from emberge.contracts.step import Preflight, Workspace
     from emberge.errors import Problem
 
 __all__ = ["Evaluator", "TaskInfo", "TaskScore", "Units"]

@@ -7,22 +7,18 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from emberge.contracts.dataset import DatasetInfo
+from emberge.contracts.dataset import DatasetInfo, Rows
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from emberge.contracts.step import FileRef, Preflight
+    from emberge.contracts.reference import FileRef
+    from emberge.contracts.step import Preflight
     from emberge.errors import Problem
 
-__all__ = ["Batch", "Batches", "Negatives", "Part", "Pool", "Rows", "Sampler", "Tail"]
+__all__ = ["Batch", "Batches", "Negatives", "Part", "Pool", "Sampler", "Tail"]
 
 Negatives = Literal["auto", "in_batch", "hard_only"]
 # What becomes of rows that do not fill a last batch.
 Tail = Literal["drop", "wrap", "keep"]
-# A lazy sequence of row numbers: a range, an array, or a list.
-Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 Pool: TypeAlias = "Mapping[DatasetInfo, Rows]"
 
 
@@ -75,7 +71,7 @@ class Sampler:
 
     def files(self) -> list[FileRef]:
         """The files that its options name."""
-        from emberge.contracts.step import FileRef
+        from emberge.contracts.reference import FileRef
 
         values = [getattr(self, option.name) for option in fields(self)]
         return [value for value in values if isinstance(value, FileRef)]

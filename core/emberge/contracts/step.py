@@ -2,141 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from emberge.contracts.preflight import Expected, Preflight
+from emberge.contracts.reference import (
+    Artifact,
+    ArtifactKind,
+    DataRef,
+    FileRef,
+    Model,
+    ModelRef,
+    Reference,
+    StepRef,
+)
 
 if TYPE_CHECKING:
-    from emberge.contracts.dataset import Reader
+    from emberge.contracts.dataset import Reader, Rows
     from emberge.errors import Problem
 
-__all__ = [
-    "Artifact",
-    "ArtifactKind",
-    "DataRef",
-    "Expected",
-    "FileRef",
-    "Machine",
-    "Model",
-    "ModelRef",
-    "Preflight",
-    "Reference",
-    "Rehearsal",
-    "Step",
-    "StepRef",
-    "Workspace",
-]
-
-# Where an adapter begins: a plus sign before a folder, a hub id or `pkg:`.
-_ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
-
-ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Something a recipe names: an earlier step's output (`$id`, `$id.part`) or something outside.
-
-    A step reference's `text` names one concrete instance after `foreach` is expanded
-    (`$members.ratio=0.2`); `folder` is what relative paths in `text` are relative to.
-    """
-
-    text: str
-    folder: Path = field(default=Path(), compare=False, repr=False)
-    accepts: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def step(self) -> str | None:
-        """The step's id without a part, or None for something outside the recipe."""
-        if not self.text.startswith("$"):
-            return None
-        return self.main[1:].removesuffix(".checkpoints")
-
-    @property
-    def part(self) -> str | None:
-        """`checkpoints` for the kept states of a training."""
-        return "checkpoints" if self.step and self.main.endswith(".checkpoints") else None
-
-    @property
-    def main(self) -> str:
-        """The text before an adapter."""
-        return _ADAPTER.split(self.text, maxsplit=1)[0]
-
-    @property
-    def adapter(self) -> str | None:
-        """The text after the plus sign of `model+adapter`."""
-        _, *adapter = _ADAPTER.split(self.text, maxsplit=1)
-        return adapter[0] if adapter else None
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRef(Reference):
-    """A model: `./folder`, `owner/name@revision`, `pkg:module`, `$step`, any of them `+adapter`."""
-
-    accepts: ClassVar[tuple[str, ...]] = ("model",)
-
-
-@dataclass(frozen=True, slots=True)
-class DataRef(Reference):
-    """A data file or catalogue, or a step that makes data."""
-
-    accepts: ClassVar[tuple[str, ...]] = ("data",)
-
-
-@dataclass(frozen=True, slots=True)
-class FileRef(Reference):
-    """A file, or a step that makes one."""
-
-    accepts: ClassVar[tuple[str, ...]] = ("statistics", "file")
-
-
-@dataclass(frozen=True, slots=True)
-class StepRef(Reference):
-    """Any earlier step."""
-
-    accepts: ClassVar[tuple[str, ...]] = ("model", "data", "scores", "report", "statistics", "file")
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """What a step leaves, written as `artifact.json` in its folder by the runner.
-
-    `size` is the number of training examples behind a model (for `weights: size`). `parents` names the
-    models it came from. `details` is free JSON that reports and cards read. Paths are relative.
-
-    Two of its keys mean something to the runner: `unmet` lists requirements that do not hold (the result
-    is published, then the run ends with `RequirementError`); `table` names a Markdown file of the result
-    to show at the end. One means something to reports: `figures` lists drawings to show, each with the
-    `file` of an SVG, a `title`, a `caption`, and a `table` (`title`, `head`, `rows`) to put beside.
-    """
-
-    kind: ArtifactKind
-    size: int | None = None
-    parents: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model that lies on disk: what a ModelRef resolves to.
-
-    `name` is how a person calls it in tables (the step's id, the hub id, the folder's name);
-    `fingerprint` hashes its content. With an `adapter` the `folder` is that of its base.
-    """
-
-    name: str
-    folder: Path
-    fingerprint: str
-    artifact: Artifact | None = None
-    adapter: Path | None = None
+__all__ = ["Expected", "Machine", "Preflight", "Rehearsal", "Step", "Workspace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +46,75 @@ class Machine:
     memory: int | None = None
     ranks: int = 1
     shard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a step will leave, as far as it is known before it runs.
+
+    `artifact` holds what is known of the artifact to come; `rows` the row numbers of every dataset that a
+    training will see.
+    """
+
+    artifact: Artifact
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+
+
+class Preflight(Protocol):
+    """What a step may ask while a recipe is checked: headers and configs, never weights."""
+
+    @property
+    def deep(self) -> bool:
+        """False when no network may be used."""
+        ...
+
+    @property
+    def readers(self) -> Sequence[Reader]:
+        """All installed readers of data files."""
+        ...
+
+    def where(self, option: str = "") -> str:
+        """`file:line` of one of the step's options."""
+        ...
+
+    def model(self, reference: ModelRef) -> Path | None:
+        """A folder with at least configs and tokenizer files.
+
+        None for a model that is yet to be made, or that cannot be seen; the context notes that itself.
+        """
+        ...
+
+    def adapter(self, reference: ModelRef) -> Path | None:
+        """The folder of the adapter in `model+adapter`; None without one, or when it cannot be seen."""
+        ...
+
+    def data(self, reference: DataRef | FileRef) -> Path | None:
+        """The file or folder; None when a step is yet to make it."""
+        ...
+
+    def problem(self, message: str, option: str = "") -> Problem:
+        """An error at an option of this step."""
+        ...
+
+    def warning(self, message: str, option: str = "") -> Problem:
+        """A warning at an option of this step."""
+        ...
+
+    def note(self, title: str, lines: Sequence[str]) -> None:
+        """Something that `check` shows beside the problems: a plan, a first example."""
+        ...
+
+    def earlier_result(self, reference: Reference) -> Path | None:
+        """What an earlier run left of a step, maybe under other options; None without one to look at."""
+        ...
+
+    def expect(self, expected: Expected) -> None:
+        """Say what this step will leave, for the steps after it to ask about."""
+        ...
+
+    def expected(self, reference: Reference) -> Expected | None:
+        """What an earlier step said that it will leave; None for one that could not say."""
+        ...
 
 
 class Workspace(Protocol):

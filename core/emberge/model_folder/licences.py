@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from emberge.wording import join_some
+
 __all__ = ["doubts_of_licences", "licence_line", "licence_of"]
 
 _CARD = "README.md"
@@ -60,9 +62,4 @@ def licence_line(licences: Mapping[str, str | None]) -> str:
     for name, licence in licences.items():
         by_licence.setdefault(licence or "not stated", []).append(name)
     ordered = sorted(by_licence, key=lambda licence: licence == "not stated")
-    return "; ".join(f"{licence}: {_few(by_licence[licence])}" for licence in ordered)
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 5 else ""
-    return ", ".join(names[: 4 if more else 5]) + more
+    return "; ".join(f"{licence}: {join_some(by_licence[licence], 4)}" for licence in ordered)

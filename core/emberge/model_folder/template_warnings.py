@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.model_files import files_not_copied
+from emberge.model_folder.model_files import TOKENIZER_FILES, files_not_copied
+from emberge.wording import join_some
 
 __all__ = ["origin_line", "remarks"]
 
@@ -28,7 +28,10 @@ _SHOWN = 3
 def origin_line(template: Checkpoint) -> str:
     """Where configs, tokenizer and modules come from, and what stays behind there and why."""
     name = template.folder.name
-    left = [f"{_few(names)} ({reason})" for reason, names in files_not_copied(template).items()]
+    left = [
+        f"{join_some(names, _SHOWN)} ({reason})"
+        for reason, names in files_not_copied(template).items()
+    ]
     behind = f"; left out: {', '.join(left)}" if left else ""
     return f"configs, tokenizer and modules come from '{name}'{behind}"
 
@@ -80,8 +83,3 @@ def _code_of(template: Checkpoint) -> Iterator[tuple[str, Path | None]]:
         if place not in seen and re.fullmatch(r"[\w]+", module):
             seen.add(place)
             yield place, None if elsewhere else template.trunk / f"{module}.py"
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

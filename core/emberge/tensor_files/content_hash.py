@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +12,11 @@ from typing import Any
 import xxhash
 
 from emberge.errors import CheckpointError
+from emberge.files.hashes import file_pieces
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 
-__all__ = ["FileContent", "contents_of", "file_content", "file_pieces"]
+__all__ = ["FileContent", "contents_of", "file_content"]
 
-# A megabyte stays in the processor's cache, so that its second hash costs half of a read.
-_READ = 1 << 20
-# A window at a time, so that what is resident stays small: a multiple of any machine's page.
-_MAPPED = 32 << 20
 _WEIGHTS = ".safetensors"
 
 
@@ -76,17 +72,6 @@ def file_content(path: Path) -> FileContent:
         tensors.see(piece, place)
         place += len(piece)
     return FileContent(place, str(whole.hexdigest()), dict(tensors.found()))
-
-
-def file_pieces(path: Path) -> Iterator[memoryview]:
-    """A file's bytes from first to last, mapped: a copy out of the page cache takes longer than hashing."""
-    with path.open("rb") as stream:
-        left = os.fstat(stream.fileno()).st_size
-        for start in range(0, left, _MAPPED):
-            size = min(_MAPPED, left - start)
-            window = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ, offset=start)
-            view = memoryview(window)
-            yield from (view[at : at + _READ] for at in range(0, size, _READ))
 
 
 class _Tensors:

@@ -14,7 +14,7 @@ from emberge.tensor_files.safetensors_header import TensorSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge.tensor_files.tensor_reader import TensorReader
+    from emberge.tensor_files.derived_tensor import RowReader
 
 __all__ = ["BLOCK", "ScaledSpec", "dequantised"]
 
@@ -57,7 +57,7 @@ class ScaledSpec(DerivedTensor):
     scale: TensorSpec
     blocks: bool = False
 
-    def make(self, reader: TensorReader, rows: range, into: Tensor) -> None:
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         width = into.shape[1]
         reader.read(self.stored, rows.start * width, into.view(-1))
         if self.blocks:
@@ -69,7 +69,7 @@ class ScaledSpec(DerivedTensor):
             reader.read(self.scale, rows.start, each := into.new_empty(len(rows)))
             into.mul_(each[:, None])
 
-    def _spread(self, reader: TensorReader, rows: range, like: Tensor) -> Tensor:
+    def _spread(self, reader: RowReader, rows: range, like: Tensor) -> Tensor:
         """The rows' scales, one a number."""
         import torch
 

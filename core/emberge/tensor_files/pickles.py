@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import warnings
 from collections.abc import Iterator, Mapping
@@ -14,8 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from emberge.devices import check_space
 from emberge.errors import CheckpointError
+from emberge.files.atomic import replace_file, write_json
+from emberge.files.disk_space import require_space
 
 __all__ = ["convert_pickles"]
 
@@ -38,7 +38,7 @@ def convert_pickles(folder: Path) -> list[Path]:
     pickles = list(_pickles(folder))
     if not pickles:
         raise CheckpointError(f"{folder}: holds no pickled weights (pytorch_model.bin) to convert")
-    check_space(folder, sum(path.stat().st_size for path in pickles))
+    require_space(folder, sum(path.stat().st_size for path in pickles))
     written = [_convert(path) for path in pickles]
     indexes = {path.parent / f"{_stem(path)}.bin{_INDEX}" for path in pickles}
     return written + [_index(path) for path in sorted(indexes) if path.is_file()]
@@ -80,12 +80,8 @@ def _convert(path: Path) -> Path:
         )
         seen.add(storage)
     target = path.with_name(_safe_name(path.name))
-    beside = target.with_name(f".{target.name}.new")
-    try:
-        save_file(tensors, beside, metadata={"format": "pt"})
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replace_file(target) as side:
+        save_file(tensors, side, metadata={"format": "pt"})
     return target
 
 
@@ -115,5 +111,5 @@ def _index(path: Path) -> Path:
         raise CheckpointError(f"{path}: is no index of shards ({error}); get it again") from None
     stem = path.name.removesuffix(f".bin{_INDEX}").replace("pytorch_model", "model", 1)
     target = path.with_name(f"{stem}.safetensors{_INDEX}")
-    target.write_text(json.dumps({**content, "weight_map": names}, indent=2), encoding="utf-8")
+    write_json(target, {**content, "weight_map": names})
     return target

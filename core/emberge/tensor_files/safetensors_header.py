@@ -11,15 +11,24 @@ import math
 import os
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
 
-__all__ = ["DTYPES", "TensorSpec", "encode_header", "read_header"]
+__all__ = [
+    "DTYPES",
+    "WEIGHTS",
+    "TensorSpec",
+    "encode_header",
+    "main_dtype",
+    "read_header",
+    "total_bytes",
+]
 
+WEIGHTS = "model.safetensors"
 # safetensors' names of element types: (torch's name, bytes an element).
 DTYPES: dict[str, tuple[str, int]] = {
     "F64": ("float64", 8),
@@ -85,6 +94,15 @@ class TensorSpec:
     def renamed(self, name: str) -> TensorSpec:
         """The same tensor under another name."""
         return replace(self, name=name)
+
+
+def main_dtype(specs: Iterable[TensorSpec]) -> str:
+    """Return the dtype of most of the bytes of floating-point tensors; float32 where there are none."""
+    sizes: dict[str, int] = {}
+    for spec in specs:
+        if spec.mergeable:
+            sizes[spec.dtype] = sizes.get(spec.dtype, 0) + spec.nbytes
+    return max(sizes, key=lambda name: sizes[name]) if sizes else "float32"
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
@@ -277,3 +295,8 @@ def encode_header(
     raw += b" " * (-len(raw) % 8)
     opening = struct.pack("<Q", len(raw)) + raw
     return opening, {name: len(opening) + place for name, place in places.items()}
+
+
+def total_bytes(specs: Iterable[TensorSpec]) -> int:
+    """Bytes of all the tensors together."""
+    return sum(spec.nbytes for spec in specs)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from emberge.errors import CheckpointError
-from emberge.tensor_files.derived_tensor import DerivedTensor, read_made, read_made_bytes
+from emberge.tensor_files.derived_tensor import DerivedTensor, read_derived, read_derived_bytes
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 __all__ = ["TensorReader", "bytes_of", "scratch"]
@@ -54,7 +54,7 @@ class TensorReader:
             CheckpointError: when the file ends before that.
         """
         if isinstance(spec, DerivedTensor):
-            read_made_bytes(spec, self, start, into)
+            read_derived_bytes(spec, self, start, into)
             return
         handle, place, done = self._handle(spec.file), spec.offset + start, 0
         while done < len(into):
@@ -68,7 +68,7 @@ class TensorReader:
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
         if isinstance(spec, DerivedTensor):
-            read_made(spec, self, start, into)
+            read_derived(spec, self, start, into)
             return
         dtype = getattr(torch, spec.dtype)
         if dtype == into.dtype:

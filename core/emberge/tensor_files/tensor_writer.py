@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,27 +11,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from emberge.errors import CheckpointError
-from emberge.merging.disk import unwritten, writing
-from emberge.model_folder.checkpoint import WEIGHTS, total_bytes
-from emberge.tensor_files.safetensors_header import TensorSpec, encode_header
+from emberge.files.atomic import make_folder, sync, write_text
+from emberge.files.disk_space import unwritten, writing
+from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header, total_bytes
 from emberge.tensor_files.tensor_reader import bytes_of
+from emberge.wording import parse_size
 
-__all__ = ["TensorWriter", "parse_size"]
-
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-
-
-def parse_size(size: str | int) -> int:
-    """Bytes of `5GB`, `200MB`, `1GiB` or a plain number.
-
-    Raises:
-        CheckpointError: for anything else.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(size).strip())
-    if not found or found[2].upper() not in _UNITS or float(found[1]) <= 0:
-        raise CheckpointError(f"'{size}' is no size; write it like 5GB, 500MB or 1GiB")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+__all__ = ["TensorWriter"]
 
 
 class TensorWriter:
@@ -71,11 +56,13 @@ class TensorWriter:
         """
         with writing(self.folder, "the weights"):
             for shard in self._shards:
-                shard.path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(shard.path.parent)
                 stands = shard.stands()
                 self._handles.append(os.open(shard.path, os.O_RDWR | os.O_CREAT, 0o644))
                 if not stands:
-                    shard.make(self._handles[-1])
+                    shard.create(self._handles[-1])
+            for folder in {shard.path.parent for shard in self._shards}:
+                sync(folder)  # tensors that a journal calls done are found again by these names
 
     def write(self, name: str, start: int, piece: Tensor) -> None:
         """Put a contiguous CPU piece at element `start` of a tensor; from any thread, in any order."""
@@ -99,7 +86,7 @@ class TensorWriter:
         """Write the indices and have everything on the disk."""
         with writing(self.folder, "the index"):
             for path, content in self._indices.items():
-                path.write_text(content)
+                write_text(path, content)
         self.sync()
         self.close()
 
@@ -149,7 +136,7 @@ class _Shard:
         except OSError:
             return False
 
-    def make(self, handle: int) -> None:
+    def create(self, handle: int) -> None:
         """Give the open file its header and its length."""
         os.ftruncate(handle, 0)
         left, place = memoryview(self.opening), 0

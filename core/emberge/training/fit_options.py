@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from emberge.contracts.dataset import Rows
 from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Negatives, Rows
+from emberge.contracts.sampler import Negatives
 
 __all__ = ["FitOptions", "FitResult", "Precision", "Schedule"]
 

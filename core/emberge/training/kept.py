@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from emberge.files.atomic import clear_torn, link_or_copy, replace_folder
 from emberge.training.fit_options import FitOptions
-from emberge.training.loop.checkpoints import clear_torn, publish
-from emberge.training.loop.early_stopping import link_or_copy
 from emberge.training.plan.batch_plan import BatchPlan
 
 __all__ = ["KeptCheckpoints"]
@@ -39,7 +38,7 @@ class KeptCheckpoints:
 
     def keep(self, step: int, save: Callable[[Path], None]) -> None:
         """Write the model of a step, and drop what is older than the newest few."""
-        publish(self.folder / f"step-{step}", save)
+        replace_folder(self.folder / f"step-{step}", save)
         for old in self._by_step()[: -self.keep_last]:
             shutil.rmtree(old)
 

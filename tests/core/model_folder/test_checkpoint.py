@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, MergeInput, TensorSpec, merge_checkpoints
+from emberge.engine import Checkpoint, MergeInput, TensorSpec
 from emberge.tensor_files.safetensors_header import encode_header, read_header
 from emberge.tensor_files.tensor_reader import TensorReader
-from emberge.tensor_files.tensor_writer import TensorWriter, parse_size
+from emberge.tensor_files.tensor_writer import TensorWriter
 from emberge_merge.methods.averages.linear import Linear
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+
+from tests.support.merges import merge_models
 
 
 def safetensors(path: Path, header: Any, data: bytes = b"") -> Path:
@@ -45,8 +47,8 @@ def test_specs_come_from_headers_alone(bert: Path) -> None:
 
 def test_checking_a_checkpoint_loads_no_torch(bert: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from emberge import Checkpoint, MergeInput, MergeRequest, "
-        "plan_merge; from emberge_merge.methods.averages.linear import Linear; "
+        "import sys; from pathlib import Path; from emberge.engine import Checkpoint, MergeInput, "
+        "MergeRequest, plan_merge; from emberge_merge.methods.averages.linear import Linear; "
         f"folder = Path({str(bert)!r}); Checkpoint(folder).specs; "
         "plan = plan_merge(MergeRequest(inputs=(MergeInput('a', folder),), strategy=(Linear(),))); "
         "assert plan.merged and not plan.problems; assert 'torch' not in sys.modules"
@@ -306,19 +308,6 @@ def test_a_header_round_trips(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("5GB", 5 * 10**9), ("1.5 MiB", 3 * 2**19), ("700", 700), (12, 12)]
-)
-def test_sizes_are_read(text: str | int, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "big", "5 GBit", "-1", "0"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(CheckpointError, match="is no size"):
-        parse_size(text)
-
-
 NAME = "encoder.layer.1.output.dense.weight"
 
 
@@ -376,7 +365,7 @@ def test_damaged_weights_are_refused_before_any_work(
     before = sorted(tmp_path.iterdir())
     inputs = [MergeInput(folder.name, folder) for folder in (berts[0], bad)]
     with pytest.raises(CheckpointError, match=said) as caught:
-        merge_checkpoints(inputs, strategy=[Linear()], out=tmp_path / "out")
+        merge_models(inputs, strategy=[Linear()], out=tmp_path / "out")
     assert str(caught.value).startswith(str(bad))
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before

@@ -44,6 +44,7 @@ def _agree(backbone: TextEncoder, source: Path, target: Path) -> Path:
     """Our encoder, plain SentenceTransformer on what it saves, and our encoder on that: all the same."""
     encoder = _load(backbone, source)
     ours = TextEmbedder(encoder).embed(TEXTS)
+    assert backbone.dimension(source) == encoder.dimension == ours.shape[1]
     saved = _saved(encoder, target)
     plain = SentenceTransformer(str(saved), device="cpu").encode(TEXTS, show_progress_bar=False)
     assert np.abs(ours - plain).max() <= 1e-5
@@ -155,6 +156,7 @@ def test_dense_modules_are_kept_and_trained(tmp_path: Path) -> None:
             if "linear" in name:
                 parameter.mul_(2.0)
     ours = TextEmbedder(encoder).embed(TEXTS)
+    assert TextEncoder().dimension(source) == 8
     saved = _saved(encoder, tmp_path / "saved")
     plain = SentenceTransformer(str(saved), device="cpu").encode(TEXTS, show_progress_bar=False)
     assert np.abs(ours - plain).max() <= 1e-5

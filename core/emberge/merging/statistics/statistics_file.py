@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
 
+from emberge.contracts.reference import FileRef
 from emberge.contracts.stage import Stage
-from emberge.contracts.step import FileRef
 from emberge.errors import CheckpointError
+from emberge.files.atomic import replace_file
 from emberge.tensor_files.safetensors_header import TensorSpec, encode_header, read_header
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "DELTA_NORMS",
     "STATISTICS",
     "Statistics",
     "StatisticsFile",
@@ -40,7 +39,6 @@ __all__ = [
 
 STATISTICS = "statistics.safetensors"
 """The file's name in the folder of a step that measures."""
-DELTA_NORMS = "delta_norms"
 _CONTENT = "content"
 _READ = 1 << 20
 
@@ -55,7 +53,7 @@ class Statistics:
     values: Mapping[str, Mapping[str, Tensor | float]]
     base: str = ""
     models: Mapping[str, str] = field(default_factory=dict)
-    measure: str = DELTA_NORMS
+    measure: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, layer: str, tensor: str) -> dict[str, Tensor | float]:
@@ -101,7 +99,7 @@ class StatisticsFile:
     @property
     def measure(self) -> str:
         """What the numbers are."""
-        return self.metadata.get("measure", DELTA_NORMS)
+        return self.metadata.get("measure", "")
 
     @property
     def base(self) -> str:
@@ -283,7 +281,7 @@ def _write(
 ) -> Path:
     """A file of these entries; its hash, known when all is written, takes a place that was kept for it."""
     hasher = xxhash.xxh3_128()
-    with _replaced(path) as side, side.open("wb") as file:
+    with replace_file(path) as side, side.open("wb") as file:
         file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
         for piece in pieces:
             hasher.update(piece)
@@ -291,14 +289,3 @@ def _write(
         file.seek(0)
         file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
     return path
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[Path]:
-    side = path.with_name(f".{path.name}.partial")
-    try:
-        yield side
-    except BaseException:
-        side.unlink(missing_ok=True)
-        raise
-    side.replace(path)

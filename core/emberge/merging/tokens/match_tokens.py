@@ -10,14 +10,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from emberge.errors import Problem
-from emberge.merging.tokens.align_tokens import NOWHERE, NewToken, TokenModel, TokenPlan
+from emberge.merging.tokens.token_plan import NOWHERE, NewToken, TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import Tokenizer, given_ids, quoted
-
-if TYPE_CHECKING:
-    from emberge.merging.request import MergeRequest
+from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
+from emberge.wording import join_some
 
 __all__ = ["ByIds", "ByTexts"]
 
@@ -30,10 +28,10 @@ class _TokenAligner:
     models: Sequence[TokenModel]
     base: TokenModel | None
     template: TokenModel
-    request: MergeRequest
+    policy: VocabularyPolicy
+    chosen_by_name: bool = False
 
     def __post_init__(self) -> None:
-        self.policy = self.request.tokens
         self.new: list[NewToken] = []
         self.lacking: list[str] = []
 
@@ -90,8 +88,7 @@ class _TokenAligner:
     def _warnings(self) -> tuple[str, ...]:
         if not self.lacking:
             return ()
-        more = f" and {len(self.lacking) - 3} more" if len(self.lacking) > 3 else ""
-        listed = ", ".join(quoted(t) for t in self.lacking[:3]) + more
+        listed = join_some(quoted(token) for token in self.lacking)
         return (f"no model has a row for the tokens {listed}; nothing is done about them",)
 
     def _summary(self, rows: int, maps: Mapping[str, array[int]]) -> str:
@@ -124,10 +121,9 @@ class ByIds(_TokenAligner):
             return self.refused(faults, lines)
         if not self.clashes:
             return self.lined_up(meant, self._rows(meant), lines)
-        more = f" (and {len(self.clashes) - 1} more)" if self.clashes[1:] else ""
         fault = (
-            f"{self.clashes[0]}{more}; merge by token with vocabulary: union, say whose token counts with "
-            "vocabulary: {keep: {token: model}}, or name the one to keep with 'tokenizer'"
+            f"{join_some(self.clashes, 1)}; merge by token with vocabulary: union, say whose token counts "
+            "with vocabulary: {keep: {token: model}}, or name the one to keep with 'tokenizer'"
         )
         return self.refused([fault], lines)
 
@@ -159,7 +155,7 @@ class ByIds(_TokenAligner):
             for m in self.models
             if m.tokens is not None and place in m.tokens.texts
         }
-        if self.request.tokenizer is not None or not told or set(told.values()) == {own}:
+        if self.chosen_by_name or not told or set(told.values()) == {own}:
             return self._known_to_any(own, place)
         if own is None and len(set(told.values())) == 1:
             return self._added(place, next(iter(told)))

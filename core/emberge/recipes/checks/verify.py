@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts.step import DataRef, ModelRef
+from emberge.contracts.reference import DataRef, ModelRef
 from emberge.data.entry import DataEntry
-from emberge.devices import human_size
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.merging.planning.merge_header import read_provenance
+from emberge.files.hashes import HashCache
 from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.model_files import hashed_files, model_fingerprint
 from emberge.plugins import Plugins
-from emberge.recipes.folder.fingerprint import HashCache, model_files, model_fingerprint
 from emberge.recipes.folder.locate import (
     LocatedModel,
     kept_checkpoints,
@@ -26,7 +25,9 @@ from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.results import Results
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
 from emberge.tensor_files.content_hash import FileContent, contents_of
+from emberge.tensor_files.provenance_header import read_provenance
 from emberge.tensor_files.safetensors_header import read_header
+from emberge.wording import count_noun, human_size, join_some
 
 __all__ = ["Finding", "Verification", "verify_inputs", "verify_result"]
 
@@ -149,7 +150,7 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding(name, "missing", f"is missing; {_AGAIN}")
         else:
             yield _compared(name, known, there[name])
-    decisive = model_files(folder) if record.get("kind") == "model" else ()
+    decisive = hashed_files(folder) if record.get("kind") == "model" else ()
     for path in decisive:
         name = path.relative_to(folder).as_posix()
         if name not in listed:
@@ -176,16 +177,11 @@ def _tensors(known: FileContent, found: FileContent) -> str:
     other = [n for n in known.tensors if found.tensors.get(n, known.tensors[n]) != known.tensors[n]]
     new = [name for name in found.tensors if name not in known.tensors]
     parts = [
-        f"{_some(names)} {words}"
+        f"{join_some(names)} {words}"
         for names, words in ((other, "changed"), (lost, "gone"), (new, "new"))
         if names
     ]
     return f": {', '.join(parts)}" if parts else ": only its header changed, no tensor"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 # ── weights ─────────────────────────────────────────────────────────────────────────────────────
@@ -289,9 +285,7 @@ def _describe_merge(header: Mapping[str, Any]) -> str:
         next(iter(one)) if isinstance(one, Mapping) else one for one in header.get("strategy", ())
     ]
     models = header.get("models")
-    count = (
-        f"{len(models)} models" if isinstance(models, Mapping) and len(models) != 1 else "1 model"
-    )
+    count = count_noun(len(models) if isinstance(models, Mapping) else 1, "model")
     versions = header.get("versions")
     by = f", emberge {versions.get('emberge')}" if isinstance(versions, Mapping) else ""
     return f"{' → '.join(map(str, links))} of {count}, seed {header.get('seed')}{by}"

@@ -21,9 +21,9 @@ from dataclasses import MISSING, dataclass
 from typing import Any
 
 from emberge.contracts.option import PerDataset
+from emberge.contracts.reference import Reference
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.stage import ChainSpec
-from emberge.contracts.step import Reference
 from emberge.plugins import Component, Plugins
 from emberge.recipes.options.component_tree import to_plain
 from emberge.recipes.options.field_types import Form

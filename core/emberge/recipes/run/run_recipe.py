@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge.contracts.launcher import Launcher
-from emberge.contracts.step import Machine, ModelRef, Rehearsal
+from emberge.contracts.reference import ModelRef
+from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError
+from emberge.files.atomic import write_text
 from emberge.files.locks import lock_folder
 from emberge.plugins import Plugins
 from emberge.recipes.folder.provenance import kept_text
@@ -83,4 +85,4 @@ def _fetch_models(run: RunState) -> None:
 
 def _keep_recipe(recipe: Recipe, place: OutFolder) -> None:
     if recipe.text:
-        (place.path / "recipe.yaml").write_text(kept_text(recipe), encoding="utf-8")
+        write_text(place.path / "recipe.yaml", kept_text(recipe))

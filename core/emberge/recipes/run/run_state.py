@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from emberge.contracts.step import Artifact, Machine, Rehearsal
+from emberge.contracts.reference import Artifact
+from emberge.contracts.step import Machine, Rehearsal
 from emberge.errors import EmbergeError, RequirementError
+from emberge.files.hashes import HashCache, stable_hash
 from emberge.plugins import Plugins
-from emberge.recipes.folder.fingerprint import HashCache, plain, stable_hash
+from emberge.recipes.folder.fingerprint import plain
 from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.results import Result, Results
 from emberge.recipes.folder.run_folder import OutFolder

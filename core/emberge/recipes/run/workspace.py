@@ -10,23 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.dataset import Reader
-from emberge.contracts.step import (
-    Artifact,
-    DataRef,
-    FileRef,
-    Machine,
-    Model,
-    ModelRef,
-    Reference,
-    Rehearsal,
-)
-from emberge.merging.planning.merge_header import versions
+from emberge.contracts.reference import Artifact, DataRef, FileRef, Model, ModelRef, Reference
+from emberge.contracts.step import Machine, Rehearsal
+from emberge.files.atomic import write_json
 from emberge.plugins import Plugins
 from emberge.recipes.folder.provenance import plugins_behind
 from emberge.recipes.folder.results import Results
-from emberge.recipes.folder.run_folder import OutFolder, write_json
+from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.run_log import JsonLines, StepListener
+from emberge.tensor_files.provenance_header import versions
 
 __all__ = ["METRICS", "PROGRESS", "StepWorkspace", "installed_readers"]
 
@@ -162,7 +155,7 @@ class StepWorkspace:
                 self._since = (time.time(), done)
         if file:
             now = {"done": done, "total": total, "unit": unit, "note": note, "time": time.time()}
-            write_json(self.work / PROGRESS, {**now, "since": self._since})
+            write_json(self.work / PROGRESS, {**now, "since": self._since}, durable=False)
         if event:
             self.context.listener.step_progressed(self.id, done, total, unit, note)
 

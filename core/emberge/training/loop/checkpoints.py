@@ -7,18 +7,19 @@ bent is passed over for the one before.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-__all__ = ["TrainingState", "clear_torn", "latest_state", "publish", "save_state"]
+from emberge.files.atomic import replace_folder
+from emberge.files.hashes import sha256_of
+
+__all__ = ["TrainingState", "latest_state", "save_state"]
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -42,32 +43,16 @@ def save_state(
 
     def fill(side: Path) -> None:
         save_file({name: t.detach().contiguous() for name, t in tensors.items()}, side / TENSORS)
-        content = {"step": step, "facts": dict(facts), "files": {TENSORS: _sha256(side / TENSORS)}}
+        content = {
+            "step": step,
+            "facts": dict(facts),
+            "files": {TENSORS: sha256_of(side / TENSORS)},
+        }
         (side / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
 
-    path = publish(folder / f"step-{step}", fill)
+    path = replace_folder(folder / f"step-{step}", fill)
     for old in _states(folder)[KEPT:]:
         shutil.rmtree(old)
-    return path
-
-
-def publish(path: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a folder under a side name, flush it to disk, and give it its name.
-
-    A folder of that name is replaced.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    side = path.with_name(f".{path.name}.part")
-    shutil.rmtree(side, ignore_errors=True)
-    side.mkdir()
-    fill(side)
-    for file in sorted(side.rglob("*"), reverse=True):
-        _flush(file)
-    _flush(side)
-    if path.exists():
-        shutil.rmtree(path)
-    os.rename(side, path)
-    _flush(path.parent)
     return path
 
 
@@ -78,13 +63,6 @@ def latest_state(folder: Path) -> TrainingState | None:
         if state is not None:
             return state
     return None
-
-
-def clear_torn(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
-    if folder.is_dir():
-        for path in folder.glob(".*.part"):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _states(folder: Path) -> list[Path]:
@@ -98,21 +76,8 @@ def _read(path: Path) -> TrainingState | None:
 
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if any(_sha256(path / name) != digest for name, digest in content["files"].items()):
+        if any(sha256_of(path / name) != digest for name, digest in content["files"].items()):
             return None
         return TrainingState(content["step"], load_file(path / TENSORS), content["facts"])
     except (OSError, ValueError, KeyError, SafetensorError):
         return None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +11,9 @@ from pathlib import Path
 import torch
 
 from emberge.devices import torch_threads
-from emberge.training.loop.checkpoints import clear_torn, publish
+from emberge.files.atomic import clear_torn, link_or_copy, replace_folder
 
-__all__ = ["EarlyStopping", "ScoreHistory", "link_or_copy"]
+__all__ = ["EarlyStopping", "ScoreHistory"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class ScoreHistory:
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
         """Write the model that is to be scored."""
-        publish(self._at(step), save)
+        replace_folder(self._at(step), save)
 
     def take(self, step: int) -> list[tuple[int, float]]:
         """Score the model of a step, and give all scores; random numbers and threads stay as they were."""
@@ -108,12 +107,3 @@ class ScoreHistory:
 
     def _at(self, step: int) -> Path:
         return self.folder / f"step-{step}"
-
-
-def link_or_copy(source: str, target: str) -> None:
-    """Give a file a second name, or make a copy where the file system has no such thing."""
-    Path(target).unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

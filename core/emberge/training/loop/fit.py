@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from emberge.contracts.backbone import Backbone, Encoder
-from emberge.contracts.dataset import Dataset, DatasetInfo
+from emberge.contracts.dataset import Dataset, DatasetInfo, Rows
 from emberge.contracts.loss import Loss
 from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Pool, Rows, Sampler
+from emberge.contracts.sampler import Pool, Sampler
 from emberge.contracts.step import Rehearsal
 from emberge.devices import torch_threads
 from emberge.errors import DataError

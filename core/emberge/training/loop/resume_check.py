@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from emberge.contracts.dataset import Dataset
 from emberge.devices import dtype_for
 from emberge.encoding.embedder import default_token_budget
 from emberge.errors import EmbergeError
+from emberge.files.atomic import make_folder, write_json
 from emberge.training.fit_options import FitOptions
 from emberge.training.loop.checkpoints import TrainingState
 from emberge.training.plan.batch_plan import BatchPlan
@@ -51,7 +51,7 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     engine = EngineSettings(
         max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked
     )
-    work.mkdir(parents=True, exist_ok=True)
+    make_folder(work)
     return _written(work, engine)
 
 
@@ -67,9 +67,7 @@ def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) ->
 
 def _written(work: Path, engine: EngineSettings) -> EngineSettings:
     path = work / "engine.json"
-    side = path.with_name(".engine.json.part")
-    side.write_text(json.dumps(asdict(engine)))
-    os.replace(side, path)
+    write_json(path, asdict(engine))  # on the disk before any state that was computed under it
     return engine
 
 

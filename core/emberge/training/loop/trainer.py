@@ -14,12 +14,13 @@ from torch import Tensor
 from emberge.contracts.backbone import Encoder
 from emberge.encoding.activation_memory import activation_budget
 from emberge.encoding.embedder import EncodePlan, PassResult, encode_and_backward
+from emberge.files.atomic import clear_torn
 from emberge.ranks.fsdp import clip_gradients, is_split, put, sum_gradients, whole, whole_model
 from emberge.ranks.ranks import ALONE, Ranks
 from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitOptions, FitResult
 from emberge.training.kept import KeptCheckpoints
-from emberge.training.loop.checkpoints import TrainingState, clear_torn, latest_state, save_state
+from emberge.training.loop.checkpoints import TrainingState, latest_state, save_state
 from emberge.training.loop.early_stopping import EarlyStopping, ScoreHistory
 from emberge.training.loop.metrics import MetricLog
 from emberge.training.loop.optimizer import (

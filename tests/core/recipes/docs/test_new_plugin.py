@@ -15,7 +15,9 @@ from emberge.plugins import Plugins
 from emberge.recipes.docs import new_plugin
 from emberge.recipes.docs.new_plugin import write_plugin
 
-EXAMPLE = Path(__file__).parents[4] / "examples" / "third_party_plugin"
+from tests.support.places import ROOT
+
+EXAMPLE = ROOT / "examples" / "third_party_plugin"
 
 
 def contents(folder: Path) -> dict[str, str]:
