@@ -29,7 +29,7 @@ _DEMO_EXTRA = ("pandas", "sklearn")
 
 @dataclass(frozen=True, kw_only=True)
 class StdlibCorpus(Step):
-    """Make a code-search data set of the Python files of installed packages.
+    """A code-search dataset of the Python files of installed packages.
 
     The query is the first paragraph of a docstring, the document the function or method without its
     docstring. Modules are split by a hash of their name: most are trained on, `held_out` of them are
@@ -146,7 +146,7 @@ def _sample(found: Sequence[Definition], count: int | None, salt: str) -> list[D
 
 
 class _Writing:
-    """Writes one corpus into a step's folder, the same bytes for the same packages."""
+    """The writer of one corpus into a step's folder, the same bytes for the same packages."""
 
     def __init__(self, options: StdlibCorpus, workspace: Workspace) -> None:
         self.options, self.workspace = options, workspace

@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 class RowParser:
-    """Reads rows of one file; the first row decides, rows with other columns must agree with it."""
+    """The parser of one file's rows; the first row decides, rows with other columns must agree with it."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns

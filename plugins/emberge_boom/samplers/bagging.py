@@ -27,7 +27,7 @@ SORTED_UP_TO = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Bagging(Sampler):
-    """Keep a random share of every dataset, drawn once for the whole training (BOOM, arXiv:2602.05787).
+    """A random share of every dataset, drawn once for the whole training (BOOM, arXiv:2602.05787).
 
     `ratio` is a share above 0 and up to 1, and may differ by task or dataset (`{default: 0.4, by_task: {sts:
     1}}`); what it does not cover is kept whole. Each dataset keeps max(1, round(ratio · size)) rows, drawn

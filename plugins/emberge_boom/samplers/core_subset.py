@@ -23,7 +23,7 @@ from emberge_boom.samplers.bagging import count_of, in_order, require_share
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSubset(Sampler):
-    """Keep all rows of `new` datasets and a random share of the old ones (BOOM, arXiv:2602.05787).
+    """All rows of `new` datasets and a random share of the old ones (BOOM, arXiv:2602.05787).
 
     A model trained on that and merged with the one that was trained on the old data takes in the new data at
     a part of the cost of training on everything again, (|D′| + k|D|) / |D ∪ D′|. Each old dataset keeps

@@ -12,7 +12,7 @@ __all__ = ["Keep"]
 
 @dataclass(frozen=True, kw_only=True)
 class Keep(Sampler):
-    """Keep the datasets of some tasks, or of some names, and leave the others out.
+    """The datasets of some tasks, or of some names; the others are left out.
 
     With one training a task (`foreach: {task: [retrieval, sts]}`) and a merge of them it is BOOM's
     task-level merging (arXiv:2602.05787); with one a dataset, its dataset-level merging. It selects and does

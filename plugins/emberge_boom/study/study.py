@@ -22,7 +22,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Interaction:
-    """Two datasets, their loss together and apart, and how far they are from one another."""
+    """Two datasets, their loss together and apart, and their distance."""
 
     pair: Pair
     joint: float

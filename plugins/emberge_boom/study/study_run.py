@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRun(StudyOptions, Step):
-    """Train on equal samples of some datasets, and keep the losses of the steps and no model.
+    """A training on equal samples of some datasets, of which the losses of steps are kept and no model.
 
     The samples have `rows` rows, by default as many as the smallest of `data` and `beside` has.
     """

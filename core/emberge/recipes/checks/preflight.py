@@ -1,4 +1,4 @@
-"""Check a whole recipe from headers, configs and data heads alone: every problem at once, in seconds."""
+"""The check of a recipe from headers, configs and first rows alone: every problem at once, in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check a result against its provenance: its files, its weights' headers, and its inputs."""
+"""The check of a result against its provenance: its files, its weights' headers, and its inputs."""
 
 from __future__ import annotations
 
