@@ -1,4 +1,4 @@
-"""The reading of a recipe: YAML becomes steps of built components, and every problem names its `file:line`."""
+"""The reading of a recipe: YAML becomes steps of built components, and problems name their `file:line`."""
 
 from __future__ import annotations
 
