@@ -1,4 +1,4 @@
-"""Everything a plugin can hook into.
+"""The hooks of a plugin, as a table of contents.
 
 An implementation is a function in the plugin's module marked `@hookimpl`; it takes only the arguments it
 wants, by name. `register_*` hooks return names and types; the others announce what happened.
@@ -33,50 +33,50 @@ hookimpl = pluggy.HookimplMarker("emberge")
 
 @hookspec
 def register_samplers() -> Mapping[str, type[Sampler]]:
-    """Add samplers: what chooses training examples and groups them into batches."""
+    """Add samplers, which choose training examples and group them into batches."""
 
 
 @hookspec
 def register_losses() -> Mapping[str, type[Loss] | type[TokenLoss]]:
-    """Add losses: pure functions of embeddings or of hidden states."""
+    """Add losses, pure functions of embeddings or of hidden states."""
 
 
 @hookspec
 def register_backbones() -> Mapping[str, type[Backbone]]:
-    """Add backbones: ways to make an encoder of a checkpoint."""
+    """Add backbones, which turn a checkpoint into an encoder."""
 
 
 @hookspec
 def register_merge_transforms() -> Mapping[str, type[MergeTransform]]:
-    """Add merge transforms: links that take N models to M."""
+    """Add merge transforms, links that take N models to M."""
 
 
 @hookspec
 def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
-    """Add merge strategies: links that take N models to one, or names for whole chains."""
+    """Add merge strategies, links that take N models to one, or names for whole chains."""
 
 
 @hookspec
 def register_steps() -> Mapping[str, type[Step]]:
-    """Add kinds of step: directories in, one directory out."""
+    """Add kinds of step, which take folders and fill one folder."""
 
 
 @hookspec
 def register_evaluators() -> Mapping[str, type[Evaluator]]:
-    """Add evaluators: what gives models scores on tasks."""
+    """Add evaluators, which give models scores on tasks."""
 
 
 @hookspec
 def register_readers() -> Mapping[str, type[Reader]]:
-    """Add readers: what turns a kind of data file into rows."""
+    """Add readers, which turn a kind of data file into rows."""
 
 
 @hookspec
 def register_launchers() -> Mapping[str, type[Launcher]]:
-    """Add launchers: where ready steps run side by side."""
+    """Add launchers, which run ready steps side by side."""
 
 
-# ── finding things ──────────────────────────────────────────────────────────────────────────────
+# ── models and recipes ──────────────────────────────────────────────────────────────────────────────
 
 
 @hookspec(firstresult=True)
@@ -96,7 +96,7 @@ def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
     """Turn a recipe of another tool into the YAML of ours, or return None if it is not yours.
 
     `path` is the file that the text comes from, which references in it are relative to. A
-    `TranslatedRecipe` knows the lines of the user's file, so that faults are named there. Raise
+    `TranslatedRecipe` knows the lines of the user's file, so that problems are named there. Raise
     `RecipeError` with `path:line` for what is wrong with a recipe that is yours.
     """
 
@@ -106,48 +106,48 @@ def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
 
 @hookspec
 def run_started(out: Path, recipe: Path | None, steps: list[str], quiet: bool) -> None:
-    """A run into `out` begins; `steps` are the ids in the order in which they will run.
+    """Announce that a run into `out` begins; `steps` are the ids in the order in which they will run.
 
-    Every event names its `out`, as several runs may go on in one process. `quiet` asks reporters to print
+    Every event names its `out`, as one process may have several runs. `quiet` asks reporters to print
     nothing.
     """
 
 
 @hookspec
 def step_started(out: Path, step: str, kind: str) -> None:
-    """A step begins or goes on."""
+    """Announce that a step begins or continues."""
 
 
 @hookspec
 def step_progressed(out: Path, step: str, done: float, total: float, unit: str, note: str) -> None:
-    """A step got further; told at most five times a second."""
+    """Announce that a step did `done` of `total` units, at most five times a second."""
 
 
 @hookspec
 def step_skipped(out: Path, step: str, folder: Path) -> None:
-    """A step was finished already and was not run."""
+    """Announce that a step was finished before and is not run."""
 
 
 @hookspec
 def step_failed(out: Path, step: str, error: BaseException) -> None:
-    """A step ended with an error."""
+    """Announce that a step ended with an error."""
 
 
 @hookspec
 def step_finished(out: Path, step: str, folder: Path, artifact: Artifact, seconds: float) -> None:
-    """A step's result stands at `folder`."""
+    """Announce that a step is finished and its result is in `folder`."""
 
 
 @hookspec
 def step_warned(out: Path, step: str, message: str) -> None:
-    """A step has something to say that the user should see."""
+    """Announce a warning of a step for the user."""
 
 
 @hookspec
 def metric_logged(out: Path, step: str, name: str, value: float, at: int | None) -> None:
-    """A number was logged, such as a loss `at` an optimizer step."""
+    """Announce that a number was logged, such as a loss `at` an optimizer step."""
 
 
 @hookspec
 def run_finished(out: Path, error: BaseException | None, details: Mapping[str, Any]) -> None:
-    """A run ended, well or with an error."""
+    """Announce that a run ended, well or with an error."""

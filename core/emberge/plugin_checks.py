@@ -1,4 +1,4 @@
-"""What a plugin must be to be let in, and what is said of one that is not."""
+"""The checks of a plugin at its registration, and the messages for one that fails them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK = "EMBERGE_BLOCK"
 
 @dataclass(frozen=True)
 class PluginSource:
-    """Where a plugin comes from."""
+    """The origin of a plugin: its name, distribution and version."""
 
     name: str
     distribution: str
@@ -27,7 +27,7 @@ class PluginSource:
 
 
 def failed(source: PluginSource, error: Exception) -> str:
-    """Say which plugin failed to import, where it comes from, and how to block it."""
+    """Describe a plugin that failed to import: its name, its distribution, and how to block it."""
     if not source.version:
         return f"plugin '{source.name}' ({source.distribution}) cannot be imported: {error!r}"
     return (
@@ -38,7 +38,7 @@ def failed(source: PluginSource, error: Exception) -> str:
 
 
 def misspelt(source: PluginSource, error: pluggy.PluginValidationError) -> str:
-    """Say which hook is misspelt, or what else does not fit."""
+    """Describe a hook that is misspelt, or another misfit of a plugin and its hooks."""
     known = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
     text = str(error).replace("\n", " ")
     for name in [

@@ -1,4 +1,4 @@
-"""Find plugins, collect what they add, refuse clashes, block, and tell them what happens.
+"""The plugins of a process: found, blocked or refused, their components collected, events announced.
 
 pluggy's own entry-point loader skips a second plugin of one name in silence and lets one failing import
 stop the rest, so entry points are loaded here.
@@ -107,7 +107,7 @@ class Plugins:
     def register(
         self, module: object, name: str, distribution: str = "", version: str = ""
     ) -> None:
-        """Add a plugin object under a name.
+        """Register a plugin object under a name.
 
         Raises:
             PluginError: for a name taken, a misspelt hook, or a component that breaks its contract.
@@ -153,7 +153,7 @@ class Plugins:
             yield Component(kind, name, source.name, source.distribution, source.version, type_)
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
-        """Components of the kinds by bare name; more than one under a name is a clash."""
+        """Return components of the kinds by bare name; more than one under a name is a clash."""
         found: dict[str, list[Component]] = {}
         for component in self.components:
             if component.kind in kinds:
@@ -161,7 +161,7 @@ class Plugins:
         return found
 
     def find(self, name: str, *kinds: str) -> Component:
-        """The component called `name` or `plugin:name`.
+        """Find the component called `name` or `plugin:name`.
 
         Raises:
             PluginError: when there is none (with a suggestion) or more than one.
@@ -175,9 +175,9 @@ class Plugins:
         if len(matches) == 1:
             return matches[0]
         if len({match.plugin for match in matches}) == 1:
-            kinds_said = " and to a ".join(match.kind for match in matches)
+            both = " and to a ".join(match.kind for match in matches)
             raise PluginError(
-                f"plugin '{matches[0].plugin}' gives the name '{matches[0].name}' to a {kinds_said}; "
+                f"plugin '{matches[0].plugin}' gives the name '{matches[0].name}' to a {both}; "
                 "its author must name one differently"
             )
         if matches:
@@ -190,7 +190,7 @@ class Plugins:
         raise PluginError(f"there is no {word} '{name}'{hint}")
 
     def component_of(self, type_: Any) -> Component:
-        """The component whose type this is.
+        """Return the component whose type this is.
 
         Raises:
             PluginError: when no plugin added it.
@@ -201,7 +201,7 @@ class Plugins:
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
 
     def announce(self, event: str, **details: Any) -> None:
-        """Tell every listener; one that fails is warned about once and dropped, and ends no run."""
+        """Announce an event to every listener; one that fails ends no run, and is dropped with a warning."""
         for implementation in reversed(getattr(self.hook, event).get_hookimpls()):
             if id(implementation.plugin) in self._dropped:
                 continue
@@ -212,7 +212,7 @@ class Plugins:
                 self._dropped.add(id(implementation.plugin))
                 name = implementation.plugin_name
                 warnings.warn(
-                    f"plugin '{name}' failed at {event} ({error!r}) and will hear no more events",
+                    f"plugin '{name}' failed at {event} ({error!r}) and gets no more events",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -262,7 +262,7 @@ def _load(entry: EntryPoint, name: str, version: str) -> object:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise PluginError(f"{path}: there is no such plugin file")
-    # A name of its own, so that a file called json.py does not stand in for the real one.
+    # A name of its own, so that a file called json.py does not replace the real one.
     name = f"emberge_plugin_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

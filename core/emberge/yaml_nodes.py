@@ -1,7 +1,7 @@
 """YAML 1.2 as nodes that know their `file:line`.
 
 PyYAML reads YAML 1.1, where `on` is true and `12:30` is 750. Only its scanner and composer are used here;
-what a plain word means is said by the core schema of YAML 1.2, with `<<` kept for merging anchors.
+the meaning of a plain word follows the core schema of YAML 1.2, with `<<` kept for merging anchors.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ class Items:
 
 @dataclass(frozen=True)
 class Fields:
-    """A mapping; `lines` says where each key stands."""
+    """A mapping; `lines` has the place of each key."""
 
     entries: Mapping[str, Node]
     where: str
     lines: Mapping[str, str] = field(default_factory=dict)
 
     def line(self, key: str) -> str:
-        """Where a key stands."""
+        """Return the place of a key."""
         return self.lines.get(key, self.where)
 
 
 @dataclass(frozen=True)
 class StepUse:
-    """`$group`, `$group.checkpoints` or `$group+adapter`: what a step makes, its instance not chosen yet.
+    """`$group`, `$group.checkpoints` or `$group+adapter`: the output of a step, its instance not chosen yet.
 
-    Its group is empty for a `$name` that nothing has, which was noted where it stands.
+    Its group is empty for an unknown `$name`, which was noted as a problem.
     """
 
     group: str
@@ -98,7 +98,7 @@ _WORDS = {
 
 
 class _Core(BaseResolver):
-    """What a plain scalar is in YAML 1.2's core schema."""
+    """The types of plain scalars in YAML 1.2's core schema."""
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
         if kind is not yaml.ScalarNode or not implicit[0]:
@@ -125,9 +125,9 @@ class _Loader(Reader, Scanner, Parser, Composer, _Core):
 def read_yaml(
     text: str, place: Callable[[int], str], problems: list[Problem], *, what: str = "the recipe"
 ) -> Node | None:
-    """The one document of a text; faults are added to `problems`, and None is returned if it is broken.
+    """Read the one document of a text; problems are added to `problems`, and a broken text gives None.
 
-    `place` gives the words for a line number, which starts at 1.
+    `place` turns a line number, from 1, into words.
     """
     try:
         root = _Loader(text).get_single_node()
@@ -147,15 +147,15 @@ def read_yaml(
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:
-    said = str(error.problem or error.context)
-    if r"'\t'" in said:
+    message = str(error.problem or error.context)
+    if r"'\t'" in message:
         return "a tab stands here; indent with spaces"
     context = f"{error.context}, " if error.context and error.problem else ""
-    return f"this is not YAML: {context}{said}"
+    return f"this is not YAML: {context}{message}"
 
 
 class _Reading:
-    """PyYAML's nodes become ours; nodes shared by an anchor stay shared."""
+    """The conversion of PyYAML's nodes to ours; nodes shared by an anchor stay shared."""
 
     def __init__(self, place: Callable[[int], str], problems: list[Problem]) -> None:
         self.place = place
@@ -254,12 +254,12 @@ _CONVERT: dict[str, Callable[[str], Any]] = {
 
 
 def is_number(text: str) -> bool:
-    """Whether a word would be a number if it stood there without quotes."""
+    """Return whether a word would be a number without its quotes."""
     return bool(_INT.fullmatch(text) or _FLOAT.fullmatch(text))
 
 
 def plain(node: Node) -> Any:
-    """The node as plain Python data; a use of a step is its text."""
+    """Return the node as plain Python data; a use of a step is its text."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, StepUse):
@@ -270,7 +270,7 @@ def plain(node: Node) -> Any:
 
 
 def node_of(value: Any, where: str) -> Node | None:
-    """Plain Python data as a node that stands at `where`; None for anything that YAML cannot say."""
+    """Return plain Python data as a node at the place `where`; None for anything that YAML cannot express."""
     if value is None or isinstance(value, bool | int | float | str):
         return Scalar(value, "null" if value is None else str(value), where)
     if isinstance(value, Mapping):
@@ -285,7 +285,7 @@ def node_of(value: Any, where: str) -> Node | None:
 
 
 def words(node: Node) -> str:
-    """A node in a few words, for messages: "the number 5", "the text 'five'", "a list"."""
+    """Describe a node in a few words, for messages: "the number 5", "the text 'five'", "a list"."""
     if isinstance(node, Items):
         return "a list"
     if isinstance(node, Fields):

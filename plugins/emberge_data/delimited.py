@@ -12,7 +12,7 @@ from emberge import BadRow, DataError, Reader
 
 
 class Delimited(Reader):
-    """Read comma- or tab-separated text with a heading line, plain or gzip. Empty cells are left out."""
+    """Comma- or tab-separated text with a heading line, plain or gzip. Empty cells are left out."""
 
     suffixes = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 

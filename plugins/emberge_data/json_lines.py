@@ -13,7 +13,7 @@ from emberge import BadRow, DataError, Reader
 
 
 class JsonLines(Reader):
-    """Read one JSON object a line, UTF-8, plain or gzip; empty lines are passed over."""
+    """One JSON object a line, UTF-8, plain or gzip; empty lines are passed over."""
 
     suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz")
 

@@ -12,7 +12,7 @@ BATCH = 1024
 
 
 class Parquet(Reader):
-    """Read a Parquet file through pyarrow, a batch of rows at a time."""
+    """A Parquet file, read through pyarrow, a batch of rows at a time."""
 
     suffixes = (".parquet",)
 

@@ -1,4 +1,4 @@
-"""Documented functions of installed Python packages: what each says it does, and its code without that."""
+"""Documented functions of installed Python packages: the description of each, and its code without it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 STDLIB = "stdlib"
-# Folders that hold tests, copies of other projects, or programs rather than a library.
+# Folders of tests, of copies of other projects, or of programs rather than a library.
 SKIPPED = frozenset(
     {
         *("test", "tests", "_tests", "testing", "idlelib", "turtledemo", "lib2to3", "ensurepip"),
@@ -62,7 +62,7 @@ class Definition:
 
 
 def locate(package: str) -> Path | None:
-    """The package's folder without importing it; None when it is not installed as one."""
+    """Find the package's folder without importing it; None when it is not installed as one."""
     if package == STDLIB:
         return Path(sysconfig.get_path("stdlib"))
     try:
@@ -80,7 +80,7 @@ def _providers() -> Mapping[str, list[str]]:
 
 
 def import_names(distribution: str) -> list[str]:
-    """What a distribution is imported as, for those who write `scikit-learn` and mean `sklearn`."""
+    """Return the import names of a distribution, for users who write `scikit-learn` and mean `sklearn`."""
     wanted = distribution.lower().replace("_", "-")
     return [
         name
@@ -98,7 +98,7 @@ def _distribution(package: str) -> importlib.metadata.Distribution | None:
 
 
 def version(package: str) -> str:
-    """The installed version: the interpreter's for the standard library."""
+    """Return the installed version: the interpreter's for the standard library."""
     if package == STDLIB:
         return ".".join(str(part) for part in sys.version_info[:3])
     distribution = _distribution(package)
@@ -106,7 +106,7 @@ def version(package: str) -> str:
 
 
 def licence(package: str) -> str:
-    """The licence that the package's own metadata state."""
+    """Return the licence that the package's own metadata state."""
     if package == STDLIB:
         return "PSF-2.0"
     distribution = _distribution(package)
@@ -122,7 +122,7 @@ def licence(package: str) -> str:
 
 
 def source_files(package: str, folder: Path) -> list[tuple[str, Path]]:
-    """(dotted module name, file) of every Python file to read, sorted by name."""
+    """Return the dotted module name and the file of every Python file to read, sorted by name."""
     found = []
     for path in folder.rglob("*.py"):
         parts = path.relative_to(folder).parts
@@ -139,7 +139,7 @@ def source_files(package: str, folder: Path) -> list[tuple[str, Path]]:
 def definitions(
     package: str, folder: Path, progress: Callable[[float, float], None] | None = None
 ) -> Iterator[Definition]:
-    """Every documented function and method of the package, module by module, in order of lines.
+    """Yield every documented function and method of the package, module by module, in order of lines.
 
     Files that do not parse under this Python are passed over.
     """
@@ -180,7 +180,7 @@ def _functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
 
 
 def first_paragraph(docstring: str) -> str:
-    """The text before the first empty line, on one line."""
+    """Return the text before the first empty line, on one line."""
     lines = inspect.cleandoc(docstring).splitlines()
     taken: list[str] = []
     for line in lines:
@@ -192,7 +192,7 @@ def first_paragraph(docstring: str) -> str:
 
 
 def without_docstring(node: Function, lines: list[str]) -> str:
-    """The definition's text with decorators and comments, without its docstring, at the left margin.
+    """Return the definition's text with decorators and comments, without docstring, at the left margin.
 
     Empty for a function that has no body beyond the docstring, `pass`, `...` or one `raise`.
     """
@@ -215,7 +215,7 @@ def without_docstring(node: Function, lines: list[str]) -> str:
 
 
 def _dedented(line: str, columns: int) -> str:
-    """The line without its indentation; text inside of strings may stand further left."""
+    """Return the line without its indentation; text inside of strings may begin further left."""
     return line[columns:].rstrip() if not line[:columns].strip() else line.rstrip()
 
 

@@ -29,7 +29,7 @@ _DEMO_EXTRA = ("pandas", "sklearn")
 
 @dataclass(frozen=True, kw_only=True)
 class StdlibCorpus(Step):
-    """Make a code-search data set of the Python files of installed packages.
+    """A code-search dataset of the Python files of installed packages.
 
     The query is the first paragraph of a docstring, the document the function or method without its
     docstring. Modules are split by a hash of their name: most are trained on, `held_out` of them are
@@ -58,7 +58,7 @@ class StdlibCorpus(Step):
     produces: ClassVar[ArtifactKind] = "data"
 
     def identity(self) -> str:
-        """Python's version and the packages': other versions hold other functions."""
+        """Return Python's version and the packages': other versions have other functions."""
         names = (*self.packages, *self.out_of_domain)
         found = [f"{n} {version(n)}" if locate(n) else f"{n} is missing" for n in names]
         return "; ".join([f"python {version(STDLIB)}", *found])
@@ -89,7 +89,7 @@ class StdlibCorpus(Step):
         """Read the packages' files and write training pairs, evaluation sets and their catalogue.
 
         Raises:
-            DataError: for a package that is not installed or holds no documented function.
+            DataError: for a package that is not installed or has no documented function.
         """
         options = self._rehearsed(workspace.rehearsal.rows) if workspace.rehearsal else self
         return _Writing(options, workspace).corpus()
@@ -136,7 +136,7 @@ def _cut(document: str, characters: int) -> str:
 
 
 def _place(*words: str) -> int:
-    """A number that is even over words and the same on every machine."""
+    """Return a number that is even over words and the same on every machine."""
     return int.from_bytes(blake2b("\x1f".join(words).encode(), digest_size=8).digest(), "big")
 
 
@@ -146,7 +146,7 @@ def _sample(found: Sequence[Definition], count: int | None, salt: str) -> list[D
 
 
 class _Writing:
-    """Writes one corpus into a step's folder, the same bytes for the same packages."""
+    """The writer of one corpus into a step's folder, the same bytes for the same packages."""
 
     def __init__(self, options: StdlibCorpus, workspace: Workspace) -> None:
         self.options, self.workspace = options, workspace
@@ -266,12 +266,12 @@ _COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instructi
 
 
 def _source(package: str) -> dict[str, Any]:
-    said = {"package": package, "version": version(package), "licence": licence(package)}
-    return {"source": said}
+    source = {"package": package, "version": version(package), "licence": licence(package)}
+    return {"source": source}
 
 
 def _ids(documents: Sequence[Definition]) -> dict[Definition, str]:
-    """A readable id each; a name that a module gives twice gets a number."""
+    """Return a readable id for each; a name that a module gives twice gets a number."""
     ids: dict[Definition, str] = {}
     counts: dict[str, int] = {}
     for definition in documents:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import POOLING, Layout, ModuleEntry
+from emberge.engine import POOLING, Layout, ModuleFolder
 from torch import nn
 
 from emberge_encoder.trunk_weights import refuse_pickles
@@ -15,7 +15,7 @@ from emberge_encoder.trunk_weights import refuse_pickles
 __all__ = ["save_module", "tail_module"]
 
 
-def tail_module(layout: Layout, entry: ModuleEntry, width: int) -> nn.Module:
+def tail_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
     """A stock module with its weights; `width` is the size of the transformer's states.
 
     Raises:

@@ -10,12 +10,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import Backbone, CheckpointError, Encoder
-from emberge.engine import Layout, ModuleEntry, read_json, read_layout
+from emberge.engine import (
+    Layout,
+    ModuleFolder,
+    read_layout,
+    read_object,
+    read_trunk_settings,
+)
 
 from emberge_encoder.attention import Attention, is_causal, probe, with_attention
 from emberge_encoder.lora import Lora
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
+_PLAIN_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 Kernel = Literal["eager", "sdpa", "flash_attention_2"]
 
 
@@ -87,7 +94,7 @@ class TextEncoder(Backbone):
             if entry.kind == "Pooling":
                 size *= max(1, len(layout.pooling))
             elif entry.kind == "Dense":
-                size = int(read_json(layout.folder / entry.path / "config.json")["out_features"])
+                size = int(read_object(layout.folder / entry.path / "config.json")["out_features"])
         return size
 
     def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
@@ -139,8 +146,10 @@ class TextEncoder(Backbone):
         path = layout.trunk_folder / "config.json"
         if not path.is_file():
             raise CheckpointError(f"{path}: is missing")
-        config = read_json(path)
+        config = read_object(path)
         _refuse_remote_code(path, config)
+        if not layout.bare:
+            _refuse_modalities(layout)
         try:
             config = with_attention(config, self.attention)
         except CheckpointError as error:
@@ -187,7 +196,7 @@ class TextEncoder(Backbone):
             )
         kinds = [m.kind for m in layout.modules]
         if layout.bare:
-            layout = dataclasses.replace(layout, modules=(ModuleEntry("Pooling", "1_Pooling"),))
+            layout = dataclasses.replace(layout, modules=(ModuleFolder("Pooling", "1_Pooling"),))
         elif "Pooling" not in kinds:
             raise CheckpointError(
                 f"{layout.folder}/modules.json: has no Pooling module, so no embedding of a text"
@@ -203,7 +212,7 @@ class TextEncoder(Backbone):
             return layout
         kept = tuple(m for m in layout.modules if m.kind != "Normalize")
         if wanted:
-            kept += (ModuleEntry("Normalize", f"{len(kept) + 1}_Normalize"),)
+            kept += (ModuleFolder("Normalize", f"{len(kept) + 1}_Normalize"),)
         return dataclasses.replace(layout, modules=kept)
 
     def _probe(self, layout: Layout, trunk: Any) -> None:
@@ -237,6 +246,29 @@ def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
         why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
         raise CheckpointError(
             f"{path}: transformers has no model type '{kind}'" + (why and f"; {why}")
+        )
+
+
+def _refuse_modalities(layout: Layout) -> None:
+    """Refuse a folder whose text does not reach the transformer as plain tokens.
+
+    sentence-transformers formats every text by the chat template where there are messages: plain text has
+    other embeddings there (cosine 0.36 in a tiny model).
+    """
+    settings = read_trunk_settings(layout.trunk_folder)
+    modalities = settings.get("modality_config") or {"text": _PLAIN_TEXT}
+    if "message" in modalities:
+        raise CheckpointError(
+            f"{layout.trunk_folder}: sentence-transformers formats every text by the chat template here, and "
+            "text_encoder embeds it plain; to train it so, take 'message' out of modality_config in "
+            "sentence_bert_config.json, which changes its embeddings"
+        )
+    text = modalities.get("text")
+    output = settings.get("module_output_name") or "token_embeddings"
+    if text != _PLAIN_TEXT or output != "token_embeddings":
+        raise CheckpointError(
+            f"{layout.trunk_folder}: sentence_bert_config.json sends text through {text} to {output}, and "
+            "text_encoder takes a transformer's last hidden state; use a model of text alone"
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError, Embedded, TokenisedText
-from emberge.engine import Layout, carry_files, write_json, write_layout
+from emberge.engine import Checkpoint, Layout, copy_template, write_layout
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
@@ -200,22 +200,14 @@ class TextModel:
         if self._adapter is not None and not self._adapter.options.fold:
             self._adapter.save(folder, self.layout.folder)
             return
-        carry_files(self.layout, folder)
-        trunk = folder / self.layout.trunk
-        trunk.mkdir(parents=True, exist_ok=True)
         model: Any = self._adapter.folded() if self._adapter else self._chain.trunk
-        write_json(trunk / "config.json", self._config | _dtype_entry(self._config, model.dtype))
+        dtype = str(model.dtype).removeprefix("torch.")
+        copy_template(Checkpoint(self.layout.folder), folder, dtype=dtype, config=self._config)
         write_layout(self.layout, folder, self._width)
-        save_trunk(model, self.layout.trunk_folder, trunk)
+        save_trunk(model, self.layout.trunk_folder, folder / self.layout.trunk)
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
             if module.state_dict():
                 save_module(module, folder / entry.path)
-
-
-def _dtype_entry(config: Mapping[str, Any], dtype: torch.dtype) -> dict[str, str]:
-    # Loaders take the weights' dtype from here; both spellings are in use.
-    name = "torch_dtype" if "torch_dtype" in config else "dtype"
-    return {name: str(dtype).removeprefix("torch.")}
 
 
 def _through(

@@ -42,7 +42,7 @@ class ScoreModel(Step):
         from emberge.engine import whole_problems
 
         folder, adapter = context.model(self.model), context.adapter(self.model)
-        for problem in whole_problems(self.model.text, folder, adapter):
+        for problem in whole_problems(folder, adapter):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:

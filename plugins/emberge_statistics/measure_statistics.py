@@ -107,7 +107,7 @@ class MeasureStatistics(BatchOptions, Step):
         for label, model in self._models.items():
             if "/" in label:
                 yield context.problem(f"'{label}' holds a slash; name it without", "models")
-            adapted = whole_problems(model.text, context.model(model), context.adapter(model))
+            adapted = whole_problems(context.model(model), context.adapter(model))
             for problem in adapted:
                 yield context.problem(str(problem), "models")
         if self.measure != "delta_norms":
@@ -186,7 +186,7 @@ class MeasureStatistics(BatchOptions, Step):
                 norms.setdefault(layer, {})[label] = norm
         facts = _facts(workspace)
         content = {label: model.fingerprint for label, model in models.items()}
-        written = Statistics(norms, base.fingerprint, content, facts=facts)
+        written = Statistics(norms, base.fingerprint, content, self.measure, facts)
         write_statistics(workspace.folder, written)
         return self._artifact((self.base, *self._models.values()), {"delta_norms": norms})
 

@@ -24,7 +24,7 @@ _KEPT_ROWS = 4  # lines of a terminal that steps leave free
 
 @dataclass
 class StepView:
-    """What is known of one step."""
+    """The state of one step on the terminal."""
 
     name: str
     state: str = "waiting"
@@ -35,7 +35,7 @@ class StepView:
     metric: str = ""
     began: float = 0.0
     first: tuple[float, float] | None = None
-    """(time, done) of the first progress heard here: a step that goes on did not do the rest just now."""
+    """(time, done) of the first progress in this run: a continued step did the rest before."""
     seconds: float | None = None
 
     def progressed(self, now: float, done: float, total: float) -> None:
@@ -45,19 +45,19 @@ class StepView:
         self.done, self.total = done, total
 
     def rate(self, now: float) -> float | None:
-        """Units a second since the first progress, None while nothing can be said."""
+        """Return units a second since the first progress, None before there are two."""
         if self.first is None or now <= self.first[0] or self.done <= self.first[1]:
             return None
         return (self.done - self.first[1]) / (now - self.first[0])
 
     def left(self, now: float) -> float | None:
-        """Seconds that are left at this rate."""
+        """Return the seconds left at this rate."""
         rate = self.rate(now)
         return None if rate is None else max(0.0, self.total - self.done) / rate
 
     @property
     def share(self) -> float:
-        """How much is done, 0 to 1."""
+        """The share that is done, 0 to 1."""
         return min(1.0, self.done / self.total) if self.total else 0.0
 
 
@@ -73,7 +73,7 @@ class RunView:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-# Runs that go on in this process, by their OUT; a run leaves when it ends.
+# The runs of this process, by their OUT; a run is removed when it ends.
 _runs: dict[Path, RunView] = {}
 
 
@@ -123,7 +123,7 @@ def step_failed(out: Path, step: str, error: BaseException) -> None:
 
 @hookimpl
 def step_finished(out: Path, step: str, folder: Path, seconds: float) -> None:
-    """Show that the step is done, and where its result stands."""
+    """Show that the step is done, and the folder of its result."""
     _change(out, step, "finished", state="done", seconds=seconds, note=str(folder))
 
 
@@ -162,7 +162,7 @@ class PlainLines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._told: dict[str, int] = {}
+        self._shown: dict[str, int] = {}
 
     def __call__(self, view: StepView, event: str) -> None:
         text = self._text(view, event)
@@ -184,9 +184,9 @@ class PlainLines:
 
     def _progress(self, view: StepView) -> str:
         tenth = int(view.share * _PLAIN_LINES + 1e-9)
-        if tenth == self._told.get(view.name, 0):
+        if tenth == self._shown.get(view.name, 0):
             return ""
-        self._told[view.name] = tenth
+        self._shown[view.name] = tenth
         if tenth == 0:
             return ""  # a new phase
         left = view.left(time.monotonic())
@@ -223,7 +223,7 @@ class _Announcer:
 
 
 def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
-    """All steps; where a terminal is too low for them, those that run and those around them."""
+    """Build the table of all steps, or on a low terminal of those that run and those around them."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -253,7 +253,7 @@ def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
 
 
 def _window(views: Sequence[StepView], rows: int) -> tuple[Sequence[StepView], int]:
-    """As many steps as there are rows, in order, and how many are left out: first of all what runs."""
+    """Return as many steps as there are rows, running ones above all, and the number left out."""
     if len(views) <= rows:
         return views, 0
     running = [i for i, view in enumerate(views) if view.state == "running"]
@@ -279,7 +279,7 @@ def _says(view: StepView, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: `8.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Return seconds as words: `8.2 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -52,11 +52,13 @@ def forked(work: Callable[[], None]) -> int:
 def merge(models: Path, out: Path, seen: Callable[..., None] | None = None) -> None:
     """Merge the folders below `models` by TIES against the one called `base`."""
     from emberge import Machine, PerModel
-    from emberge.engine import MergeInput, merge_checkpoints
+    from emberge.engine import MergeInput
     from emberge_merge.methods.sparse.sign_consensus import SignConsensus
     from emberge_merge.methods.sparse.trim import Trim
 
-    merge_checkpoints(
+    from tests.support.merges import merge_models
+
+    merge_models(
         [MergeInput(p.name, p) for p in sorted(models.iterdir()) if p.name != "base"],
         strategy=[Trim(density=PerModel(0.3)), SignConsensus()],
         base=MergeInput("base", models / "base"),

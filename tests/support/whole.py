@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from emberge.engine import MergeInput, MergePlan, MergeRequest, merge_checkpoints, plan_merge
+from emberge.engine import MergeInput, MergePlan, MergeRequest, plan_merge
 from emberge_merge.methods.averages.linear import Linear
 from safetensors.torch import load_file
 from torch import Tensor
+
+from tests.support.merges import merge_models
 
 TEXTS = ["read the first file", "sort a list of names", "bank card"]
 
@@ -18,7 +20,7 @@ TEXTS = ["read the first file", "sort a list of names", "bank card"]
 def merge(out: Path, *folders: Path, **settings: Any) -> Path:
     """The mean of models."""
     inputs = [MergeInput(f.name, f) for f in folders]
-    merge_checkpoints(inputs, strategy=[Linear()], out=out, **settings)
+    merge_models(inputs, strategy=[Linear()], out=out, **settings)
     return out
 
 

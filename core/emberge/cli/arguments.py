@@ -46,11 +46,11 @@ VERBS = {
         "emberge rehearse recipe.yaml --ranks 8",
     ),
     "status": (
-        "say what is done in an OUT and what is left, also while it is being run",
+        "show what is done in an OUT and what is left, also while it is being run",
         "emberge status out",
     ),
     "merge": (
-        "merge models into one folder, or as a mergekit YAML says",
+        "merge models into one folder, or as a mergekit YAML asks",
         "emberge merge ./a ./b --strategy linear --out merged\n"
         "emberge merge ./a ./b --strategy slerp --set t=0.3 --out merged\n"
         "emberge merge me/legal me/faq --base me/base --strategy ties --set density=0.5 --out merged\n"
@@ -66,7 +66,7 @@ VERBS = {
         'emberge list\nemberge list --kind "merge strategy"\nemberge list --json',
     ),
     "show": (
-        "say what a component does, its options, and how a recipe uses it",
+        "show what a component does, its options, and how a recipe uses it",
         "emberge show ties\nemberge show train:train",
     ),
     "recipes": (
@@ -94,7 +94,7 @@ VERBS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says `error: …` in one line, with the verb or option that may have been meant."""
+    """The parser whose errors are one line, with the verb or option that may have been meant."""
 
     def error(self, message: str) -> NoReturn:
         raise RecipeError(f"{message} (see `{self.prog} --help`)")
@@ -103,10 +103,10 @@ class _Parser(argparse.ArgumentParser):
         """Refuse a misspelt option by its name, before argparse misses a required one."""
         if self._subparsers is None:  # else verbs follow, which know their own options
             for word in itertools.takewhile(lambda w: w != "--", args or ()):
-                self.hold_option_to_known(word)
+                self.require_known_option(word)
         return super().parse_known_args(args, namespace)
 
-    def hold_option_to_known(self, word: str) -> None:
+    def require_known_option(self, word: str) -> None:
         """Refuse `--misspelt`, with the option that may have been meant."""
         name = word.partition("=")[0]
         known = [o for action in self._actions for o in action.option_strings]
@@ -115,7 +115,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Options of the verb that `words` begin with; `verb` is None when there is none.
+    """Parse the options of the verb that `words` begin with; `verb` is None when there is none.
 
     Raises:
         RecipeError: for a verb or option that does not exist, or a value that is missing.
@@ -204,7 +204,7 @@ def _merge(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="./folder, owner/name@revision or pkg:module; or one mergekit YAML",
     )
-    parser.add_argument("--strategy", metavar="NAME", help="default: linear")
+    parser.add_argument("--strategy", metavar="NAME", help="default: that of the step `merge`")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the merged model")
     parser.add_argument("--base", metavar="MODEL", help="the models' common ancestor")
     parser.add_argument(
@@ -236,7 +236,7 @@ def _recipes(parser: argparse.ArgumentParser) -> None:
 
 
 def _schema(parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
+    """Add nothing: the verb has no options of its own."""
 
 
 def _new_plugin(parser: argparse.ArgumentParser) -> None:
@@ -300,12 +300,12 @@ def _machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def _require_known_verb(words: Sequence[str], parser: _Parser) -> None:
-    """Name the verb or option that was meant; argparse would list all verbs."""
+    """Refuse an unknown verb and name the one that was meant; argparse would list all verbs."""
     known = list(VERBS)
     words = [w for w, before in zip(words, ["", *words], strict=False) if before != "--plugin"]
     for word in words:
         if word.startswith("-"):
-            parser.hold_option_to_known(word)
+            parser.require_known_option(word)
         elif word in known:
             return
         else:

@@ -19,7 +19,7 @@ _WHERE = "--launcher"
 
 
 def launcher_of(text: str | None, plugins: Plugins, ranks: int | None) -> Launcher | None:
-    """The launcher that a command line names, with its options; None where it names none.
+    """Build the launcher that a command line names, with its options; None where it names none.
 
     Raises:
         RecipeError: for one that is not there, wrong options, or a run by several ranks.

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _interrupted(130, words)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone, as `head` does
+        sys.stderr.close()  # the reader of our output has gone, as `head` does
         return 1
     except Exception as error:
         return _unforeseen(error, debug)
@@ -68,14 +68,14 @@ def _dispatch(words: list[str]) -> int:
 
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM end a run as Ctrl-C does: cleanly, and ready to go on."""
+    """Let SIGTERM end a run as Ctrl-C does: cleanly, and ready to be continued."""
 
     def interrupt(*_: object) -> None:
         raise _Terminated
 
     try:
         before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: somebody else's process
+    except ValueError:  # not the main thread: another program's process
         yield
         return
     try:

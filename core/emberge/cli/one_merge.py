@@ -30,10 +30,10 @@ _PLACE = "command line"
 
 @dataclass(frozen=True)
 class OneMerge:
-    """What `emberge merge` was asked for. `options` are `name=value` of the strategy, values as in YAML."""
+    """The merge of one command line; `options` are `name=value` of the strategy, values as in YAML."""
 
     models: Sequence[str]
-    strategy: str
+    strategy: str | None = None
     base: str | None = None
     template: str | None = None
     weights: Sequence[float] = ()
@@ -45,9 +45,11 @@ class OneMerge:
 
         Raises:
             RecipeError: for an option without a value, another number of weights than models, and every
-                fault that a recipe could have.
+                problem that a recipe could have.
         """
-        options: dict[str, Any] = {"models": self._models(), "strategy": self._strategy()}
+        options: dict[str, Any] = {"models": self._models()}
+        if self.strategy is not None or self.options:
+            options["strategy"] = self._strategy()
         for name, model in (("base", self.base), ("template", self.template)):
             if model is not None:
                 options[name] = _named(model)
@@ -73,7 +75,6 @@ class OneMerge:
     def _strategy(self) -> Any:
         """Return the strategy as a recipe would have it: a name, a chain, or a name with options."""
         problems: list[Problem] = []
-        strategy = _read_value(self.strategy, "--strategy", problems)
         options: dict[str, Any] = {}
         for option in self.options:
             where = f"--set {option}"
@@ -83,6 +84,9 @@ class OneMerge:
             if name in options:
                 raise RecipeError(f"{where}: '{name}' is set twice; leave one out")
             options[name] = _read_value(value, where, problems)
+        if self.strategy is None:
+            raise RecipeError(f"--set {self.options[0]}: name the --strategy that has this option")
+        strategy = _read_value(self.strategy, "--strategy", problems)
         if problems:
             raise RecipeError(problems)
         if options and not isinstance(strategy, str):
@@ -98,10 +102,10 @@ class MergeConfig:
     overrides: Sequence[str] = ()
 
     def recipe(self, plugins: Plugins) -> Recipe:
-        """The recipe, read; folders are relative to the file.
+        """Read the file as a recipe; folders are relative to it.
 
         Raises:
-            RecipeError: for whatever is wrong with it, and for a recipe of ours.
+            RecipeError: for every problem of it, and for a recipe of ours.
         """
         if translate(read_text(self.path), plugins, self.path) is None:
             raise RecipeError(
@@ -118,13 +122,13 @@ def run_one_merge(
     *,
     machine: Machine | None = None,
     quiet: bool = False,
-    tell: Callable[[Report], None] = Report.raise_errors,
+    show: Callable[[Report], None] = Report.raise_errors,
 ) -> None:
     """Check the merge, do it, and publish the model as the folder `out` by one rename.
 
     The work is done in a hidden folder beside `out`, which stays only after a kill or when the disk takes
-    no more, for the same command to go on from. `tell` hears what the check found, and stops the merge
-    by raising.
+    no more, for the same command to go on from. `show` gets the report of the check, and stops the
+    merge by raising.
 
     Raises:
         RecipeError: when `out` exists, or the check finds an error.
@@ -136,7 +140,7 @@ def run_one_merge(
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
     recipe = merge.recipe(plugins)
     last = _last_step(recipe)
-    tell(check_recipe(recipe, plugins))
+    show(check_recipe(recipe, plugins))
     try:
         results = run_recipe(recipe, beside, plugins, machine=machine, quiet=quiet)
         publish(results[last].resolve(), out)
@@ -148,7 +152,7 @@ def run_one_merge(
 
 
 def _last_step(recipe: Recipe) -> str:
-    """The step whose model is asked for: the one that no other step needs.
+    """Return the id of the step whose model is asked for: the one that no other step needs.
 
     Raises:
         RecipeError: when there are several.
@@ -164,7 +168,7 @@ def _last_step(recipe: Recipe) -> str:
 
 
 def _may_go_on(error: Exception) -> bool:
-    """Whether the work is still of use: another process is at it, or the disk would not take more of it."""
+    """Return whether the work is still of use: another process does it, or the disk took no more of it."""
     return isinstance(error, OutInUseError) or isinstance(error.__cause__ or error, OSError)
 
 

@@ -1,4 +1,4 @@
-"""What each verb of the command line does: one call, and how its outcome is shown."""
+"""The verbs of the command line: one call each, and the lines that show its outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from emberge.recipes.recipe import Recipe
     from emberge.recipes.run.rank_team import RankTeam
 
-    _Begun = tuple[Recipe, Plugins, dict[str, Any]]
+    _CheckedRun = tuple[Recipe, Plugins, dict[str, Any]]
 
 __all__ = [
     "check",
@@ -43,10 +43,10 @@ __all__ = [
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check a recipe, run it, and say where each result stands."""
+    """Check a recipe, run it, and show the folder of each result."""
     from emberge.recipes.run.run_recipe import run_recipe
 
-    with _begun(options) as begun:
+    with _checked_run(options) as begun:
         if begun is None:
             return 0
         recipe, plugins, given = begun
@@ -58,10 +58,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _begun(options: argparse.Namespace) -> Iterator[_Begun | None]:
-    """A recipe that was found sound, its plugins, and what runs it; None in a rank that has followed.
+def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
+    """Give a checked recipe, its plugins, and the arguments of its run; None in a rank that has followed.
 
-    A launcher and ranks begin only then.
+    A launcher and ranks begin only after the check.
     """
     from emberge.cli.launcher_option import launcher_of
     from emberge.processes.rank_processes import rank_and_size, rank_team
@@ -95,17 +95,17 @@ def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankT
 
 
 def check(options: argparse.Namespace) -> int:
-    """Show everything that a recipe's headers, configs and data heads can tell."""
+    """Show every problem and plan that a recipe's headers, configs and first rows reveal."""
     from emberge.recipes.checks.preflight import check_recipe
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
     report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
-    said: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+    steps_of: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for note in report.notes:
         key = note.title, note.lines
-        said[key] = (*said.get(key, ()), note.step)
-    for (title, lines), (first, *more) in said.items():
+        steps_of[key] = (*steps_of.get(key, ()), note.step)
+    for (title, lines), (first, *more) in steps_of.items():
         print(f"{first}{_and_more(len(more))}: {title}")
         print("".join(f"  {line}\n" for line in lines), end="")
     _show_problems(report.of("unseen"), "not seen")
@@ -121,10 +121,10 @@ def _and_more(count: int) -> str:
 
 
 def rehearse(options: argparse.Namespace) -> int:
-    """Run a recipe on very little and say what happened in each step."""
+    """Run a recipe on very little data and show the outcome of each step."""
     from emberge.recipes.checks.rehearse import rehearse as rehearse_recipe
 
-    with _begun(options) as begun:
+    with _checked_run(options) as begun:
         if begun is None:
             return 0
         recipe, plugins, given = begun
@@ -138,7 +138,7 @@ def rehearse(options: argparse.Namespace) -> int:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Say what is done in an OUT and what is left."""
+    """Show what is done in an OUT and what is left."""
     from emberge.recipes.checks.status import status as status_of
 
     print("\n".join(status_of(options.out).lines))
@@ -146,13 +146,13 @@ def status(options: argparse.Namespace) -> int:
 
 
 def merge(options: argparse.Namespace) -> int:
-    """Merge models, or as another tool's file says, into one folder."""
+    """Merge models into one folder, as the command line or another tool's file asks."""
     from emberge.cli.one_merge import MergeConfig, OneMerge, run_one_merge
 
     config = Path(options.models[0])
     wanted: OneMerge | MergeConfig = OneMerge(
         models=options.models,
-        strategy=options.strategy or "linear",
+        strategy=options.strategy,
         base=options.base,
         template=options.template,
         weights=_weights(options.weight),
@@ -169,14 +169,14 @@ def merge(options: argparse.Namespace) -> int:
         plugins,
         machine=machine,
         quiet=options.quiet,
-        tell=lambda report: _require_check(report, options.quiet),
+        show=lambda report: _require_check(report, options.quiet),
     )
     print(f"merged: {options.out}")
     return 0
 
 
 def _refuse_beside(config: Path, options: argparse.Namespace) -> None:
-    """Refuse what a file already says, or should."""
+    """Refuse options beside a file that has them itself."""
     given = {
         **{model: [model] for model in options.models[1:]},
         "--strategy": options.strategy,
@@ -260,7 +260,7 @@ def new_plugin(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Hold a result against what it says of itself."""
+    """Check a result against its provenance."""
     from emberge.recipes.checks.verify import verify_inputs, verify_result
 
     inputs = None

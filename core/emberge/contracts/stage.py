@@ -83,7 +83,7 @@ class Stage:
 
     @property
     def statistics_kind(self) -> str:
-        """What its statistics files must hold ("fisher", "gram", "delta_norms"); "" takes any."""
+        """The kind of its statistics files, as their measure names it; "" takes any."""
         return ""
 
     @property
@@ -100,16 +100,8 @@ class Stage:
 
     @property
     def expected_readings(self) -> float:
-        """How many whole expected_readings of a tensor its passes come to as a rule, for forecasts."""
+        """Readings of a whole tensor that its passes usually add up to, for forecasts."""
         return self.passes
-
-    @property
-    def nanoseconds(self) -> float:
-        """Core time that an element of one model takes in this link, measures included, for forecasts.
-
-        Reading, converting and writing come on top; nothing but the forecast depends on it.
-        """
-        return 1.0 + 1.2 * self.expected_readings + (0.5 if self.base_policy == "required" else 0.0)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         """Pass number len(stats) over one block: sums that `join` adds up."""

@@ -1,8 +1,10 @@
-"""Catalogues (`datasets.yaml`): which sets there are, where they lie, what they are for.
+"""Catalogues (`datasets.yaml`): training and evaluation sets, their files, and their purposes.
 
-A catalogue is a mapping with `train` and `eval`, lists of sets; paths are relative to it. What is said of
-a set beyond what emberge reads (source, licence, counts, …) may stand under the names of `FREE` and under
-names that begin with `x-`; any other name is an error, so that a misspelt one is found.
+A catalogue is a mapping with `train` and `eval`, lists of sets; paths are relative to it. Facts about a
+set beyond those that emberge reads (source, licence, counts, …) may have the names of `FREE` and names
+that begin with `x-`; any other name is an error, so that a misspelt one is found.
+
+Words are text, whatever YAML would make of them (`language: no`), unless a number or a flag is asked for.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ FREE = frozenset(
         *("domain", "metric", "baseline", "distance"),
     }
 )
-# How an instruction stands before a query (Wang et al., 2024, arXiv:2401.00368).
+# The form of an instruction before a query (Wang et al., 2024, arXiv:2401.00368).
 INSTRUCTION = "Instruct: {instruction}\nQuery: "
 
 
 def instruction_prompt(instruction: str) -> str:
-    """The prompt that an instruction makes; none for an empty one."""
+    """Return the prompt of an instruction; "" for an empty one."""
     return INSTRUCTION.format(instruction=instruction) if instruction.strip() else ""
 
 
@@ -64,7 +66,7 @@ def load_catalogue(path: Path) -> Catalogue:
 
 
 class _NodeReader:
-    """Reads the nodes of one file; `free` are keys that a set may have without being read."""
+    """The reader of one file's YAML nodes; `free` are keys that a set may have without being read."""
 
     free: frozenset[str] = frozenset()
 
@@ -145,7 +147,7 @@ class _NodeReader:
 
 
 class _CatalogueReader(_NodeReader):
-    """Turns the nodes of a catalogue into entries."""
+    """The reader of a catalogue, which turns its nodes into entries."""
 
     free = FREE
 

@@ -1,4 +1,4 @@
-"""Which column of a file is the anchor, which are positives, negatives, scores, a label."""
+"""The columns of a file by their part: anchor, positives, negatives, scores, label."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEGATIVES = ("neg", "negative", "negatives", "hard_negative", "hard_negatives")
 SCORES = ("score", "scores", "similarity_score")
 LABELS = ("label", "labels", "category")
 TEXTS = ("text", "sentence", "query", "utterance")
-# Pairs that say nothing about belonging together: a label beside them tells how far they do.
+# Pairs of texts that need not belong together: a label beside them is a degree.
 UNDECIDED = frozenset(
     {
         *("sentence1", "sentence_1", "sentence_a", "text1", "question1"),
@@ -39,7 +39,7 @@ class LayoutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Names of the columns that hold each part; no positives means rows of a text and its label."""
+    """The names of the columns of each part; without positives, rows are a text and its label."""
 
     anchor: str
     positives: tuple[str, ...] = ()
@@ -51,15 +51,15 @@ class Layout:
     prompt: str | None = None
     kind: str | None = None
     unit_score: bool = False
-    """The score is read from a column of another name and must lie in 0 to 1 to be one."""
+    """True if the score comes from a column of another name, and must be from 0 to 1 to be one."""
 
     @property
     def labelled(self) -> bool:
-        """Whether positives are to be drawn among the rows of a label."""
+        """True if positives are to be drawn among the rows of a label."""
         return not self.positives
 
     def describe(self) -> str:
-        """The columns by part, as a person would list them."""
+        """Return the columns by part, as text for people."""
         parts = {
             "anchor": self.anchor,
             "positive": ", ".join(self.positives),
@@ -71,7 +71,7 @@ class Layout:
 
 
 def find_layout(names: Sequence[str], columns: Columns) -> Layout:
-    """Say which column is what, by explicit `columns` first and by the usual names for the rest.
+    """Assign each column its part, by explicit `columns` first and by the usual names for the rest.
 
     Raises:
         LayoutError: listing the columns that are there, and how to name them.
@@ -124,7 +124,7 @@ def _labelled_layout(layout: Layout, columns: Columns, names: Sequence[str]) -> 
 
 
 def _label_or_score(layout: Layout, positive: str) -> Layout:
-    """Beside a pair that need not belong together, a label says how far it does."""
+    """Return the label column, or the score column if a label beside such a pair is a degree."""
     if layout.label is None or layout.score is not None:
         return layout
     if layout.anchor == "premise" and positive == "hypothesis":
@@ -158,5 +158,5 @@ def _first_numbered(usual: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def _family(name: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The column, and those called like it with a number behind (`negative_1`, `negative_2`, …)."""
+    """Return the column and those called like it with a number behind (`negative_1`, `negative_2`, …)."""
     return (*((name,) if name in names else ()), *_numbered(name, names))

@@ -1,4 +1,4 @@
-"""From entries to sources of rows: a catalogue becomes its sets, a file finds its reader."""
+"""Sources of rows: a catalogue becomes its sets, and a file gets its reader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Resolve = Callable[[DataRef], Path | None]
 
 @dataclass(frozen=True)
 class DataSource:
-    """One dataset to be: its name, its options with those of the catalogue, and where its rows come from."""
+    """A dataset before it is read: its name, its options with those of the catalogue, and its file."""
 
     name: str
     entry: DataEntry
@@ -39,14 +39,14 @@ class DataSource:
         return shown(self.path) if self.path is not None else hub_name(self.entry)
 
     def rows(self, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        """All rows with their numbers; `head` says that only the first ones will be taken."""
+        """Yield all rows with their numbers; with `head` only the first ones will be taken."""
         if self.path is not None and self.reader is not None:
             return self.reader.rows(self.path)
         return hub_rows(self.entry, head=head)
 
     def key(self) -> str:
         """Hash the content and the choices that decide how a row is understood, as 32 hex digits."""
-        said = [
+        parts = [
             FORMAT,
             self.place if self.path is None else _hash(self.path),
             "" if self.path is not None else hub_key(self.entry),
@@ -54,11 +54,11 @@ class DataSource:
             dataclasses.asdict(self.entry.columns),
             self.entry.score_range,
         ]
-        return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+        return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> list[DataSource]:
-    """The sources of one entry; none when what it names is yet to be made.
+    """Return the sources of one entry; none when it names the output of a step that has not run.
 
     Raises:
         DataError: for an entry that contradicts itself, or a file that is not there or has no reader.
@@ -78,7 +78,7 @@ def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> 
 
 
 def _prompted(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
-    """The entry with its prompt filled in; `catalogued` is what the catalogue gives as the set's own."""
+    """Return the entry with its prompt filled in; `catalogued` is the prompt of the set's catalogue."""
     if entry.prompt is None:
         return entry
     own = instruction_prompt(entry.instruction) if catalogued is None else catalogued
@@ -116,7 +116,7 @@ def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> li
 
 
 def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
-    """The training sets of a catalogue, or those in `only`.
+    """Return the training sets of a catalogue, or those in `only`.
 
     Raises:
         DataError: for a name that it does not have.
@@ -130,7 +130,7 @@ def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
 
 
 def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
-    """The catalogue's set with the recipe's options laid over it."""
+    """Return the source of a catalogue's set, with the recipe's options in place of its own."""
     over: dict[str, Any] = {
         name: value
         for name in ("name", "task", "prompt", "symmetric", "limit", "score_range")
@@ -162,7 +162,7 @@ def _file(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> DataSource
 
 
 def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:
-    """The reader with the longest suffix that the file's name ends with.
+    """Return the reader with the longest suffix that the file's name ends with.
 
     Raises:
         DataError: when none fits, listing what can be read.
@@ -184,7 +184,7 @@ def _by_length(reader: Reader) -> list[str]:
 
 
 def refuse_clashes(sources: Iterable[DataSource]) -> None:
-    """Every dataset of a training has its own name, because samplers and options go by it.
+    """Refuse two datasets of one name, because samplers and options go by names.
 
     Raises:
         DataError: naming both places.

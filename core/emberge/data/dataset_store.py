@@ -27,13 +27,13 @@ DRAWN_NEGATIVES = 3
 
 
 class Rows:
-    """The rows that one file was understood as, in a memory-mapped file of JSON lines."""
+    """The parsed rows of one file, in a memory-mapped file of JSON lines."""
 
     def __init__(self, folder: Path) -> None:
-        self.tally = FileSummary(**json.loads((folder / "tally.json").read_text()))
+        self.summary = FileSummary(**json.loads((folder / "summary.json").read_text()))
         self._ends = array("Q")
         with (folder / "ends.bin").open("rb") as file:
-            self._ends.fromfile(file, self.tally.rows)
+            self._ends.fromfile(file, self.summary.rows)
         if sys.byteorder == "big":
             self._ends.byteswap()
         with (folder / "rows.jsonl").open("rb") as file:
@@ -51,75 +51,75 @@ class Rows:
 def open_rows(
     store: Path | None, key: str | None, write: Callable[[Path], FileSummary]
 ) -> tuple[Rows | None, FileSummary]:
-    """The rows kept under `key`, or those that `write` puts into a folder now.
+    """Return the rows kept under `key`, or those that `write` puts into a folder now.
 
-    Without a store they live in a temporary folder, as long as the result does. Nothing is kept of a file
-    with faults: then only the tally comes back.
+    Without a store they are in a temporary folder, as long as the result exists. Nothing is kept of a file
+    with bad rows: then only the summary is returned.
     """
     kept = store / key if store is not None and key is not None else None
-    if kept is not None and (kept / "tally.json").is_file():
+    if kept is not None and (kept / "summary.json").is_file():
         rows = Rows(kept)
-        return rows, rows.tally
+        return rows, rows.summary
     if store is not None:
         store.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".reading-", dir=store))
     lasts = False
     try:
-        tally = write(folder)
-        if tally.fault_count or not tally.rows:
-            return None, tally
+        summary = write(folder)
+        if summary.bad_row_count or not summary.rows:
+            return None, summary
         if kept is not None:
             publish_once(folder, kept)
-            return Rows(kept), tally
+            return Rows(kept), summary
         rows = Rows(folder)
         weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)
         lasts = True
-        return rows, tally
+        return rows, summary
     finally:
         if not lasts:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_rows(folder: Path, rows: Iterable[Row], tally: FileSummary) -> FileSummary:
-    """Write rows and where each ends; nothing more is written once a row had a fault."""
+def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileSummary:
+    """Write rows and the end of each; nothing more is written once a row was bad."""
     digest, ends, position = sha256(), array("Q"), 0
     with (folder / "rows.jsonl").open("wb") as file:
         for row in rows:
-            if tally.fault_count:
+            if summary.bad_row_count:
                 continue
             line = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
             file.write(line)
             digest.update(line)
             position += len(line)
             ends.append(position)
-    if tally.fault_count or not tally.rows:
-        return tally
+    if summary.bad_row_count or not summary.rows:
+        return summary
     if sys.byteorder == "big":
         ends.byteswap()
     (folder / "ends.bin").write_bytes(ends.tobytes())
-    tally.digest = digest.hexdigest()
-    write_json(folder / "tally.json", tally.plain(), durable=False)
-    return tally
+    summary.digest = digest.hexdigest()
+    write_json(folder / "summary.json", summary.plain(), durable=False)
+    return summary
 
 
 class StoredDataset:
     """A dataset over stored rows; `chosen` are those that a limit keeps. Scores come scaled to 0–1."""
 
     def __init__(
-        self, name: str, rows: Rows, chosen: Sequence[int], settled: DataDecisions, weight: float
+        self, name: str, rows: Rows, chosen: Sequence[int], decisions: DataDecisions, weight: float
     ) -> None:
         self._rows = rows
         self._chosen = chosen
-        self._settled = settled
-        self._labels = _by_label(name, rows) if rows.tally.labelled else None
-        self.info = DatasetInfo(name, settled.task, len(chosen), weight, settled.negatives)
-        self.prompt = settled.prompt
-        self.symmetric = settled.symmetric
-        self.notes = settled.notes
-        self.columns = rows.tally.columns
-        said = [FORMAT, rows.tally.digest, name, settled.task, len(chosen), weight]
-        said += [settled.prompt, settled.symmetric, list(settled.score_range)]
-        self.fingerprint = sha256(json.dumps(said).encode()).hexdigest()
+        self._decisions = decisions
+        self._labels = _by_label(name, rows) if rows.summary.labelled else None
+        self.info = DatasetInfo(name, decisions.task, len(chosen), weight, decisions.negatives)
+        self.prompt = decisions.prompt
+        self.symmetric = decisions.symmetric
+        self.notes = decisions.notes
+        self.columns = rows.summary.columns
+        parts = [FORMAT, rows.summary.digest, name, decisions.task, len(chosen), weight]
+        parts += [decisions.prompt, decisions.symmetric, list(decisions.score_range)]
+        self.fingerprint = sha256(json.dumps(parts).encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self._chosen)
@@ -131,11 +131,11 @@ class StoredDataset:
         found = self._rows[number]
         if self._labels is not None:
             return self._labels.example(number, found)
-        return self._settled.example(found)
+        return self._decisions.example(found)
 
 
 class _ByLabel:
-    """Draws positives and negatives for rows that have only a text and a label, from the whole file.
+    """The draws of positives and negatives for rows of a text and a label, from the whole file.
 
     A row's draws depend on the dataset's name and the row alone: the same in every epoch and bag.
     """
@@ -158,7 +158,7 @@ class _ByLabel:
 
 
 def _draw_positive(same: Sequence[int], number: int, name: str) -> int:
-    """Another row of the label, the same one every time."""
+    """Return another row of the label, the same one every time."""
     others = [row for row in same if row != number]
     return others[place(name, number) % len(others)]
 
@@ -170,11 +170,12 @@ def _by_label(name: str, rows: Rows) -> _ByLabel:
     lonely = [label for label, numbers in groups.items() if len(numbers) < 2]
     if lonely:
         raise DataError(
-            f"{rows.tally.place}: label '{lonely[0]}' has one row only, so it has no positive "
+            f"{rows.summary.place}: label '{lonely[0]}' has one row only, so it has no positive "
             f"({len(lonely)} such labels); give each label two rows or more"
         )
     if len(groups) < 2:
         raise DataError(
-            f"{rows.tally.place}: all rows have the label '{next(iter(groups))}'; a set to train on needs two"
+            f"{rows.summary.place}: all rows have the label '{next(iter(groups))}'; a training set "
+            "needs two"
         )
     return _ByLabel(name, rows, groups)

@@ -1,4 +1,4 @@
-"""Which evaluation tasks are in domain for a model, by what its training data says of itself."""
+"""The evaluation tasks that are in domain for a model, as its training data declare them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["in_domain_tasks"]
 def in_domain_tasks(
     entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]
 ) -> tuple[str, ...]:
-    """The tasks that the entries' `ind_tasks` name, each once, in order; no row of data is read.
+    """Return the tasks that the entries' `ind_tasks` name, each once, in order; no row of data is read.
 
-    An entry that is a catalogue stands for its training sets, or those in `only`. One that `resolve` gives
+    An entry that is a catalogue means its training sets, or those in `only`. One that `resolve` gives
     None for is passed over.
 
     Raises:
-        DataError: when a catalogue cannot be read, or no entry says what it makes in domain.
+        DataError: when a catalogue cannot be read, or no entry declares its tasks.
     """
-    said: list[tuple[str, ...]] = []
+    declared: list[tuple[str, ...]] = []
     unseen = False
     for entry in entries:
         sets = [entry]
@@ -34,10 +34,10 @@ def in_domain_tasks(
         unseen |= entry.path is not None and path is None
         if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
             sets += pick(load_catalogue(path), entry.only)
-        said += [each.ind_tasks for each in sets if each.ind_tasks is not None]
-    if entries and not said and not unseen:
+        declared += [each.ind_tasks for each in sets if each.ind_tasks is not None]
+    if entries and not declared and not unseen:
         places = ", ".join(shown(Path(e.path.text)) if e.path else str(e.hub) for e in entries)
         raise DataError(
             f"{places}: no training set says which tasks it makes in domain; give them as ind_tasks"
         )
-    return tuple(dict.fromkeys(task for tasks in said for task in tasks))
+    return tuple(dict.fromkeys(task for tasks in declared for task in tasks))

@@ -1,4 +1,4 @@
-"""What a recipe says of its data."""
+"""The entries of `data` in a recipe, and of a catalogue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Catalogue", "Columns", "DataEntry", "EvalSet"]
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which columns of a file hold what; by default the usual names are recognised.
+    """The columns of a file by their part; by default the usual names are recognised.
 
     Once one is named, `negative`, `score` and `label` are read only if they are named too.
     """
@@ -32,15 +32,15 @@ class DataEntry:
 
     `limit` keeps an even sample that depends on the dataset's name and on nothing else, so that a smaller
     limit keeps a part of a larger one's rows. `score_range` is the lowest and the highest score the file
-    may hold; they become 0 and 1. Options beside a catalogue hold for each of its sets.
+    may have; they become 0 and 1. Options beside a catalogue are those of each of its sets.
 
     `prompt` is the text put before anchors, and before every text of a `symmetric` set; without one the
-    model's own prompts stand. In it `{instruction}` is the set's instruction and `{prompt}` the prompt that
-    its catalogue gives or, failing that, the one its instruction makes.
+    model's own prompts are used. In it `{instruction}` is the set's instruction and `{prompt}` the prompt
+    that its catalogue gives or, failing that, the one its instruction makes.
 
-    `negatives` says whether other rows' texts are negatives (`in_batch`, `hard_only`), where the training
+    `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), where the training
     itself does not; auto goes by the kind of task. `ind_tasks` are evaluation tasks that come from the same
-    source and so are in domain for whoever trained on this; an empty list says that there are none.
+    source and so are in domain for every model trained on this; an empty list means that there are none.
     """
 
     path: DataRef | None = None
@@ -67,7 +67,7 @@ class EvalSet:
     """One evaluation set of a catalogue, in its folder.
 
     `prompt` is the text put before a query (before every text of a `symmetric` set), by default made of
-    `instruction`, which says what is asked for; `score_range` the lowest and highest gold score of an sts
+    `instruction`, which describes the task; `score_range` the lowest and highest gold score of an sts
     set; `where` is `file:line` of its entry.
     """
 

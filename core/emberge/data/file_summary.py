@@ -1,4 +1,4 @@
-"""What is known of a file once its rows were looked at: faults, scores, labels, and so its task and scale."""
+"""The summary of a file's rows: bad rows, scores and labels, and from them its task and scale."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from emberge.data.entry import DataEntry
 from emberge.data.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
 
-__all__ = ["SHOWN_FAULTS", "DataDecisions", "FileSummary", "decide_data", "shown", "understood"]
+__all__ = ["SHOWN_BAD_ROWS", "DataDecisions", "FileSummary", "decide_data", "shown", "understood"]
 
-SHOWN_FAULTS = 20
+SHOWN_BAD_ROWS = 20
 # Names of task kinds in records of other tools.
 _KINDS: Mapping[str, TaskKind] = {
     **{kind: kind for kind in TASK_KINDS},
@@ -29,7 +29,7 @@ _KINDS: Mapping[str, TaskKind] = {
 
 @dataclass
 class FileSummary:
-    """Counts over the rows of one file. `lines` holds the first line of each kind of row met."""
+    """Counts over the rows of one file. `lines` has the first line of each kind of row."""
 
     place: str
     rows: int = 0
@@ -45,8 +45,8 @@ class FileSummary:
     kinds: list[str | None] = field(default_factory=list)
     columns: str = ""
     digest: str = ""
-    faults: list[tuple[int, str]] = field(default_factory=list)
-    fault_count: int = 0
+    bad_rows: list[tuple[int, str]] = field(default_factory=list)
+    bad_row_count: int = 0
 
     def add(self, line: int, row: Row) -> None:
         """Count a row that can be used."""
@@ -66,29 +66,29 @@ class FileSummary:
             if value not in kept and len(kept) < 3:
                 kept.append(value)
 
-    def fault(self, line: int, message: str) -> None:
-        """Count a row that cannot be used."""
-        self.fault_count += 1
-        if len(self.faults) < SHOWN_FAULTS:
-            self.faults.append((line, message))
+    def refuse(self, line: int, message: str) -> None:
+        """Count a row that cannot be used, and keep the message of the first twenty."""
+        self.bad_row_count += 1
+        if len(self.bad_rows) < SHOWN_BAD_ROWS:
+            self.bad_rows.append((line, message))
 
     def problems(self) -> list[Problem]:
-        """The faults as they are told: the first twenty, then a count."""
-        told = [Problem(message, f"{self.place}:{line}") for line, message in self.faults]
-        left = self.fault_count - len(told)
+        """Return the bad rows as problems: the first twenty, then a count."""
+        problems = [Problem(message, f"{self.place}:{line}") for line, message in self.bad_rows]
+        left = self.bad_row_count - len(problems)
         if left:
-            told.append(Problem(f"{left} more rows cannot be used", self.place))
-        return told
+            problems.append(Problem(f"{left} more rows cannot be used", self.place))
+        return problems
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the summary as JSON values."""
         return asdict(self)
 
 
 def understood(
-    rows: Iterable[tuple[int, Mapping[str, Any] | BadRow]], entry: DataEntry, tally: FileSummary
+    rows: Iterable[tuple[int, Mapping[str, Any] | BadRow]], entry: DataEntry, summary: FileSummary
 ) -> Iterator[Row]:
-    """The rows that can be used, while the tally counts them and what is wrong with the others.
+    """Yield the rows that can be used, and count them and the bad ones in the summary.
 
     Raises:
         DataError: when the columns cannot be understood, so that no row can.
@@ -101,14 +101,14 @@ def understood(
             found = understand(row)
             _within(found, entry.score_range)
         except LayoutError as error:
-            raise DataError(f"{tally.place}:{line}: {error}") from None
+            raise DataError(f"{summary.place}:{line}: {error}") from None
         except RowError as error:
-            tally.fault(line, str(error))
+            summary.refuse(line, str(error))
             continue
-        if understand.layout is not None and not tally.rows:
-            tally.columns = understand.layout.describe()
-            tally.labelled = understand.layout.labelled
-        tally.add(line, found)
+        if understand.layout is not None and not summary.rows:
+            summary.columns = understand.layout.describe()
+            summary.labelled = understand.layout.labelled
+        summary.add(line, found)
         yield found
 
 
@@ -125,7 +125,7 @@ def _within(row: Row, score_range: tuple[float, float] | None) -> None:
 
 @dataclass(frozen=True)
 class DataDecisions:
-    """What the whole of a file says about how it is to be used."""
+    """The decisions about a dataset that take its whole file: task, prompt, scale of scores."""
 
     task: TaskKind
     prompt: str
@@ -135,7 +135,7 @@ class DataDecisions:
     negatives: Negatives = "auto"
 
     def example(self, row: Row) -> Example:
-        """The row as an example, its scores scaled to 0–1."""
+        """Return the row as an example, its scores scaled to 0–1."""
         above, below = self._scaled(row.positive_scores), self._scaled(row.negative_scores)
         return Example(row.anchor, row.positives, row.negatives, above, below, row.label)
 
@@ -144,89 +144,90 @@ class DataDecisions:
         return None if scores is None else tuple((score - low) / (high - low) for score in scores)
 
 
-def decide_data(tally: FileSummary, entry: DataEntry) -> DataDecisions:
+def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
     """Decide what the entry leaves open, from the counts.
 
     Raises:
-        DataError: for bad rows (all that are to be told), a file without rows, or rows that do not agree.
+        DataError: for bad rows (the first twenty and a count), a file without rows, or rows that do not
+        agree.
     """
-    if tally.fault_count:
-        raise DataError("\n".join(str(problem) for problem in tally.problems()))
-    if not tally.rows:
-        raise DataError(f"{tally.place}: there are no rows; give a file with examples")
-    _agree(tally)
-    task, notes = _task(tally, entry)
-    if task == "sts" and not tally.scored and tally.negatives < tally.rows:
+    if summary.bad_row_count:
+        raise DataError("\n".join(str(problem) for problem in summary.problems()))
+    if not summary.rows:
+        raise DataError(f"{summary.place}: there are no rows; give a file with examples")
+    _agree(summary)
+    task, notes = _task(summary, entry)
+    if task == "sts" and not summary.scored and summary.negatives < summary.rows:
         raise DataError(
-            f"{tally.place}: task sts needs a score for every pair, or negatives in every row; name the "
+            f"{summary.place}: task sts needs a score for every pair, or negatives in every row; name the "
             "column as columns: {score: …}, or give another task"
         )
-    scale, told = _scale(tally, entry, task)
+    scale, scale_notes = _scale(summary, entry, task)
     symmetric = entry.symmetric
     if symmetric is None:
         symmetric = task not in ("retrieval", "reranking")
-    prompt, said = _prompt(tally, entry), (*notes, *told)
-    return DataDecisions(task, prompt, symmetric, scale, said, entry.negatives)
+    prompt, notes = _prompt(summary, entry), [*notes, *scale_notes]
+    return DataDecisions(task, prompt, symmetric, scale, tuple(notes), entry.negatives)
 
 
-def _agree(tally: FileSummary) -> None:
-    for count, what in ((tally.scored, "scores"), (tally.labels, "a label")):
-        if 0 < count < tally.rows:
-            line, other = tally.lines[f"without {what}"], tally.lines[f"with {what}"]
+def _agree(summary: FileSummary) -> None:
+    for count, what in ((summary.scored, "scores"), (summary.labels, "a label")):
+        if 0 < count < summary.rows:
+            line, other = summary.lines[f"without {what}"], summary.lines[f"with {what}"]
             raise DataError(
-                f"{tally.place}:{line}: this row has no {what.removeprefix('a ')} and line {other} has; "
+                f"{summary.place}:{line}: this row has no {what.removeprefix('a ')} and line {other} has; "
                 "give them to every row or to none"
             )
 
 
-def _task(tally: FileSummary, entry: DataEntry) -> tuple[TaskKind, list[str]]:
+def _task(summary: FileSummary, entry: DataEntry) -> tuple[TaskKind, list[str]]:
     if entry.task is not None:
         return entry.task, []
-    if len(tally.kinds) == 1 and tally.kinds[0] in _KINDS:
-        return _KINDS[str(tally.kinds[0])], []
-    if tally.scored and tally.negatives:
+    if len(summary.kinds) == 1 and summary.kinds[0] in _KINDS:
+        return _KINDS[str(summary.kinds[0])], []
+    if summary.scored and summary.negatives:
         return "retrieval", [
             "rows with negatives and scores are taken for retrieval with a teacher"
         ]
-    if tally.scored:
-        return ("pair_classification", []) if tally.zero_or_one else ("sts", [])
-    return ("classification", []) if tally.labels else ("retrieval", [])
+    if summary.scored:
+        return ("pair_classification", []) if summary.zero_or_one else ("sts", [])
+    return ("classification", []) if summary.labels else ("retrieval", [])
 
 
 def _scale(
-    tally: FileSummary, entry: DataEntry, task: TaskKind
+    summary: FileSummary, entry: DataEntry, task: TaskKind
 ) -> tuple[tuple[float, float], list[str]]:
     if entry.score_range is not None:
         return entry.score_range, []
-    if not tally.scored or (tally.lowest >= 0 and tally.highest <= 1):
+    if not summary.scored or (summary.lowest >= 0 and summary.highest <= 1):
         return (0.0, 1.0), []
-    if tally.lowest < 0 or tally.highest > 5 or task == "pair_classification":
+    if summary.lowest < 0 or summary.highest > 5 or task == "pair_classification":
         raise DataError(
-            f"{tally.place}: scores run from {tally.lowest:g} to {tally.highest:g} and their scale is not "
-            "given; write score_range: [lowest, highest] in the entry"
+            f"{summary.place}: scores run from {summary.lowest:g} to {summary.highest:g} and their scale "
+            "is not given; write score_range: [lowest, highest] in the entry"
         )
-    if (tally.lowest, tally.highest) == (0, 5):
+    if (summary.lowest, summary.highest) == (0, 5):
         return (0.0, 5.0), []
     note = (
-        f"scores run from {tally.lowest:g} to {tally.highest:g} and are read on a scale of 0 to 5; "
+        f"scores run from {summary.lowest:g} to {summary.highest:g} and are read on a scale of 0 to 5; "
         "write score_range to say otherwise"
     )
     return (0.0, 5.0), [note]
 
 
-def _prompt(tally: FileSummary, entry: DataEntry) -> str:
+def _prompt(summary: FileSummary, entry: DataEntry) -> str:
     if entry.prompt is not None:
         return entry.prompt
-    if len(tally.prompts) > 1:
+    if len(summary.prompts) > 1:
         raise DataError(
-            f"{tally.place}: rows have different prompts, a dataset has one; write prompt in the entry, "
+            f"{summary.place}: rows have different prompts, a dataset has one; write prompt in the entry, "
             "or split the file"
         )
-    return (tally.prompts[0] if tally.prompts else None) or ""
+    return (summary.prompts[0] if summary.prompts else None) or ""
 
 
 def shown(path: Path) -> str:
-    """The path as a person here would write it."""
+    """Return the path relative to the current folder if it is inside, as text for messages."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the first rows of data show: faults, and how each dataset is understood."""
+"""The first rows of data: their problems, and the reading of each dataset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN_CHARACTERS = 100
 
 @dataclass(frozen=True)
 class FirstRows:
-    """How a dataset is understood, with its first example. `info.size` is 0 where rows were not counted."""
+    """The reading of a dataset, with its first example. `info.size` is 0 where rows were not counted."""
 
     info: DatasetInfo
     example: Example
@@ -75,7 +75,7 @@ def _cut(text: str) -> str:
 
 @dataclass(frozen=True)
 class CheckedData:
-    """What a look at the heads of all entries found: every fault, and how the sound ones are understood."""
+    """The result of checking all entries: every problem, and the first rows of the sound ones."""
 
     problems: tuple[Problem, ...] = ()
     heads: tuple[FirstRows, ...] = ()
@@ -89,10 +89,10 @@ def check_entries(
     limit_rows: int = 100,
     network: bool = False,
 ) -> CheckedData:
-    """Look at the first `limit_rows` rows of every entry, without reading on.
+    """Check the first `limit_rows` rows of every entry, without reading on.
 
     An entry that `resolve` gives None for is passed over. Hub datasets are looked at with `network`, and
-    are `unseen` without. A problem stands at `file:line` where it has such a place; `where` is empty where
+    are `unseen` without. A problem has its `file:line` where there is one; `where` is empty where
     only the recipe's own line can be named.
     """
     problems: list[Problem] = []
@@ -118,7 +118,7 @@ def check_entries(
 
 
 def _look(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
-    """What the first rows show; steps that share a dataset of the hub ask for it once."""
+    """Check the first rows; steps that share a dataset of the hub ask for it once."""
     return (
         _seen(source, limit_rows, recently()) if source.path is None else _found(source, limit_rows)
     )
@@ -134,27 +134,29 @@ def _seen(
 
 
 def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
-    tally, rows = FileSummary(source.place), source.rows(head=True)
+    summary, rows = FileSummary(source.place), source.rows(head=True)
     first: Row | None = None
     try:
-        for row in understood(islice(rows, limit_rows), source.entry, tally):
+        for row in understood(islice(rows, limit_rows), source.entry, summary):
             first = first or row
-        if tally.fault_count:
-            return tally.problems(), None
-        settled = decide_data(tally, source.entry)
+        if summary.bad_row_count:
+            return summary.problems(), None
+        decisions = decide_data(summary, source.entry)
     except ConnectionError as error:
         return [Problem(str(error), severity="unseen")], None
     except DataError as error:
         return [Problem(line) for line in str(error).splitlines()], None
-    assert first is not None  # settle refuses a file without rows
-    example = settled.example(first)
-    info = DatasetInfo(source.name, settled.task, 0, source.entry.weight, settled.negatives)
-    notes = settled.notes
-    return [], FirstRows(info, example, settled.prompt, settled.symmetric, tally.columns, notes)
+    assert first is not None  # decide_data refuses a file without rows
+    example = decisions.example(first)
+    info = DatasetInfo(source.name, decisions.task, 0, source.entry.weight, decisions.negatives)
+    notes = decisions.notes
+    return [], FirstRows(
+        info, example, decisions.prompt, decisions.symmetric, summary.columns, notes
+    )
 
 
 def first_examples(datasets: Sequence[Dataset]) -> list[FirstRows]:
-    """The first example of each dataset as it was understood, for a person to look at."""
+    """Return the first example of each dataset as it was read, for people."""
     return [
         FirstRows(
             dataset.info,

@@ -19,30 +19,30 @@ _REMEMBERED = 300.0  # seconds that an answer is good for
 
 
 def hub_name(entry: DataEntry) -> str:
-    """How the entry is called in messages: `owner/name/subset[split]@revision`."""
+    """Return the entry's name for messages: `owner/name/subset[split]@revision`."""
     subset = f"/{entry.subset}" if entry.subset else ""
     revision = f"@{entry.revision}" if entry.revision else ""
     return f"{entry.hub}{subset}[{entry.split}]{revision}"
 
 
 def hub_rows(entry: DataEntry, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Rows from 1; with `head` they are streamed, so that looking at the first ones downloads no more.
+    """Yield rows from 1; with `head` they are streamed, so that the first ones download no more.
 
     Raises:
         ConnectionError: when the hub cannot be reached and the dataset was not downloaded before.
         DataError: when there is no such dataset, subset or split.
     """
     if head:
-        _hear_from_hub(entry)
+        _require_answer(entry)
     yield from enumerate(_load(entry, streaming=head), start=1)
 
 
 def hub_key(entry: DataEntry) -> str:
-    """A hash of which rows these are: `datasets` derives it of the files' revision and the split."""
+    """Return a hash of the rows, which `datasets` derives from the files' revision and the split."""
     return str(_load(entry, streaming=False)._fingerprint)
 
 
-def _hear_from_hub(entry: DataEntry) -> None:
+def _require_answer(entry: DataEntry) -> None:
     """Ask for the dataset once and briefly: `datasets` asks six times, for each dataset, split and step.
 
     Raises:
@@ -58,20 +58,20 @@ def _hear_from_hub(entry: DataEntry) -> None:
 
 
 def recently() -> int:
-    """A number that stays the same for some minutes: what is remembered with it is soon asked again."""
+    """Return a number that stays the same for five minutes: a cache key that soon expires."""
     return int(time.monotonic() // _REMEMBERED)
 
 
 @functools.lru_cache(maxsize=1024)
 def _answers(hub: str, revision: str | None, when: int) -> bool:  # noqa: ARG001 - `when` ages the memory
-    """Whether the hub says anything at all; that it has no such dataset is an answer too."""
+    """Return whether the hub answers at all; that it has no such dataset is an answer too."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     try:
         HfApi().dataset_info(hub, revision=revision, timeout=_PATIENCE)
     except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled):
-        return True  # offline `datasets` asks nobody, and looks into its cache
+        return True  # offline `datasets` asks no hub, and looks into its cache
     except Exception:  # of several libraries: no name, no route, no answer in time
         return False
     return True

@@ -1,4 +1,4 @@
-"""From entries of a recipe to datasets: read, checked, indexed and ready for random access."""
+"""Datasets of a recipe's entries: read, checked, indexed and ready for random access."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ def load_datasets(
     store: Path | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> list[Dataset]:
-    """The datasets that the entries name, in order, every row of them read and checked once.
+    """Load the datasets that the entries name, in order, every row read and checked once.
 
-    Rows lie on disk, in `store` where the next load finds them by content (a temporary place without
+    Rows are on disk, in `store` where the next load finds them by content (a temporary place without
     one), and are read from there one by one. `limit` thins each dataset as an entry's own `limit` does,
-    to an even sample that depends on its name alone. `warn` hears what was decided in the user's place.
+    to an even sample that depends on its name alone. `warn` gets a note of each decision that the entry
+    leaves open.
 
     Raises:
         DataError: with one line for each bad row of any dataset (twenty for a file, then a count), and
@@ -41,33 +42,33 @@ def load_datasets(
     ]
     refuse_clashes(sources)
     datasets: list[Dataset] = []
-    faults: list[str] = []
+    problems: list[str] = []
     for source in sources:
         try:
             dataset = _load(source, limit, store / "examples" if store is not None else None)
         except DataError as error:
-            faults.append(str(error))
+            problems.append(str(error))
             continue
         datasets.append(dataset)
         for note in dataset.notes if warn is not None else ():
             warn(f"{source.name}: {note}")  # type: ignore[misc]
-    if faults:
-        raise DataError("\n".join(faults))
+    if problems:
+        raise DataError("\n".join(problems))
     return datasets
 
 
 def _load(source: DataSource, limit: int | None, store: Path | None) -> StoredDataset:
     def write(folder: Path) -> FileSummary:
-        tally = FileSummary(source.place)
-        return write_rows(folder, understood(source.rows(), source.entry, tally), tally)
+        summary = FileSummary(source.place)
+        return write_rows(folder, understood(source.rows(), source.entry, summary), summary)
 
     try:
-        rows, tally = open_rows(store, source.key() if store is not None else None, write)
+        rows, summary = open_rows(store, source.key() if store is not None else None, write)
     except ConnectionError as error:
         raise DataError(str(error)) from error
-    tally.place = source.place
-    settled = decide_data(tally, source.entry)
-    assert rows is not None  # settle has raised otherwise
+    summary.place = source.place
+    decisions = decide_data(summary, source.entry)
+    assert rows is not None  # decide_data has raised otherwise
     limits = [n for n in (limit, source.entry.limit) if n is not None]
     chosen = sample_rows(len(rows), min(limits, default=None), source.name)
-    return StoredDataset(source.name, rows, chosen, settled, source.entry.weight)
+    return StoredDataset(source.name, rows, chosen, decisions, source.entry.weight)

@@ -1,4 +1,4 @@
-"""What a row means, given which of its columns holds what."""
+"""The parser of rows, given the part of each column."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Row", "RowError", "RowParser"]
 
 
 class RowError(Exception):
-    """One row cannot be used; the message says why and what to do."""
+    """A row that cannot be used; the message has the reason and the remedy."""
 
 
 class Row(NamedTuple):
-    """A row as understood, with scores as they stand in the file."""
+    """A parsed row, with scores as they are in the file."""
 
     anchor: str
     positives: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 class RowParser:
-    """Reads rows of one file; the first row decides, rows with other columns must agree with it."""
+    """The parser of one file's rows; the first row decides, rows with other columns must agree with it."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -39,7 +39,7 @@ class RowParser:
         self._known: dict[tuple[str, ...], Layout | str] = {}
 
     def __call__(self, row: Mapping[str, Any]) -> Row:
-        """The row's texts, scores and label.
+        """Parse the row's texts, scores and label.
 
         Raises:
             LayoutError: when the first row's columns cannot be understood.

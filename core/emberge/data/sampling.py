@@ -10,23 +10,23 @@ __all__ = ["place", "sample_labelled", "sample_rows"]
 
 
 def place(*words: object) -> int:
-    """A number in [0, 2⁶⁴) that is even over words and the same on every machine."""
+    """Return a number in [0, 2⁶⁴) that is even over words and the same on every machine."""
     text = "\x1f".join(str(word) for word in words)
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def sample_rows(count: int, limit: int | None, name: str) -> Sequence[int]:
-    """At most `limit` of `count` row numbers, in order; a smaller limit gives a part of a larger one's."""
+    """Return at most `limit` of `count` row numbers, in order; a smaller limit is a part of a larger one."""
     if limit is None or limit >= count:
         return range(count)
     return sorted(heapq.nsmallest(limit, range(count), key=lambda row: place(name, row)))
 
 
 def sample_labelled(labels: Sequence[str], limit: int | None, name: str) -> Sequence[int]:
-    """At most `limit` row numbers, in order, of which every label that is kept has several.
+    """Return at most `limit` row numbers, in order, several for every label that is kept.
 
     A classifier cannot be fitted on one example a label, so the labels are thinned too: `limit / 8` of
-    them, and never fewer than two. Which ones depends on their names alone, so that the sample of a
+    them, and never fewer than two. The choice depends on their names alone, so that the sample of a
     training half and that of a test half have the same labels.
     """
     if limit is None or limit >= len(labels):

@@ -14,13 +14,15 @@ from emberge.contracts.chain import Chain
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.stage import Stage
 from emberge.errors import CheckpointError
+from emberge.merging.request import Compute
 from emberge.merging.stage_options import ModelOptions, Resolver
 from emberge.merging.statistics.row_entries import RowStatistics, StatisticsEntry
-from emberge.merging.streaming.build_jobs import Compute, empty_block
-from emberge.merging.streaming.jobs import CopyJob, MemorySource, MergeJob, TensorJob, TensorSource
+from emberge.merging.streaming.build_jobs import empty_block
+from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.scheduler import GRANULE, Limits, run_jobs
 from emberge.model_folder.tensor_names import depths
 from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files.tensor_sources import MemorySource, TensorSource
 
 __all__ = ["merge_state_dicts"]
 
@@ -67,7 +69,7 @@ def merge_state_dicts(
     chain = Chain(tuple(strategy), Resolver(own, depth))
     origin = base if any(s.base_policy != "forbidden" for s in strategy) else None
 
-    def block(name: str) -> Block:
+    def block(name: str, statistics: RowStatistics) -> Block:
         return empty_block(
             name,
             tuple(models[0][name].shape),
@@ -78,7 +80,7 @@ def merge_state_dicts(
         ).replace(
             seed=how.seed,
             groups=tuple(how.groups or [""] * len(models)),
-            statistics=_told(how.statistics.get(name, {}), tuple(models[0][name].shape)),
+            statistics=statistics,
         )
 
     jobs: list[TensorJob] = []
@@ -90,7 +92,12 @@ def merge_state_dicts(
         ]
         if spec.mergeable:
             source = MemorySource("the base", origin[name]) if origin is not None else None
-            jobs.append(MergeJob(spec, sources, source, chain, block(name)))
+            statistics = _statistics(how.statistics.get(name, {}), spec.shape)
+            jobs.append(
+                MergeJob(
+                    spec, sources, source, chain, block(name, statistics), statistics=statistics
+                )
+            )
         else:
             jobs.append(CopyJob(spec, sources[0], sources[1:]))
     limits = Limits(
@@ -100,7 +107,7 @@ def merge_state_dicts(
     return out
 
 
-def _told(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> RowStatistics:
+def _statistics(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> RowStatistics:
     found = {}
     for model, entry in entries.items():
         spec = TensorSpec(model, tuple(entry.shape), str(entry.dtype).removeprefix("torch."))

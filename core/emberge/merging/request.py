@@ -1,33 +1,51 @@
-"""A merge as it is asked for: models, base, method and rules."""
+"""A merge as it is asked for: models, base, method, and all else that decides the result's bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import bisect
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from emberge.contracts.chain import Rule
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.stage import Stage
-from emberge.merging.planning.slices import LayerRange, MergeSlice, own_chain
-from emberge.merging.stage_options import ModelOptions
-from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary
+from emberge.merging.stage_options import ModelOptions, all_stages
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
+from emberge.model_folder.tensor_names import LAYER, layer_number, layer_of
 
-__all__ = ["Dtype", "MergeInput", "MergeRequest", "Missing"]
+if TYPE_CHECKING:
+    from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary
+
+__all__ = [
+    "Compute",
+    "Dtype",
+    "LayerRange",
+    "MergeInput",
+    "MergeRequest",
+    "MergeSlice",
+    "Missing",
+    "own_chain",
+    "shifted",
+    "slice_of",
+]
 
 Missing = Literal["strict", "copy_base", "average_present"]
 Dtype = Literal["float32", "float16", "bfloat16", "float64"]
+# Stages compute in the dtype of their blocks; the dtype that is stored is free.
+Compute = Literal["float32", "float64"]
 
 
 @dataclass(frozen=True)
 class MergeInput:
-    """One model of a merge. `folder` is None while a recipe is checked and the model is yet to be made.
+    """One model of a merge.
 
-    `options` are the model's own numbers for the options of a link: `{"trim": {"density": …}}`;
-    `fingerprint` stands for its content and keys random masks and resumption; an `adapter` changes the model
-    of `folder`, its base. `first` is the layer that a slice begins with.
+    `folder` is None while a recipe is checked and the model is yet to be made. `options` are the model's own
+    numbers for the options of a link: `{"trim": {"density": …}}`. `fingerprint` identifies its content, and
+    keys random masks and resumption. An `adapter` changes the model of `folder`, its base. `first` is the
+    layer that a slice begins with.
     """
 
     name: str
@@ -40,15 +58,65 @@ class MergeInput:
     first: int | None = None
 
 
+@dataclass(frozen=True)
+class MergeSlice:
+    """Some layers of the result: as many layers of each input, from the input's `first` one on.
+
+    `strategy` is None for the merge's own.
+    """
+
+    inputs: tuple[MergeInput, ...]
+    count: int
+    base: MergeInput | None = None
+    strategy: tuple[Stage, ...] | None = None
+
+
+@dataclass(frozen=True)
+class LayerRange:
+    """Layers `start` to `start + count` of the result.
+
+    With `opens` the tensors before the layers belong to it too, with `closes` those after them. `prefix` is
+    the text before the names of the text trunk in the result.
+    """
+
+    start: int
+    count: int
+    opens: bool
+    closes: bool
+    prefix: str = ""
+
+    def takes(self, name: str, first: int) -> bool:
+        """Return whether a model's tensor is in the range, by canonical name.
+
+        `first` is the model's layer that becomes layer `start`.
+        """
+        number = layer_number(name)
+        if number is not None:
+            return first <= number < first + self.count
+        return self.opens if layer_of(name) == "embeddings" else self.closes
+
+
 @dataclass(frozen=True, kw_only=True)
 class MergeRequest:
-    """A merge as asked for. Fields as for `merge_checkpoints`."""
+    """All that decides the bytes of a merge.
+
+    `template` (default: the first model) gives names, stored dtypes and everything that is not weights;
+    `tokenizer` is a folder whose tokenizer is taken instead. `dtype` is what stages compute in, `out_dtype`
+    what is stored. `statistics` has, by the text of a reference in a strategy's options, the path of a
+    statistics file that an earlier step made. With `slices`, which stack layers, there are neither `inputs`
+    nor a `base`: the slices have them. A supplied `vocabulary` replaces the models' own and has a tokenizer;
+    else `tokens` decides how the rows of different tokenizers are matched. `part` is set for the merge of
+    one slice.
+    """
 
     inputs: tuple[MergeInput, ...]
     strategy: tuple[Stage, ...]
     base: MergeInput | None = None
     rules: tuple[Rule, ...] = ()
+    dtype: Compute = "float32"
     out_dtype: Dtype | None = None
+    seed: int = 0
+    max_shard_size: str | int = "5GB"
     template: Path | None = None
     tokenizer: Path | None = None
     missing: Missing = "strict"
@@ -71,9 +139,40 @@ class MergeRequest:
         own = (one.strategy for one in self.slices if one.strategy is not None)
         return (*(rule.strategy for rule in self.rules), self.strategy, *own)
 
+    @property
+    def uses_statistics(self) -> bool:
+        """Whether any stage reads statistics files."""
+        stages = (stage for chain in self.chains for stage in all_stages(chain))
+        return any(s.statistics_of == "models" or s.own_files() for s in stages)
+
     def chain_of(self, name: str) -> int:
-        """The place in `chains` of the strategy that owns a tensor."""
+        """Return the index in `chains` of the strategy that owns a tensor."""
         for number, rule in enumerate(self.rules):
             if rule.matches(name):
                 return number
         return len(self.rules) + (own_chain(self.slices, name) if self.slices else 0)
+
+
+def own_chain(slices: Sequence[MergeSlice], name: str) -> int:
+    """Return how many strategies after the merge's own one that of a tensor's slice comes; 0 without one."""
+    place = slice_of(slices, name)
+    if slices[place].strategy is None:
+        return 0
+    return sum(one.strategy is not None for one in slices[: place + 1])
+
+
+def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
+    """Return the index of the slice that a tensor of the result belongs to, by its canonical name."""
+    number = layer_number(name)
+    if number is None:
+        return 0 if layer_of(name) == "embeddings" else len(slices) - 1
+    ends = list(itertools.accumulate(one.count for one in slices))
+    return min(bisect.bisect_right(ends, number), len(slices) - 1)
+
+
+def shifted(name: str, by: int) -> str:
+    """Return a tensor's name with its layer's number raised by `by`."""
+    found = LAYER.search(name)
+    if not found or not by:
+        return name
+    return f"{name[: found.start(2)]}{int(found[2]) + by}{name[found.end(2) :]}"

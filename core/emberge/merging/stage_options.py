@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from emberge.contracts.block import Block, Options
+from emberge.contracts.reference import Reference
 from emberge.contracts.schedule import PerModel, PerTensor
 from emberge.contracts.stage import Stage
 from emberge.errors import suggest
 
-__all__ = ["ModelOptions", "Resolver", "faults_of", "stage_name"]
+__all__ = ["ModelOptions", "Resolver", "all_stages", "faults_of", "plain_stage", "stage_name"]
 
 # Stage name to option name to what one model says of it.
 ModelOptions = Mapping[str, Mapping[str, PerTensor]]
@@ -87,3 +89,40 @@ def _out_of_bounds(place: str, value: PerTensor, stage: Stage, option: str) -> I
         PerModel(list(value.entries), within=stage.schedules()[option].within)
     except ValueError as error:
         yield f"{place}: {error}"
+
+
+def all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
+    """The links of a chain and the stages nested in them."""
+    for link in chain:
+        yield link
+        yield from all_stages(list(link.nested().values()))
+
+
+def plain_stage(stage: Stage) -> Mapping[str, Any] | str:
+    """A link as it would stand in a recipe, without options that have their defaults."""
+    options: dict[str, Any] = {}
+    for option in dataclasses.fields(stage):
+        value = getattr(stage, option.name)
+        if value != _default(option):
+            options[option.name] = _plain(value)
+    name = stage_name(stage)
+    return {name: options} if options else name
+
+
+def _default(option: dataclasses.Field[Any]) -> Any:
+    """What an option has when nobody sets it; `MISSING` when somebody must."""
+    if option.default_factory is not dataclasses.MISSING:
+        return option.default_factory()
+    return option.default
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Stage):
+        return plain_stage(value)
+    if isinstance(value, PerTensor):
+        return value.plain()
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.text if isinstance(value, Reference) else value

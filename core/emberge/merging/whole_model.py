@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
 
 from emberge.contracts.reference import Model
-from emberge.contracts.stage import MergeStrategy, Stats, WeightRole
 from emberge.contracts.step import Machine
-from emberge.errors import Problem
-from emberge.merging.planning.plan_merge import plan_merge
-from emberge.merging.request import MergeInput, MergeRequest
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from emberge.contracts.block import Block
+from emberge.errors import CheckpointError, EmbergeError, Problem
+from emberge.files.disk_space import disk_space_problems
+from emberge.merging.adapters.adapter_reader import adapted_names
+from emberge.merging.adapters.apply_adapter import AdaptedSpec
+from emberge.merging.request import MergeInput
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.tensor_names import canonical_names, is_buffer
+from emberge.tensor_files.derived_tensor import DerivedTensor
+from emberge.tensor_files.foreign_formats import other_format
+from emberge.tensor_files.safetensors_header import TensorSpec, total_bytes
 
 __all__ = ["whole_model", "whole_problems"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class _AsItIs(MergeStrategy):
-    """The one model there is."""
-
-    arity = range(1, 2)
-    weight_role: ClassVar[WeightRole] = "unused"
-
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        return block.tensors[0]
+_DTYPE = "float32"
 
 
-def whole_problems(name: str, folder: Path | None, adapter: Path | None) -> Sequence[Problem]:
-    """What keeps an adapter from being put on the base in `folder`, from headers and configs alone.
+def whole_problems(folder: Path | None, adapter: Path | None) -> Sequence[Problem]:
+    """List what prevents an adapter from being put on the base in `folder`, from headers and configs alone.
 
-    Nothing without an adapter, and of a base that is yet to be made what its absence lets see.
+    The list is empty without an adapter, and while the base is yet to be made.
     """
-    if adapter is None:
+    if adapter is None or folder is None:
         return ()
-    one = MergeInput(name, folder, adapter=adapter)
-    plan = plan_merge(MergeRequest(inputs=(one,), strategy=(_AsItIs(),)))
-    return tuple(p for p in plan.problems if p.severity == "error")
+    try:
+        checkpoint = Checkpoint(folder)
+        if checkpoint.has_weights:
+            adapted_names(canonical_names(checkpoint), checkpoint, adapter, whole=False)
+        elif other_format(checkpoint.trunk):
+            _ = checkpoint.specs  # raises what the folder contains instead
+    except EmbergeError as error:
+        return (Problem(str(error)),)
+    return ()
 
 
 @contextmanager
 def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Iterator[Path]:
-    """The folder of a model; of `base+adapter` one with the adapted model, in float32, until this ends.
+    """Yield the folder of a model; of `base+adapter` one with the adapted model, in float32, until the end.
 
-    It lies in `work`, and one that a killed process left there is taken as it is. Memory is bounded as in a
-    merge.
+    That one is in `work`, and one that a killed process left there is used as it is. Memory is bounded as in
+    a merge.
 
     Raises:
         CheckpointError: for an adapter that does not fit its base or cannot be merged, and a disk too small.
@@ -60,18 +59,52 @@ def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Ite
     if model.adapter is None:
         yield model.folder
         return
-    from emberge.merging.merge_checkpoints import merge_checkpoints  # loads torch
-
     out = work / "whole" / (model.fingerprint[:16] or model.adapter.name)
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         if not out.is_dir():
-            one = MergeInput(
-                model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
-            )
-            merge_checkpoints(
-                [one], strategy=[_AsItIs()], out=out, out_dtype="float32", machine=machine
-            )
+            _build(model, model.adapter, out, machine)
         yield out
     finally:
         shutil.rmtree(out, ignore_errors=True)
+
+
+def _build(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
+    """Write the adapted model's folder at `out`."""
+    from emberge.merging.merge_checkpoints import content_of  # these load torch
+    from emberge.merging.streaming.build_checkpoint import build_checkpoint
+    from emberge.merging.streaming.jobs import CopyJob
+    from emberge.tensor_files.tensor_reader import TensorReader
+    from emberge.tensor_files.tensor_sources import FileSource
+
+    base = Checkpoint(model.folder)
+    specs = _specs(base, adapter)
+    room = list(disk_space_problems(total_bytes(specs), out.parent, None))
+    if room:
+        raise CheckpointError(str(room[0]))
+    content = content_of(
+        MergeInput(model.name, model.folder, fingerprint=model.fingerprint, adapter=adapter)
+    )
+    with TensorReader() as reader:
+        jobs = [CopyJob(spec, FileSource(model.name, spec, reader)) for spec in specs]
+        key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        build_checkpoint(jobs, out, base, key=key, machine=machine)
+
+
+def _specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
+    """Return the adapted model's tensors as they are stored, derived ones in float32."""
+    names = adapted_names(canonical_names(base), base, adapter)
+    assert names is not None  # only an adapter without weights has none, which is refused
+    stored = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
+    return [
+        (spec if is_buffer(name) else _in_float32(spec)).renamed(names.out_name(spec))
+        for name, spec in stored.items()
+    ]
+
+
+def _in_float32(spec: TensorSpec) -> TensorSpec:
+    if spec.dtype == _DTYPE or not spec.mergeable:
+        return spec
+    if isinstance(spec, DerivedTensor):
+        return dataclasses.replace(spec, dtype=_DTYPE)
+    return AdaptedSpec(spec.name, spec.shape, _DTYPE, origin=spec, changes=())

@@ -28,6 +28,7 @@ __all__ = [
     "depths",
     "is_buffer",
     "is_vocabulary",
+    "layer_number",
     "layer_of",
     "parts_as_in",
     "prefix_of",
@@ -87,6 +88,13 @@ class Names:
             return self.stands_for(name) is not None
         alike = self.task == other.task or not self.task or not other.task
         return alike or head == POOLER
+
+    def is_tied_copy(self, name: str) -> bool:
+        """Return whether a tied model derives this tensor itself, or it is a head that only others have."""
+        if name == HEAD:
+            return self.tied is True or name not in self.specs
+        copied = self.original(name) is not None
+        return copied and (self.tied is not False or name not in self.specs)
 
     def out_name(self, spec: TensorSpec) -> str:
         """The name under which one of these tensors is stored in a result."""
@@ -161,6 +169,12 @@ def layer_of(name: str) -> str:
     if first.startswith(("embed", "wte", "wpe")):
         return "embeddings"
     return "final" if first in _FINAL else first
+
+
+def layer_number(name: str) -> int | None:
+    """Return the number of a tensor's layer in the text trunk, by canonical name; None outside the layers."""
+    space, _, number = layer_of(name).rpartition(".")
+    return int(number) if space == "layers" and number.isdecimal() else None
 
 
 def depths(names: Iterable[str]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a recipe is once it has been read: steps with built components, and where each option stands."""
+"""A recipe as it was read: steps with built components, and the place of each option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Recipe", "RecipeStep"]
 
 @dataclass(frozen=True)
 class RecipeStep:
-    """One concrete step: an instance of a `foreach`, or a step as it stands.
+    """One concrete step: an instance of a `foreach`, or a step without one.
 
     `id` is `members.ratio=0.2` for an instance of `members`, `group` the id in the recipe; `kind` the full
     name of the component (`train:train`). References inside `step` name concrete ids. `lines` maps an
@@ -46,6 +46,6 @@ class Recipe:
     steps: tuple[RecipeStep, ...]
     path: Path | None = None
     text: str = ""
-    """In our words, where another tool wrote the file at `path`."""
+    """The recipe's text, translated if another tool wrote the file at `path`."""
     overrides: tuple[str, ...] = ()
-    """`--set` options that were laid over the text."""
+    """`--set` options that were applied to the text."""

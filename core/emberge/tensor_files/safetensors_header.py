@@ -18,7 +18,15 @@ from typing import Any
 
 from emberge.errors import CheckpointError
 
-__all__ = ["DTYPES", "WEIGHTS", "TensorSpec", "encode_header", "read_header", "total_bytes"]
+__all__ = [
+    "DTYPES",
+    "WEIGHTS",
+    "TensorSpec",
+    "encode_header",
+    "main_dtype",
+    "read_header",
+    "total_bytes",
+]
 
 WEIGHTS = "model.safetensors"
 # safetensors' names of element types: (torch's name, bytes an element).
@@ -86,6 +94,15 @@ class TensorSpec:
     def renamed(self, name: str) -> TensorSpec:
         """The same tensor under another name."""
         return replace(self, name=name)
+
+
+def main_dtype(specs: Iterable[TensorSpec]) -> str:
+    """Return the dtype of most of the bytes of floating-point tensors; float32 where there are none."""
+    sizes: dict[str, int] = {}
+    for spec in specs:
+        if spec.mergeable:
+            sizes[spec.dtype] = sizes.get(spec.dtype, 0) + spec.nbytes
+    return max(sizes, key=lambda name: sizes[name]) if sizes else "float32"
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:

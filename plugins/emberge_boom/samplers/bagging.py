@@ -27,11 +27,11 @@ SORTED_UP_TO = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Bagging(Sampler):
-    """Keep a random share of every dataset, drawn once for the whole training (BOOM, arXiv:2602.05787).
+    """A random share of every dataset, drawn once for the whole training (BOOM, arXiv:2602.05787).
 
     `ratio` is a share above 0 and up to 1, and may differ by task or dataset (`{default: 0.4, by_task: {sts:
     1}}`); what it does not cover is kept whole. Each dataset keeps max(1, round(ratio · size)) rows, drawn
-    without replacement, or with it if `replacement` (a full bag then holds about 63 % distinct rows). Members
+    without replacement, or with it if `replacement` (a full bag then has about 63 % distinct rows). Members
     of one ratio differ by `draw`. `nested` bags of different ratios contain one another. `part: first` and
     `part: rest` split every dataset in two by its ratio, so that two members share no row and leave none out.
     It selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
@@ -64,7 +64,7 @@ class Bagging(Sampler):
             raise ValueError("replacement goes with neither nested nor part")
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """The bag. It depends on seed, ratio, draw and the dataset's name, on nothing else.
+        """Return the bag, which depends on seed, ratio, draw and the dataset's name, on nothing else.
 
         Nested bags and parts leave the ratio out of the draw: they are cuts of one order. Bags of large
         datasets are computed row by row as they are asked for.
@@ -101,7 +101,7 @@ def require_share(ratio: float) -> None:
 
 
 def count_of(size: int, ratio: float) -> int:
-    """How many of `size` rows are drawn: at least one, halves rounded to even."""
+    """Return the number of rows drawn of `size`: at least one, halves rounded to even."""
     return max(1, round(ratio * size))
 
 
@@ -115,7 +115,7 @@ def _with_replacement(rows: Rows, count: int, seed: int) -> Rows:
 
 
 def in_order(bag: RowSubset, rows: Rows) -> Rows:
-    """The bag in the order of its dataset, where that takes little memory."""
+    """Return the bag in the order of its dataset, where that takes little memory."""
     import numpy as np
 
     if len(rows) > SORTED_UP_TO:

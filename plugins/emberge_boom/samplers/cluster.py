@@ -1,4 +1,4 @@
-"""The datasets of one cluster."""
+"""The sampler that keeps the datasets of one cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Cluster"]
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster(StudySampler):
-    """Keep the datasets of one cluster, for cluster-level merging (BOOM, arXiv:2602.05787).
+    """The datasets of one cluster, for cluster-level merging (BOOM, arXiv:2602.05787).
 
     `of` is a study of interactions (`$id` of a step `interactions`, or what one left). Its tree is cut at a
     distance, `threshold`, or into `clusters`. The cluster with most rows is number 1; the study's report

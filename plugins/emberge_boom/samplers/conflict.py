@@ -18,7 +18,7 @@ _PLACES = {"first": slice(0, 1), "second": slice(1, 2), "both": slice(0, 2)}
 
 @dataclass(frozen=True, kw_only=True)
 class Conflict(StudySampler):
-    """Keep the datasets of a conflicting pair, to train them jointly or alone (BOOM, arXiv:2602.05787).
+    """The datasets of a conflicting pair, to train them jointly or alone (BOOM, arXiv:2602.05787).
 
     `of` is a study of interactions (`$id` of a step `interactions`, or what one left), `rank` counts its
     pairs from the one whose loss rises most when trained together. It selects and does not group: end the

@@ -23,12 +23,12 @@ from emberge_boom.samplers.bagging import count_of, in_order, require_share
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSubset(Sampler):
-    """Keep all rows of `new` datasets and a random share of the old ones (BOOM, arXiv:2602.05787).
+    """All rows of `new` datasets and a random share of the old ones (BOOM, arXiv:2602.05787).
 
     A model trained on that and merged with the one that was trained on the old data takes in the new data at
     a part of the cost of training on everything again, (|D′| + k|D|) / |D ∪ D′|. Each old dataset keeps
     max(1, round(`ratio` · size)) rows, `ratio` being k; `of: corpus` draws the same share from all old rows
-    taken together, so that a dataset may keep a little more or less, and holds the core's row numbers in
+    taken together, so that a dataset may keep a little more or less, and keeps the core's row numbers in
     memory. Another `draw` is another core.
     It selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
 
@@ -53,7 +53,7 @@ class CoreSubset(Sampler):
             raise ValueError("new names the datasets that are kept whole, at least one")
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """All new rows and the core, which depends on seed, draw and the old datasets' names and sizes.
+        """Return all new rows and the core, a function of seed, draw and the old datasets' names and sizes.
 
         Raises:
             DataError: when `new` names a dataset that is not there, or none is old.

@@ -1,4 +1,4 @@
-"""Some of the datasets, by name or by what they are for."""
+"""The sampler that keeps some of the datasets, by name or by task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Keep"]
 
 @dataclass(frozen=True, kw_only=True)
 class Keep(Sampler):
-    """Keep the datasets of some tasks, or of some names, and leave the others out.
+    """The datasets of some tasks, or of some names; the others are left out.
 
     With one training a task (`foreach: {task: [retrieval, sts]}`) and a merge of them it is BOOM's
     task-level merging (arXiv:2602.05787); with one a dataset, its dataset-level merging. It selects and does
@@ -41,7 +41,7 @@ class Keep(Sampler):
                 raise ValueError(f"tasks: there is no task '{task}'{suggest(task, TASK_KINDS)}")
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """The pool without other datasets.
+        """Return the pool without other datasets.
 
         Raises:
             DataError: for a task or name that no dataset has.

@@ -1,4 +1,4 @@
-"""The datasets that a study named, as a selection."""
+"""The selection of datasets that a study named."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Members"]
 
 @dataclass(frozen=True, kw_only=True)
 class Members(Sampler):
-    """Keep the datasets of these names, all `known` to a study; `label` is what they are together."""
+    """The selection of datasets by name, all `known` to a study; `label` is their name together."""
 
     names: tuple[str, ...]
     known: tuple[str, ...]
     label: str = ""
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """The pool without other datasets.
+        """Return the pool without other datasets.
 
         Raises:
             DataError: where the training's datasets are not those of the study.

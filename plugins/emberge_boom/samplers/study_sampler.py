@@ -1,4 +1,4 @@
-"""The base of samplers that choose datasets by a study of interactions."""
+"""The samplers that choose datasets by a study of interactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["StudySampler"]
 
 @dataclass(frozen=True, kw_only=True)
 class StudySampler(Sampler):
-    """Keep the datasets that a study of interactions points to.
+    """The datasets that a study of interactions points to.
 
     `of` is a step `interactions`, or what one left.
     """

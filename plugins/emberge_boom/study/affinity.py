@@ -1,4 +1,4 @@
-"""How training together changes losses: joint losses beside those apart, and distances made of them."""
+"""Affinities of datasets: joint losses beside those apart, and the distances computed from them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Steps = Sequence[tuple[str, float]]
 
 
 def mean_loss(steps: Steps) -> float:
-    """The mean training loss over all steps."""
+    """Return the mean training loss over all steps."""
     return _mean([loss for _, loss in steps])
 
 
 def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
-    """The losses of steps in units of each dataset's mean loss when it is trained on alone.
+    """Return the losses of steps in units of each dataset's mean loss when it is trained on alone.
 
     Raises:
         DataError: for a mean loss that is not above 0.
@@ -48,14 +48,14 @@ def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
 def compare(
     pair: Pair, together: Steps, apart: Mapping[str, Steps], how: LossProtocol
 ) -> tuple[float, float]:
-    """The pair's loss when trained together, and when trained apart: (LC, LA) of BOOM (arXiv:2602.05787).
+    """Return the pair's loss trained together and trained apart: (LC, LA) of BOOM (arXiv:2602.05787).
 
     As the paper does it, LC is the mean over the steps of the joint training and LA the mean of the two
     trainings' own means. Where the two datasets take unequal numbers of steps, or a joint training gives
     each fewer than it has alone, these differ without any interaction. `matched` compares each dataset's
     own steps: the mean over its first m in the joint training with that over its first m alone, m being as
     many as both have, and then averages the two datasets. Either way a joint training takes more steps in
-    all, and what a model learns of any text whatever counts as help.
+    all, and all that a model learns from any text counts as help.
 
     Raises:
         DataError: for a dataset without a step to compare.
@@ -78,7 +78,7 @@ def compare(
 
 
 def distance(joint: float, apart: float, how: Distance) -> float:
-    """How far two datasets are from one another, given their loss together and apart.
+    """Return the distance of two datasets, given their loss together and apart.
 
     With `paper` it is 1 - LC / LA where training together helps (LC < LA), so that the strongest synergy has
     the largest distance below 1, and LC / LA where it does not: the formula as BOOM prints it. `ratio` is

@@ -17,7 +17,7 @@ _LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
 
 
 def dendrogram(study: Study) -> str:
-    """The SVG of the tree, leaves on the left, distances to the right."""
+    """Draw the tree as SVG, leaves on the left, distances to the right."""
     order = leaves(study.tree)
     names = [study.names[leaf] for leaf in order]
     left = min(_NAME, max(map(len, names))) * _LETTER + 18
@@ -40,15 +40,15 @@ def dendrogram(study: Study) -> str:
         path = f"M{x1:.1f} {y1:.1f}H{x:.1f}V{y2:.1f}H{x2:.1f}"
         parts.append(element("path", d=path, style=_LINE))
         parts.append(text(x + 5, (y1 + y2) / 2 - 5, f"{height:.3g}", "tick"))
-    said = ", ".join(f"{height:.3g}" for height in study.heights)
-    label = f"Tree of {len(names)} datasets, whose clusters unite at the distances {said}"
+    heights = ", ".join(f"{height:.3g}" for height in study.heights)
+    label = f"Tree of {len(names)} datasets, whose clusters unite at the distances {heights}"
     words = f"distance ({study.distance}, {study.linkage} linkage)"
     axis = text((left + WIDTH - 60) / 2, bottom + 34, words, "axis", text_anchor="middle")
     return drawing(WIDTH, bottom + 44, label, *parts, axis)
 
 
 def _span(heights: tuple[float, ...]) -> tuple[float, float]:
-    """What the axis shows: from 0, unless all distances lie far from it."""
+    """Return the ends of the axis: from 0, unless all distances are far from it."""
     low, high = min(heights), max(heights)
     if low > 0.5 * high:
         pad = max(high - low, 0.02 * high)

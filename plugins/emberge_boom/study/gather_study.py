@@ -1,4 +1,4 @@
-"""From the trainings of a study to its numbers."""
+"""The numbers of a study, gathered from its trainings."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _STEPS = 24  # of the scale
 
 
 def heat_map(study: Study) -> str:
-    """The SVG of all pairs, datasets in the order of the tree; on the diagonal each one's loss alone."""
+    """Draw all pairs as SVG, datasets in the order of the tree; on the diagonal each one's loss alone."""
     names = [study.names[leaf] for leaf in leaves(study.tree)]
     limit = max((abs(one.change) for one in study.interactions), default=0.0) or 1.0
     room = min(_NAME, max(map(len, names))) * _LETTER + 18
@@ -33,10 +33,10 @@ def heat_map(study: Study) -> str:
         for i, name in enumerate(names)
     ]
     bottom = top + size * len(names)
-    said = "; ".join(
+    most = "; ".join(
         f"{' and '.join(one.pair)} {100 * one.change:+.1f} %" for one in study.conflicts[:3]
     )
-    label = f"Change of the loss of each pair when trained together; most harm: {said}"
+    label = f"Change of the loss of each pair when trained together; most harm: {most}"
     scale = _scale(room, bottom + 26, limit)
     return drawing(WIDTH, bottom + 72, label, *cells, *labels, scale)
 
@@ -91,7 +91,7 @@ def _loss(value: float, size: float) -> str:
 
 
 def _scale(x: float, y: float, limit: float) -> str:
-    """The colours from the strongest help to the strongest harm, with their numbers."""
+    """Draw the colours from the strongest help to the strongest harm, with their numbers."""
     step = 12.0
     width = step * _STEPS
     boxes = [

@@ -36,7 +36,7 @@ __all__ = ["Interactions"]
 
 @dataclass(frozen=True, kw_only=True)
 class Interactions(StudyOptions, Step):
-    """Study which datasets help one another: train on each alone and on each pair, on equal samples.
+    """A study of the datasets that help one another, trained on alone and in pairs, on equal samples.
 
     From the mean training losses, alone (loss_i) and jointly (LC_ij), come LA_ij = (loss_i + loss_j) / 2, the
     change LC_ij - LA_ij, a distance of the two, and a tree of clusters (BOOM, arXiv:2602.05787). The samplers
@@ -71,7 +71,7 @@ class Interactions(StudyOptions, Step):
     """1 - LC / LA for pairs that help one another and LC / LA for others (`paper`), or LC / LA (`ratio`).
 
     As the paper prints it the strongest synergy is farthest apart; with `ratio` it is nearest, and thresholds
-    lie near 1.
+    are near 1.
     """
     linkage: Linkage = "average"
     """The distance of two clusters: the mean, the nearest or the farthest of their pairs."""

@@ -13,9 +13,9 @@ __all__ = ["one_by_one"]
 
 
 def one_by_one(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
-    """An entry for each dataset by a label that tells them apart, in alphabetical order.
+    """Return an entry for each dataset by a distinct label, in alphabetical order.
 
-    A catalogue is read for the names of its sets; of one that a step makes, `only` must name them.
+    A catalogue is read for the names of its sets; of one that a step writes, `only` must name them.
 
     Raises:
         DataError: where it is not known which datasets there are.

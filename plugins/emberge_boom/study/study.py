@@ -1,4 +1,4 @@
-"""What an interaction study found, as merges and samplers read it: `interactions.json`."""
+"""The study of interactions as merges and samplers read it: `interactions.json`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Interaction:
-    """Two datasets, their loss together and apart, and how far they are from one another."""
+    """Two datasets, their loss together and apart, and their distance."""
 
     pair: Pair
     joint: float
@@ -60,7 +60,7 @@ class Study:
     loss_protocol: LossProtocol = "paper"
     scale: LossScale = "loss"
     rehearsed: bool = False
-    """Whether its trainings were a few steps long, so that its numbers mean nothing."""
+    """True if its trainings were a few steps long, so that its numbers mean nothing."""
 
     def __post_init__(self) -> None:
         expected = len(self.names) * (len(self.names) - 1) // 2
@@ -69,7 +69,7 @@ class Study:
 
     @property
     def heights(self) -> tuple[float, ...]:
-        """At which distances clusters are united, lowest first."""
+        """The distances at which clusters are united, lowest first."""
         return heights_of(self.tree)
 
     @property
@@ -78,13 +78,13 @@ class Study:
         return tuple(sorted(self.interactions, key=lambda one: (-one.change, one.pair)))
 
     def between(self, a: str, b: str) -> Interaction:
-        """The interaction of two datasets."""
+        """Return the interaction of two datasets."""
         return next(one for one in self.interactions if set(one.pair) == {a, b})
 
     def clusters(
         self, *, threshold: float | None = None, count: int | None = None
     ) -> tuple[tuple[str, ...], ...]:
-        """The clusters below a distance, or as many as `count`: those with most data first.
+        """Return the clusters below a distance, or `count` of them: those with most data first.
 
         Ties in the tree can leave fewer than `count`.
         """
@@ -93,12 +93,12 @@ class Study:
         return numbered(self.names, self.sizes, cut_into(self.tree, count or 1))
 
     def cuts(self) -> list[tuple[float, tuple[tuple[str, ...], ...]]]:
-        """Every number of clusters there can be: (lowest threshold, clusters), from one up."""
+        """Return every possible number of clusters, from one up: (lowest threshold, clusters)."""
         levels = sorted({0.0, *self.heights}, reverse=True)
         return [(level, self.clusters(threshold=level)) for level in levels]
 
     def matrix(self, field: str) -> list[list[float | None]]:
-        """A number of every pair, in the order of `names`; None on the diagonal."""
+        """Return a number of every pair, in the order of `names`; None on the diagonal."""
         place = {name: i for i, name in enumerate(self.names)}
         found: list[list[float | None]] = [[None] * len(self.names) for _ in self.names]
         for one in self.interactions:
@@ -146,10 +146,10 @@ def _as_json(study: Study) -> dict[str, Any]:
 
 
 def read_study(place: Path) -> Study:
-    """Read what a study left, given its file or the folder that holds it.
+    """Read a study, given its file or the folder of it.
 
     Raises:
-        DataError: for a place that holds no study.
+        DataError: for a place without a study.
     """
     path = place / FILE if place.is_dir() else place
     try:
@@ -159,7 +159,7 @@ def read_study(place: Path) -> Study:
         return _from_json(found)
     except OSError as error:
         raise DataError(
-            f"{place.name} holds no study of interactions ({error.strerror}: {FILE}); name a step "
+            f"{place.name} has no study of interactions ({error.strerror}: {FILE}); name a step "
             "`interactions`, or what one left"
         ) from None
     except (KeyError, TypeError, ValueError) as error:

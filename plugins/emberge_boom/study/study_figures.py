@@ -1,4 +1,4 @@
-"""What a report shows of a study: its drawings, each with a table beside."""
+"""The figures of a study in a report: drawings, each with a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAT_MAP, TREE = "heat_map.svg", "tree.svg"
 
 
 def figures_of(study: Study, folder: Path) -> list[dict[str, Any]]:
-    """Draw into `folder`, and say in plain values what was drawn, as a report takes it."""
+    """Draw the figures into `folder` and return them as plain values, as a report takes them."""
     (folder / HEAT_MAP).write_text(heat_map(study), encoding="utf-8")
     (folder / TREE).write_text(dendrogram(study), encoding="utf-8")
     return [

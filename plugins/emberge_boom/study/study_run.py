@@ -1,4 +1,4 @@
-"""One training of an interaction study: a dataset alone, or two of them, of which only losses are kept."""
+"""One training of a study: a dataset alone, or two of them, of which only losses are kept."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRun(StudyOptions, Step):
-    """Train on equal samples of some datasets, and keep the losses of the steps and no model.
+    """A training on equal samples of some datasets, of which the losses of steps are kept and no model.
 
     The samples have `rows` rows, by default as many as the smallest of `data` and `beside` has.
     """

@@ -1,4 +1,4 @@
-"""A study in short, as a run shows it at its end."""
+"""The table of a study, as a run shows it at its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PAIRS = 3
 
 
 def table_of(study: Study) -> str:
-    """Markdown: the pairs that harm and help one another most, and the first cuts of the tree."""
+    """Return Markdown of the pairs that harm and help each other most, and the first cuts of the tree."""
     conflicts = study.conflicts
     most = ", ".join(map(_change, conflicts[:_PAIRS]))
     least = ", ".join(map(_change, conflicts[: -_PAIRS - 1 : -1]))

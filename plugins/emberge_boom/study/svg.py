@@ -1,4 +1,4 @@
-"""Drawings that stand alone as files and take a page's colours where they are put into one."""
+"""SVG drawings that work alone as files and take a page's colours inside of one."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ svg .tick, svg .axis { fill: var(--soft); font-size: 11.5px; }
 
 
 def element(name: str, *children: str, **attributes: str | float | None) -> str:
-    """One element; children are markup already, and attribute names change `_` to `-`."""
-    said = "".join(
+    """Return one element; children are markup already, and attribute names change `_` to `-`."""
+    given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{said}>{''.join(children)}</{name}>" if children else f"<{name}{said}/>"
+    return f"<{name}{given}>{''.join(children)}</{name}>" if children else f"<{name}{given}/>"
 
 
 def text(x: float, y: float, words: str, kind: str = "", **more: str | float | None) -> str:
-    """Words at a baseline; `kind` is a class of the style sheet."""
+    """Return words at a baseline; `kind` is a class of the style sheet."""
     return element("text", escape(words, quote=False), x=x, y=y, class_=kind or None, **more)
 
 
 def drawing(width: float, height: float, label: str, *parts: str) -> str:
-    """A whole SVG file; `label` says in words what is seen."""
-    said = {"viewBox": f"0 0 {_text(width)} {_text(height)}", "role": "img", "aria_label": label}
+    """Return a whole SVG file; `label` describes it in words."""
+    view = {"viewBox": f"0 0 {_text(width)} {_text(height)}", "role": "img", "aria_label": label}
     xmlns = "http://www.w3.org/2000/svg"
-    return element("svg", element("style", STYLE), *parts, xmlns=xmlns, **said) + "\n"
+    return element("svg", element("style", STYLE), *parts, xmlns=xmlns, **view) + "\n"
 
 
 def short(name: str, room: int) -> str:
-    """A name cut in its middle to `room` characters: ends are what tell names apart."""
+    """Return a name cut in its middle to `room` characters: names differ at their ends."""
     if len(name) <= room:
         return name
     head = (room - 1) // 2
@@ -52,7 +52,7 @@ def short(name: str, room: int) -> str:
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`, about `count` of them."""
+    """Return round numbers, 1, 2 or 5 times a power of ten apart, from `low` to `high`, about `count`."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(m for m in (1, 2, 5, 10) if m * power >= rough * 0.999)

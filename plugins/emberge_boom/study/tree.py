@@ -18,7 +18,7 @@ Tree: TypeAlias = "tuple[tuple[int, int, float, int], ...]"
 
 
 def grow(distances: Sequence[Sequence[float | None]], linkage: Linkage) -> Tree:
-    """The tree of a symmetric matrix [n, n] of distances, whose diagonal is not looked at."""
+    """Build the tree of a symmetric matrix [n, n] of distances, whose diagonal is ignored."""
     from scipy.cluster import hierarchy
 
     count = len(distances)
@@ -28,12 +28,12 @@ def grow(distances: Sequence[Sequence[float | None]], linkage: Linkage) -> Tree:
 
 
 def cut_at(tree: Tree, threshold: float) -> list[int]:
-    """Each leaf's cluster: what unions at distances up to the threshold hold together."""
+    """Return each leaf's cluster, formed by unions at distances up to the threshold."""
     return _cut(tree, threshold, "distance")
 
 
 def cut_into(tree: Tree, count: int) -> list[int]:
-    """Each leaf's cluster where there are at most `count`; unions at one distance happen together."""
+    """Return each leaf's cluster of at most `count`; unions at one distance happen together."""
     return _cut(tree, count, "maxclust")
 
 
@@ -50,12 +50,12 @@ def _matrix(tree: Tree) -> NDArray[np.float64]:
 
 
 def heights_of(tree: Tree) -> tuple[float, ...]:
-    """The distance of each union, lowest first."""
+    """Return the distance of each union, lowest first."""
     return tuple(height for _, _, height, _ in tree)
 
 
 def leaves(tree: Tree) -> list[int]:
-    """The leaves from one end of the tree to the other, so that no two branches cross."""
+    """Return the leaves from one end of the tree to the other, so that no two branches cross."""
     count = len(tree) + 1
 
     def below(node: int) -> list[int]:
@@ -70,7 +70,7 @@ def leaves(tree: Tree) -> list[int]:
 def numbered(
     names: Sequence[str], sizes: Mapping[str, int], labels: Sequence[int]
 ) -> tuple[tuple[str, ...], ...]:
-    """The clusters in an order that stays: most data first, of equals by the alphabet.
+    """Return the clusters in a fixed order: most data first, of equals by the alphabet.
 
     Inside a cluster the names are in alphabetical order.
     """

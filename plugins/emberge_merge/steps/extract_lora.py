@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, Step, Workspace
-from emberge.engine import MergeInput, MergeRequest, Truncation, adapter_problems, plan_merge
+from emberge.engine import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.steps.adapter_artifact import described, emptied, require_truncation
@@ -48,6 +48,8 @@ class ExtractLora(Step):
         return self.base
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import Truncation, adapter_problems
+
         if context.adapter(self.base) is not None:
             yield context.problem("the base must be a whole model", "base")
             return
@@ -63,7 +65,7 @@ class ExtractLora(Step):
                 yield context.problem(str(problem), "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import merge_to_adapter
+        from emberge.engine import Truncation, merge_to_adapter
 
         model, base = workspace.model(self.model), workspace.model(self.base)
         if base.adapter is not None:
@@ -74,12 +76,11 @@ class ExtractLora(Step):
             model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
         )
         report = merge_to_adapter(
-            self._request(one),
+            self._request(one, workspace.seed),
             MergeInput(base.name, base.folder, fingerprint=base.fingerprint),
-            out=emptied(workspace.folder),
+            emptied(workspace.folder),
             truncation=Truncation(self.rank, self.energy),
             machine=workspace.machine,
-            seed=workspace.seed,
             provenance={"emberge": workspace.provenance},
             side=workspace.work / "adapter",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
@@ -92,5 +93,5 @@ class ExtractLora(Step):
         )
 
     @staticmethod
-    def _request(model: MergeInput) -> MergeRequest:
-        return MergeRequest(inputs=(model,), strategy=(Passthrough(),))
+    def _request(model: MergeInput, seed: int = 0) -> MergeRequest:
+        return MergeRequest(inputs=(model,), strategy=(Passthrough(),), seed=seed)

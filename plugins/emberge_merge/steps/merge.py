@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import (
     Artifact,
     FileRef,
-    Model,
     ModelRef,
-    PerModel,
-    PerTensor,
     Preflight,
     Problem,
     Rule,
@@ -24,51 +19,44 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.engine import (
-    MergeInput,
-    MergeRequest,
-    SuppliedVocabulary,
-    VocabularyPolicy,
-    plan_merge,
-)
+from emberge.engine import MergeRequest, VocabularyPolicy, plain_stage, plan_merge, summary
 
-from emberge_merge.steps.contents import with_contents
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.steps.merge_options import (
+    Find,
+    ModelEntry,
+    SliceEntry,
+    Weights,
+    as_found,
+    find_by_check,
+    merge_inputs,
+    merge_slices,
+    one_model,
+    require_vocabulary,
+    size_problems,
+    slice_details,
+    slice_models,
+    statistics_paths,
+    token_policy,
+)
 from emberge_merge.steps.merged_artifact import merged_artifact
-from emberge_merge.steps.sizes import Weights, size_problems, weight_of
-from emberge_merge.steps.slices import SliceEntry, merge_slices, slice_models
-from emberge_merge.steps.tokens import made_vocabulary, require_vocabulary, token_policy
 from emberge_merge.steps.training_cost import describe_cost
 
 if TYPE_CHECKING:
-    from emberge.engine import MergePlan
+    from emberge.engine import MergePlan, SuppliedVocabulary
 
-__all__ = ["Merge", "ModelEntry", "merge_input", "unique_names"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelEntry:
-    """One model of a merge.
-
-    `weight` is a number, a list over depth, or `[{filter, value}]`; `group` its label for staged fusion;
-    `options` are its own numbers for the strategy's links: `{trim: {density: 0.7}}`.
-    """
-
-    model: ModelRef
-    weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
-    group: str = ""
-    name: str | None = None
-    options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
+__all__ = ["Merge"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(Step):
     """Merge models into one, complete with tokenizer, configs, pooling and prompts.
 
-    `strategy` is a name, or a list of links of which the last merges; `rules` give tensors whose name
-    contains a text another one. `weights: size` multiplies each weight by the number of examples that
-    the model was trained on. `template` (default: the first model) gives everything that is not merged,
-    `tokenizer` the tokenizer. `missing` says what becomes of a tensor that some model lacks. `dtype` is
-    what is computed in; what is stored has `out_dtype`, by default the template's.
+    `strategy` is a name, or a list of links of which the last merges, by default the average; `rules` give
+    tensors whose name contains a text another one. `weights: size` multiplies each weight by the number of
+    examples that the model was trained on. `template` (default: the first model) gives everything that is
+    not merged, `tokenizer` the tokenizer. `missing` says what becomes of a tensor that some model lacks.
+    `dtype` is what is computed in; what is stored has `out_dtype`, by default the template's.
 
     What training its models costs, of those that steps of the recipe train, against one training on all
     their rows, `check` tells before and `training_cost` in the artifact's details after.
@@ -86,7 +74,7 @@ class Merge(Step):
     """The models; the first gives the output its configs, modules and tokenizer."""
     slices: tuple[SliceEntry, ...] = ()
     """In place of models: layers of models, stacked; each slice is merged by itself."""
-    strategy: tuple[Stage, ...]
+    strategy: tuple[Stage, ...] = (Linear(),)
     base: ModelRef | None = None
     """Their common ancestor, where the strategy works on deltas."""
     weights: Weights = "equal"
@@ -118,165 +106,118 @@ class Merge(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         describe_cost([entry.model for entry in self.models], context)
-        inputs = []
-        for entry in self.models:
-            folder, adapter = context.model(entry.model), context.adapter(entry.model)
-            if self.weights == "size":
-                yield from size_problems(entry, adapter or folder, context)
-            inputs.append(merge_input(entry, entry.name or entry.model.text, folder, adapter))
-        base = None
-        if self.base is not None:
-            folder, adapter = context.model(self.base), context.adapter(self.base)
-            base = MergeInput(self.base.text, folder, adapter=adapter)
-        template, tokenizer = (
-            context.model(ref) if ref is not None else None
-            for ref in (self.template, self.tokenizer)
-        )
-        if self.template is not None and template is None:
+        yield from size_problems(self.models, context, self.weights)
+        if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with
-        request = self._request(inputs, base, template, tokenizer)
-        slices = merge_slices(self.slices, lambda r: _seen(r, context))
-        request = dataclasses.replace(request, inputs=unique_names(inputs), slices=slices)
-        listed = [(entry.name, entry.model) for entry in self.models]
-        tokens = token_policy(self.vocabulary, listed, request.inputs)
-        request = dataclasses.replace(request, tokens=tokens)
-        request = with_contents(request, [entry.model for entry in self.models], self.base)
-        yield from self._tell(plan_merge(request), context)
+        find = find_by_check(context, fingerprints=self._names_statistics())
+        yield from self._show(plan_merge(self._request(find)), context)
 
-    def _tell(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:
-        """What a plan shows, and what is wrong with it."""
+    def _show(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:
+        """Note a plan for the terminal, and yield its problems and warnings."""
         option = "slices" if self.slices else "models"
         for problem in plan.problems:
             yield context.problem(str(problem), option)
-        if plan.tokens.lines:
+        if plan.tokens is not None and plan.tokens.lines:
             context.note("tokenizers", plan.tokens.lines)
         if plan.template is not None and not plan.problems:
-            context.note("merge plan", plan.lines())
+            context.note("merge plan", summary(plan))
             for warning in plan.warnings:
                 yield context.warning(warning, option)
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.engine import merge_checkpoints
 
-        found = [(e, m) for e in self.models for m in workspace.models(e.model)]
-        inputs = unique_names(
-            [
-                dataclasses.replace(
-                    merge_input(entry, entry.name or model.name, model.folder, model.adapter),
-                    weight=weight_of(entry, model, self.weights),
-                    fingerprint=model.fingerprint,
-                )
-                for entry, model in found
-            ]
+        request = self._request(
+            lambda reference: [as_found(model) for model in workspace.models(reference)],
+            workspace.data,
+            weights=self.weights,
+            seed=workspace.seed,
         )
-        base = None
-        if self.base is not None:
-            origin = workspace.model(self.base)
-            base = MergeInput(
-                origin.name,
-                origin.folder,
-                fingerprint=origin.fingerprint,
-                adapter=origin.adapter,
-            )
         if any(workspace.folder.iterdir()):
             # Killed between the merge and the end of the step.
             shutil.rmtree(workspace.folder)
         report = merge_checkpoints(
-            inputs,
-            strategy=self.strategy,
-            out=workspace.folder,
-            base=base,
-            rules=self.rules,
-            dtype=self.dtype,
-            out_dtype=self.out_dtype,
-            template=self._folder(self.template, workspace),
-            tokenizer=self._folder(self.tokenizer, workspace),
-            missing=self.missing,
-            statistics=self._statistics(workspace),
+            request,
+            workspace.folder,
             machine=workspace.machine,
-            seed=workspace.seed,
-            max_shard_size=self.max_shard_size,
             provenance={"emberge": workspace.provenance},
             side=workspace.work / "merge",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
-            slices=merge_slices(self.slices, lambda r: _found(workspace.model(r))),
-            vocabulary=self._vocabulary(workspace),
-            tokens=token_policy(self.vocabulary, [(e.name, e.model) for e, _ in found], inputs),
         )
-        # What `check` could foretell was told before the run, and is only kept.
+        # Warnings that `check` could give were given before the run, and are only kept.
         known = report.foretold if not any(r.step for r in self._references()) else ()
         for warning in report.warnings:
             if warning not in known:
                 workspace.warn(warning)
-        return merged_artifact(self, found, inputs, report, known)
+        found = [(e, m) for e in self.models for m in workspace.models(e.model)]
+        parents = [reference.text for reference in slice_models(self.slices)]
+        return merged_artifact(found, request, report, self._details(), parents, known)
+
+    def _request(
+        self,
+        find: Find,
+        data: Callable[[FileRef], Path] | None = None,
+        *,
+        weights: Weights = "equal",
+        seed: int = 0,
+    ) -> MergeRequest:
+        """Build the request with the models that `find` gives; without `data` no step's files exist yet."""
+        inputs = merge_inputs(self.models, find, weights)
+        entries = [entry for entry in self.models for _ in find(entry.model)]
+        return MergeRequest(
+            inputs=inputs,
+            strategy=self.strategy,
+            base=one_model(find, self.base).input if self.base is not None else None,
+            rules=self.rules,
+            dtype=self.dtype,
+            out_dtype=self.out_dtype,
+            seed=seed,
+            max_shard_size=self.max_shard_size,
+            template=_folder(self.template, find),
+            tokenizer=_folder(self.tokenizer, find),
+            missing=self.missing,
+            statistics=statistics_paths(self._strategies(), data) if data is not None else {},
+            slices=merge_slices(self.slices, find),
+            vocabulary=self._vocabulary(data),
+            tokens=token_policy(self.vocabulary, entries, inputs),
+        )
+
+    def _vocabulary(self, data: Callable[[FileRef], Path] | None) -> SuppliedVocabulary | None:
+        if not isinstance(self.vocabulary, FileRef):
+            return None
+        from emberge.engine import SuppliedVocabulary
+
+        return SuppliedVocabulary(data(self.vocabulary) if data is not None else None)
+
+    def _strategies(self) -> list[tuple[Stage, ...]]:
+        """Return the strategies of the merge, of its rules and of its slices."""
+        own = [one.strategy for one in self.slices if one.strategy is not None]
+        return [self.strategy, *(rule.strategy for rule in self.rules), *own]
+
+    def _names_statistics(self) -> bool:
+        """Return whether a strategy names a statistics file that exists before the run."""
+        links = (link for strategy in self._strategies() for link in strategy)
+        return any(not file.text.startswith("$") for link in links for file in link.files())
+
+    def _details(self) -> dict[str, Any]:
+        """Return the options that the artifact keeps beside the models and the strategy."""
+        details: dict[str, Any] = {}
+        if self.base is not None:
+            details["base"] = self.base.text
+        if self.rules:
+            details["rules"] = {
+                rule.filter: [plain_stage(link) for link in rule.strategy] for rule in self.rules
+            }
+        if self.slices:
+            details["slices"] = slice_details(self.slices)
+        return details
 
     def _references(self) -> Iterator[ModelRef]:
-        """Every model that the merge has something from."""
+        """Yield every model that the merge takes something from."""
         yield from (entry.model for entry in self.models)
         yield from slice_models(self.slices)
         yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)
 
-    def _request(
-        self,
-        inputs: Sequence[MergeInput],
-        base: MergeInput | None,
-        template: Path | None,
-        tokenizer: Path | None,
-    ) -> MergeRequest:
-        return MergeRequest(
-            inputs=tuple(inputs),
-            strategy=self.strategy,
-            base=base,
-            rules=self.rules,
-            out_dtype=self.out_dtype,
-            template=template,
-            tokenizer=tokenizer,
-            missing=self.missing,
-            vocabulary=made_vocabulary(self.vocabulary),
-        )
 
-    def _statistics(self, workspace: Workspace) -> dict[str, Path]:
-        """Where the statistics files are that the strategies name."""
-        links = [*self.strategy, *(link for rule in self.rules for link in rule.strategy)]
-        return {ref.text: workspace.data(ref) for link in links for ref in link.files()}
-
-    def _vocabulary(self, workspace: Workspace) -> SuppliedVocabulary | None:
-        if not isinstance(self.vocabulary, FileRef):
-            return None
-        return SuppliedVocabulary(workspace.data(self.vocabulary))
-
-    @staticmethod
-    def _folder(reference: ModelRef | None, workspace: Workspace) -> Path | None:
-        return workspace.model(reference).folder if reference is not None else None
-
-
-def merge_input(
-    entry: ModelEntry, name: str, folder: Path | None, adapter: Path | None
-) -> MergeInput:
-    """A listed model as a merge takes it."""
-    return MergeInput(name, folder, entry.weight, entry.group, entry.options, adapter=adapter)
-
-
-def _seen(reference: ModelRef, context: Preflight) -> MergeInput:
-    """A model as far as it can be seen before the run, for a slice to take layers of."""
-    folder, adapter = context.model(reference), context.adapter(reference)
-    return MergeInput(reference.text, folder, adapter=adapter)
-
-
-def _found(model: Model) -> MergeInput:
-    """A model that lies on disk, for a slice to take layers of."""
-    return MergeInput(
-        model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
-    )
-
-
-def unique_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
-    """The inputs with names that differ: two folders of one name are numbered."""
-    counted = Counter(m.name for m in inputs)
-    seen: Counter[str] = Counter()
-    apart = []
-    for model in inputs:
-        seen[model.name] += 1
-        name = f"{model.name} ({seen[model.name]})" if counted[model.name] > 1 else model.name
-        apart.append(dataclasses.replace(model, name=name))
-    return tuple(apart)
+def _folder(reference: ModelRef | None, find: Find) -> Path | None:
+    return one_model(find, reference).folder if reference is not None else None

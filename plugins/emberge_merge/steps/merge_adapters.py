@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import (
     Artifact,
     CheckpointError,
+    FileRef,
     Model,
     ModelRef,
     Preflight,
@@ -20,20 +20,23 @@ from emberge import (
     Workspace,
     stage_name,
 )
-from emberge.engine import (
-    MergeInput,
-    MergeRequest,
-    Truncation,
-    adapter_problems,
-    plain_stage,
-    plan_merge,
-)
+from emberge.engine import MergeInput, MergeRequest, plain_stage, plan_merge
 
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.steps.adapter_artifact import described, emptied, require_truncation
-from emberge_merge.steps.merge import ModelEntry, merge_input, unique_names
-from emberge_merge.steps.sizes import Weights, size_problems, weight_of
+from emberge_merge.steps.merge_options import (
+    Find,
+    FoundModel,
+    ModelEntry,
+    Weights,
+    as_found,
+    find_by_check,
+    merge_inputs,
+    one_model,
+    size_problems,
+    statistics_paths,
+)
 from emberge_merge.steps.training_cost import cost_details, describe_cost
 
 if TYPE_CHECKING:
@@ -90,6 +93,8 @@ class MergeAdapters(Step):
         return self.base or self.models[0].model
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import Truncation, adapter_problems
+
         if not self.models:
             yield context.problem("there are no models to merge", "models")
             return
@@ -97,17 +102,10 @@ class MergeAdapters(Step):
             yield context.problem("the base must be a whole model", "base")
             return
         describe_cost([entry.model for entry in self.models], context)
-        first = self.base or self.models[0].model
-        base = MergeInput(first.main, context.model(first))
-        inputs = [
-            merge_input(e, e.name or e.model.text, context.model(e.model), context.adapter(e.model))
-            for e in self.models
-        ]
-        if self.weights == "size":
-            for entry in self.models:
-                folder = context.adapter(entry.model) or context.model(entry.model)
-                yield from size_problems(entry, folder, context)
-        plan = plan_merge(self._request(inputs, base))
+        yield from size_problems(self.models, context, self.weights)
+        find = find_by_check(context)
+        base = self._base(find)
+        plan = plan_merge(self._request(find, base))
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
         if plan.problems:
@@ -117,69 +115,71 @@ class MergeAdapters(Step):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import merge_to_adapter
+        from emberge.engine import Truncation, merge_to_adapter
 
-        found = [(e, m) for e in self.models for m in workspace.models(e.model)]
-        base = self._base(workspace, found[0][1])
-        inputs = [
-            dataclasses.replace(
-                merge_input(e, e.name or m.name, m.folder, m.adapter),
-                weight=weight_of(e, m, self.weights),
-                fingerprint=m.fingerprint,
-            )
-            for e, m in found
-        ]
+        def find(reference: ModelRef) -> list[FoundModel]:
+            return [as_found(model) for model in workspace.models(reference)]
+
+        base = self._base(find)
+        self._require_whole(workspace)
+        request = self._request(
+            find, base, workspace.data, weights=self.weights, seed=workspace.seed
+        )
         report = merge_to_adapter(
-            self._request(inputs, base, self._statistics(workspace)),
+            request,
             base,
-            out=emptied(workspace.folder),
+            emptied(workspace.folder),
             truncation=Truncation(self.rank, self.energy),
             combination=_combination(self.strategy),
-            dtype=self.dtype,
             machine=workspace.machine,
-            seed=workspace.seed,
             provenance={"emberge": workspace.provenance},
             side=workspace.work / "adapter",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
-        named = [i.name for i in unique_names(inputs)]
+        found = [(e, m) for e in self.models for m in workspace.models(e.model)]
         weights = {
-            e.model.text: report.weights[name] for (e, _), name in zip(found, named, strict=True)
+            e.model.text: report.weights[model.name]
+            for (e, _), model in zip(found, request.inputs, strict=True)
         }
         details = {"weights": weights, **described(report, self.adapts().main, workspace)}
         return self._artifact(found, details)
 
-    def _base(self, workspace: Workspace, first: Model) -> MergeInput:
-        """What the result lies on."""
-        if self.base is None:
-            if first.adapter is None:
-                raise CheckpointError(
-                    f"'{first.name}' is a whole model; name the base that the result lies on under 'base'"
-                )
-            name = self.models[0].model.main
-            return MergeInput(name, first.folder)
-        found = workspace.model(self.base)
-        if found.adapter is not None:
+    def _base(self, find: Find) -> MergeInput:
+        """Return the base of the result: the one given, or that of the first model's adapter."""
+        if self.base is not None:
+            return replace(one_model(find, self.base).input, adapter=None)
+        reference = self.models[0].model
+        return MergeInput(reference.main, find(reference)[0].folder)
+
+    def _require_whole(self, workspace: Workspace) -> None:
+        """Refuse an adapter as the base, and a first model that has no base."""
+        if self.base is not None and workspace.model(self.base).adapter is not None:
             raise CheckpointError(
                 f"'{self.base.text}' is an adapter; the base must be a whole model"
             )
-        return MergeInput(found.name, found.folder, fingerprint=found.fingerprint)
+        first = workspace.models(self.models[0].model)[0]
+        if self.base is None and first.adapter is None:
+            raise CheckpointError(
+                f"'{first.name}' is a whole model; name the base that the result lies on under 'base'"
+            )
 
     def _request(
         self,
-        inputs: Sequence[MergeInput],
+        find: Find,
         base: MergeInput,
-        statistics: Mapping[str, Path] | None = None,
+        data: Callable[[FileRef], Path] | None = None,
+        *,
+        weights: Weights = "equal",
+        seed: int = 0,
     ) -> MergeRequest:
         return MergeRequest(
-            inputs=unique_names(inputs),
+            inputs=merge_inputs(self.models, find, weights),
             strategy=self.strategy,
             base=base if any(_uses_base(link) for link in self.strategy) else None,
-            statistics=statistics or {},
+            dtype=self.dtype,
+            seed=seed,
+            statistics=statistics_paths([self.strategy], data) if data is not None else {},
         )
-
-    def _statistics(self, workspace: Workspace) -> dict[str, Path]:
-        return {ref.text: workspace.data(ref) for link in self.strategy for ref in link.files()}
 
     def _artifact(
         self, found: Sequence[tuple[ModelEntry, Model]], details: Mapping[str, Any]

@@ -12,9 +12,10 @@ import pytest
 import torch
 import yaml
 from emberge.cli.main import main
-from emberge.engine import Checkpoint, MergeInput, merge_checkpoints
+from emberge.engine import Checkpoint, MergeInput
 from safetensors.torch import load_file, save_file
 
+from tests.support.merges import merge_models
 from tests.support.registered import CHAINS
 
 NAME = "encoder.layer.1.output.dense.weight"
@@ -118,7 +119,7 @@ def test_group_weights_that_cancel_out_name_the_group(
 def test_models_that_did_not_move_give_the_base(name: str, bert: Path, tmp_path: Path) -> None:
     links = BASED[name]
     count = min(2, links[0].arity.stop - 1)
-    report = merge_checkpoints(
+    report = merge_models(
         [MergeInput(f"m{i}", bert, fingerprint=str(i)) for i in range(count)],
         strategy=links,
         base=MergeInput("base", _copy(bert, tmp_path / "base")),
@@ -148,7 +149,7 @@ def test_one_frozen_tensor_stays_as_it_is(
     folders = [_copy(folder, tmp_path / folder.name) for folder in berts[:count]]
     for folder in folders:
         change(folder, **{NAME: frozen})
-    merge_checkpoints(
+    merge_models(
         [MergeInput(folder.name, folder) for folder in folders],
         strategy=links,
         base=MergeInput("base", bert),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Machine
-from emberge.engine import MergeInput, TensorSpec, merge_checkpoints
+from emberge.engine import MergeInput, TensorSpec
 from emberge.files.disk_space import UnwrittenError
 from emberge.files.locks import working_in
 from emberge.merging.streaming.journal import Journal
@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 
 from tests.support import tiny
 from tests.support.killed_merge import digest
+from tests.support.merges import merge_models
 from tests.support.places import ROOT, SUPPORT
 
 MEGABYTE = 1 << 20
@@ -56,7 +57,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
 def merge(models: list[MergeInput], out: Path, **options: Any) -> int:
     """Merge on one thread; the number of pieces that were made."""
     pieces = []
-    merge_checkpoints(
+    merge_models(
         models,
         strategy=[Linear()],
         out=out,
@@ -162,12 +163,13 @@ def test_a_disk_that_fills_up_midway_costs_nothing_but_time(models: Path, tmp_pa
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from emberge.engine import MergeInput, merge_checkpoints
+from emberge.engine import MergeInput
+from tests.support.merges import merge_models
 from emberge_merge.methods.averages.linear import Linear
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 models = [MergeInput(Path(p).name, Path(p)) for p in sys.argv[3:]]
 try:
-    merge_checkpoints(models, strategy=[Linear()], out=Path(sys.argv[2]), max_shard_size="1MB")
+    merge_models(models, strategy=[Linear()], out=Path(sys.argv[2]), max_shard_size="1MB")
 except Exception as error:
     print(type(error).__name__, error)
 """

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Machine, PerModel, PerTensor, Rule
-from emberge.engine import Checkpoint, MergeInput, merge_checkpoints
+from emberge.engine import Checkpoint, MergeInput
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
@@ -27,6 +27,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
+from tests.support.merges import merge_models
 
 TIES = [Trim(), SignConsensus()]
 
@@ -47,14 +48,14 @@ def digest(folder: Path) -> dict[str, str]:
 def refused(out: Path, *args: Any, **settings: Any) -> str:
     """The one line of a refusal that leaves nothing at `out`."""
     with pytest.raises(CheckpointError) as caught:
-        merge_checkpoints(*args, **{"strategy": [Linear()], "out": out, **settings})
+        merge_models(*args, **{"strategy": [Linear()], "out": out, **settings})
     assert not out.exists()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_the_mean_of_three_is_the_mean_of_three(berts: list[Path], tmp_path: Path) -> None:
-    report = merge_checkpoints(inputs(berts, 1, 2, 1), strategy=[Linear()], out=tmp_path / "out")
+    report = merge_models(inputs(berts, 1, 2, 1), strategy=[Linear()], out=tmp_path / "out")
     states = [load_file(f / "model.safetensors") for f in berts]
     for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items():
         a, b, c = (s[name].double() for s in states)
@@ -73,7 +74,7 @@ def test_the_machine_cannot_show_in_the_bytes(
         [Machine(), Machine(workers=3), Machine(workers=2, memory=20_000)]
     ):
         out = tmp_path / str(number)
-        merge_checkpoints(
+        merge_models(
             inputs(berts),
             strategy=TIES,
             base=MergeInput("base", bert),
@@ -87,7 +88,7 @@ def test_the_machine_cannot_show_in_the_bytes(
 
 def test_shards_hold_the_same_tensors(berts: list[Path], tmp_path: Path) -> None:
     for name, size in (("one", "5GB"), ("many", "30KB")):
-        merge_checkpoints(
+        merge_models(
             inputs(berts), strategy=[MultiSlerp()], out=tmp_path / name, max_shard_size=size
         )
     whole = load_file(tmp_path / "one" / "model.safetensors")
@@ -106,7 +107,7 @@ def test_sharded_inputs_of_any_dtype_merge(tmp_path: Path) -> None:
         )
         for i, dtype in enumerate(["bfloat16", "float16", "float32"])
     ]
-    merge_checkpoints(inputs(folders), strategy=[Linear()], out=tmp_path / "out")
+    merge_models(inputs(folders), strategy=[Linear()], out=tmp_path / "out")
     states = [{n: load_file(s.file)[n] for n, s in Checkpoint(f).specs.items()} for f in folders]
     for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items():
         mean = sum(s[name].float() for s in states) / 3
@@ -117,7 +118,7 @@ def test_sharded_inputs_of_any_dtype_merge(tmp_path: Path) -> None:
 
 
 def test_an_out_dtype_is_stored_and_said(berts: list[Path], tmp_path: Path) -> None:
-    merge_checkpoints(inputs(berts), strategy=[Linear()], out=tmp_path / "out", out_dtype="float16")
+    merge_models(inputs(berts), strategy=[Linear()], out=tmp_path / "out", out_dtype="float16")
     from transformers import AutoModel
 
     model = AutoModel.from_pretrained(tmp_path / "out")
@@ -130,7 +131,7 @@ def test_an_out_dtype_is_stored_and_said(berts: list[Path], tmp_path: Path) -> N
 def test_headers_carry_where_the_weights_come_from(
     bert: Path, berts: list[Path], tmp_path: Path
 ) -> None:
-    merge_checkpoints(
+    merge_models(
         [MergeInput("a", berts[0], PerTensor(3.0), fingerprint="abc"), MergeInput("b", berts[1])],
         strategy=[Trim(density=PerModel(0.3)), SignConsensus()],
         base=MergeInput("base", bert, fingerprint="def"),
@@ -175,7 +176,7 @@ def test_a_whole_sentence_transformer_comes_out(dense: list[Path], tmp_path: Pat
     from sentence_transformers import SentenceTransformer
 
     out = tmp_path / "out"
-    report = merge_checkpoints(inputs(dense), strategy=[Linear()], out=out)
+    report = merge_models(inputs(dense), strategy=[Linear()], out=out)
     assert "3_Dense.linear.weight" in report.merged
     states = [load_file(f / "3_Dense" / "model.safetensors") for f in (*dense, out)]
     for name in states[0]:
@@ -199,7 +200,7 @@ def test_one_model_passed_through_embeds_as_before(dense: list[Path], tmp_path: 
     from sentence_transformers import SentenceTransformer
 
     out = tmp_path / "out"
-    merge_checkpoints(inputs(dense[:1]), strategy=[Passthrough()], out=out)
+    merge_models(inputs(dense[:1]), strategy=[Passthrough()], out=out)
     texts = ["read the file", "sort a list of numbers"]
     one, other = (
         SentenceTransformer(str(f), device="cpu").encode(texts, prompt_name="query")
@@ -213,7 +214,7 @@ def test_a_plain_transformers_folder_stays_plain(tmp_path: Path) -> None:
 
     base = tiny.checkpoint(tmp_path / "a", "modernbert", sentence_transformer=False)
     other = tiny.checkpoint(tmp_path / "b", "modernbert", like=base, sentence_transformer=False)
-    merge_checkpoints(inputs([base, other]), strategy=[Linear()], out=tmp_path / "out")
+    merge_models(inputs([base, other]), strategy=[Linear()], out=tmp_path / "out")
     assert not (tmp_path / "out" / "modules.json").exists()
     _, info = AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not info["missing_keys"]
@@ -223,7 +224,7 @@ def test_a_plain_transformers_folder_stays_plain(tmp_path: Path) -> None:
 def test_a_lost_empty_module_folder_is_made_again(berts: list[Path], tmp_path: Path) -> None:
     one = shutil.copytree(berts[0], tmp_path / "one")
     shutil.rmtree(one / "2_Normalize")
-    merge_checkpoints(inputs([one, berts[1]]), strategy=[Linear()], out=tmp_path / "out")
+    merge_models(inputs([one, berts[1]]), strategy=[Linear()], out=tmp_path / "out")
     assert (tmp_path / "out" / "2_Normalize").is_dir()
 
 
@@ -231,13 +232,13 @@ def test_the_tokenizer_can_be_another_models(berts: list[Path], tmp_path: Path) 
     other = shutil.copytree(berts[1], tmp_path / "other")
     config = json.loads((other / "tokenizer_config.json").read_text())
     (other / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 33}))
-    merge_checkpoints(inputs(berts), strategy=[Linear()], out=tmp_path / "out", tokenizer=other)
+    merge_models(inputs(berts), strategy=[Linear()], out=tmp_path / "out", tokenizer=other)
     found = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
     assert found["model_max_length"] == 33
 
 
 def test_rules_own_their_tensors(berts: list[Path], bert: Path, tmp_path: Path) -> None:
-    merge_checkpoints(
+    merge_models(
         inputs(berts),
         strategy=[TaskArithmetic(scale=PerTensor(0.0))],
         base=MergeInput("base", bert),
@@ -263,11 +264,11 @@ def test_less_padding_is_filled_up(tmp_path: Path) -> None:
             folder / "model.safetensors",
         )
         folders.append(folder)
-    report = merge_checkpoints(inputs(folders), strategy=[Linear()], out=tmp_path / "out")
+    report = merge_models(inputs(folders), strategy=[Linear()], out=tmp_path / "out")
     found = load_file(tmp_path / "out" / "model.safetensors")["embed_tokens.weight"]
     assert found[:, 0].tolist() == [7.0] * 6 + [8.0] * 2
     assert "padding" in report.warnings[0]
-    merge_checkpoints(inputs(folders[::-1]), strategy=[Linear()], out=tmp_path / "short_out")
+    merge_models(inputs(folders[::-1]), strategy=[Linear()], out=tmp_path / "short_out")
     found = load_file(tmp_path / "short_out" / "model.safetensors")["embed_tokens.weight"]
     assert found[:, 0].tolist() == [7.0] * 6
 
@@ -279,7 +280,7 @@ def test_directions_that_cancel_are_reported(tmp_path: Path) -> None:
         tensors = {"w": torch.tensor([1.0, 2.0]) * sign, "v": torch.ones(2)}
         save_file(tensors, tmp_path / name / "model.safetensors")
         folders.append(tmp_path / name)
-    report = merge_checkpoints(inputs(folders), strategy=[MultiSlerp()], out=tmp_path / "out")
+    report = merge_models(inputs(folders), strategy=[MultiSlerp()], out=tmp_path / "out")
     assert report.warnings == ("w: directions cancel out; the weighted mean was taken",)
     assert load_file(tmp_path / "out" / "model.safetensors")["w"].tolist() == [0, 0]
 
@@ -293,7 +294,7 @@ def test_changes_lost_to_bfloat16_are_reported(tmp_path: Path) -> None:
         tensor = (base + 1e-4 * torch.randn(64, 64) * (i > 0)).bfloat16()
         save_file({"w": tensor}, tmp_path / str(i) / "model.safetensors")
         folders.append(tmp_path / str(i))
-    report = merge_checkpoints(
+    report = merge_models(
         inputs(folders[1:]),
         strategy=[TaskArithmetic()],
         base=MergeInput("base", folders[0]),
@@ -383,7 +384,7 @@ def test_an_occupied_place_is_left_alone(berts: list[Path], tmp_path: Path) -> N
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="choose another folder"):
-        merge_checkpoints(inputs(berts), strategy=[Linear()], out=tmp_path / "out")
+        merge_models(inputs(berts), strategy=[Linear()], out=tmp_path / "out")
     assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
 
 
@@ -393,7 +394,8 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 import emberge.merging.streaming.journal as journal
-from emberge.engine import MergeInput, merge_checkpoints
+from emberge.engine import MergeInput
+from tests.support.merges import merge_models
 from emberge import PerModel, Machine
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
 from emberge_merge.methods.sparse.trim import Trim
@@ -404,7 +406,7 @@ def progress(done, total, name):
     calls[0] += 1
     if calls[0] == int(stop):
         os.kill(os.getpid(), signal.SIGKILL)
-merge_checkpoints(
+merge_models(
     [MergeInput(Path(f).name, Path(f)) for f in folders],
     strategy=[Trim(density=PerModel(0.3)), SignConsensus()],
     base=MergeInput("base", Path(base)), out=Path(out), machine=Machine(workers=2),

@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, MergeInput, TensorSpec, merge_checkpoints
+from emberge.engine import Checkpoint, MergeInput, TensorSpec
 from emberge.tensor_files.safetensors_header import encode_header, read_header
 from emberge.tensor_files.tensor_reader import TensorReader
 from emberge.tensor_files.tensor_writer import TensorWriter
 from emberge_merge.methods.averages.linear import Linear
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+
+from tests.support.merges import merge_models
 
 
 def safetensors(path: Path, header: Any, data: bytes = b"") -> Path:
@@ -363,7 +365,7 @@ def test_damaged_weights_are_refused_before_any_work(
     before = sorted(tmp_path.iterdir())
     inputs = [MergeInput(folder.name, folder) for folder in (berts[0], bad)]
     with pytest.raises(CheckpointError, match=said) as caught:
-        merge_checkpoints(inputs, strategy=[Linear()], out=tmp_path / "out")
+        merge_models(inputs, strategy=[Linear()], out=tmp_path / "out")
     assert str(caught.value).startswith(str(bad))
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before

@@ -18,6 +18,7 @@ from emberge.engine import (
     canonical_names,
     layer_of,
     plan_merge,
+    summary,
 )
 from emberge.model_folder.tensor_names import depths, prefix_of
 from emberge_merge.methods.averages.linear import Linear
@@ -399,7 +400,7 @@ def test_effective_weights_are_told(berts: list[Path]) -> None:
     found = plan(inputs=inputs)
     assert list(found.weights.values()) == pytest.approx([0.125, 0.25, 0.625])
     assert found.weight_sum == pytest.approx(8)
-    assert "sum       8: what is given; each is divided by it" in "\n".join(found.lines())
+    assert "sum       8: what is given; each is divided by it" in "\n".join(summary(found))
 
 
 def test_a_bert_and_a_qwen_do_not_fit(bert: Path, tmp_path: Path) -> None:

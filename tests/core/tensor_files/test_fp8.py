@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, MergeInput, TensorReader, merge_checkpoints
+from emberge.engine import Checkpoint, MergeInput, TensorReader
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support import tiny
+from tests.support.merges import merge_models
 
 FP8 = torch.float8_e4m3fn
 LARGEST = 448.0  # of e4m3
@@ -106,7 +107,7 @@ def test_what_comes_out_is_plain(scheme: str, dtype: Any, plain: Path, tmp_path:
     folder, expected = quantised(plain, tmp_path / "fp8", scheme)
     out = tmp_path / "out"
     inputs = [MergeInput("a", folder), MergeInput("b", plain)]
-    merge_checkpoints(inputs, strategy=[Linear()], out=out, out_dtype=dtype)
+    merge_models(inputs, strategy=[Linear()], out=out, out_dtype=dtype)
     found, other = load_file(out / "model.safetensors"), load_file(plain / "model.safetensors")
     assert found.keys() == other.keys()
     for name, tensor in found.items():
@@ -126,7 +127,7 @@ def test_a_copy_is_dequantised_too(plain: Path, tmp_path: Path) -> None:
     save_file(state, lacking / "model.safetensors")
     inputs = [MergeInput("a", folder), MergeInput("b", lacking)]
     out = tmp_path / "out"
-    merge_checkpoints(
+    merge_models(
         inputs,
         strategy=[Linear()],
         out=out,
@@ -145,7 +146,7 @@ def test_the_machine_does_not_show_in_the_bytes(plain: Path, tmp_path: Path) -> 
     for number, machine in enumerate([Machine(), Machine(workers=2, memory=1 << 17)]):
         out = tmp_path / f"out{number}"
         one = [MergeInput("a", folder)]
-        merge_checkpoints(one, strategy=[Passthrough()], out=out, machine=machine)
+        merge_models(one, strategy=[Passthrough()], out=out, machine=machine)
         made.append((out / "model.safetensors").read_bytes())
     assert made[0] == made[1]
 
@@ -188,7 +189,7 @@ def test_other_schemes_are_refused_by_name_before_work(
     save_file({k: v for k, v in state.items() if v is not None}, folder / "model.safetensors")
     inputs = [MergeInput("a", folder), MergeInput("b", plain)]
     with pytest.raises(CheckpointError, match=said) as caught:
-        merge_checkpoints(inputs, strategy=[Linear()], out=tmp_path / "out")
+        merge_models(inputs, strategy=[Linear()], out=tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, MergeInput, merge_checkpoints
+from emberge.engine import Checkpoint, MergeInput
 from emberge.tensor_files.pickles import convert_pickles
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file
 
+from tests.support.merges import merge_models
 from tests.support.peft_adapters import save_adapter
 
 
@@ -85,7 +86,7 @@ def test_a_converted_adapter_is_merged_as_the_one_it_was(bert: Path, tmp_path: P
     made = []
     for name in ("adapter", "old"):
         one = [MergeInput("one", bert, adapter=tmp_path / name, fingerprint="same")]
-        merge_checkpoints(one, strategy=[Passthrough()], out=tmp_path / f"{name}-out")
+        merge_models(one, strategy=[Passthrough()], out=tmp_path / f"{name}-out")
         made.append((tmp_path / f"{name}-out" / "model.safetensors").read_bytes())
     assert made[0] == made[1]
 

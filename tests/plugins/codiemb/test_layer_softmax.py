@@ -20,14 +20,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import (
-    MergeInput,
-    Statistics,
-    layer_of,
-    merge_checkpoints,
-    merge_state_dicts,
-    write_statistics,
-)
+from emberge.engine import MergeInput, Statistics, layer_of, merge_state_dicts, write_statistics
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from safetensors.torch import load_file
@@ -35,6 +28,7 @@ from torch import Tensor
 
 from tests.support import tiny
 from tests.support.chains import chain, merge_one
+from tests.support.merges import merge_models
 
 State = Mapping[str, Tensor]
 
@@ -99,7 +93,7 @@ def fused(states: Sequence[State], family: Sequence[Path], out: Path, **options:
         for f, group in zip(family[1:], groups, strict=True)
     ]
     links: Sequence[Stage] = [*chain("group", by=chain("linear")[0]), LayerSoftmax(**options)]
-    merge_checkpoints(inputs, strategy=links, base=MergeInput("base", family[0]), out=out)
+    merge_models(inputs, strategy=links, base=MergeInput("base", family[0]), out=out)
     return load_file(out / "model.safetensors")
 
 

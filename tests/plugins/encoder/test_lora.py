@@ -19,7 +19,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import MergeInput, TextEmbedder, merge_checkpoints, read_artifact
+from emberge.engine import MergeInput, TextEmbedder, read_artifact
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge.methods.averages.passthrough import Passthrough
@@ -29,6 +29,7 @@ from torch import nn
 
 from tests.plugins.mteb.bench import write_catalogue
 from tests.support import tiny
+from tests.support.merges import merge_models
 from tests.support.peft_adapters import adapted
 from tests.support.training_data import retrieval
 
@@ -78,7 +79,7 @@ def test_what_is_saved_is_what_was_trained(kind: str, bert: Path, tmp_path: Path
     with torch.no_grad():
         assert torch.allclose(trunk.eval()(ids)[0], peft(ids)[0], atol=1e-6)
     one = [MergeInput("one", bert, adapter=tmp_path / "adapter")]
-    merge_checkpoints(one, strategy=[Passthrough()], out=tmp_path / "merged")
+    merge_models(one, strategy=[Passthrough()], out=tmp_path / "merged")
     assert np.abs(_plain(tmp_path / "merged") - ours).max() <= 1e-5
 
 
@@ -128,7 +129,7 @@ def test_an_adapter_says_what_it_lies_on(bert: Path, berts: list[Path], tmp_path
     assert all(name.endswith(".query") for name in config["target_modules"])
     other = [MergeInput("one", berts[0], adapter=tmp_path)]
     with pytest.raises(CheckpointError, match="whose weights differ"):
-        merge_checkpoints(other, strategy=[Passthrough()], out=tmp_path / "merged")
+        merge_models(other, strategy=[Passthrough()], out=tmp_path / "merged")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from emberge.engine import (
     MergeInput,
     MergeRequest,
     Statistics,
-    merge_checkpoints,
     plan_merge,
     write_statistics,
 )
@@ -27,6 +26,7 @@ from safetensors.torch import save_file
 
 from tests.benchmarks.measure import run as cost_of
 from tests.support import tiny
+from tests.support.merges import merge_models
 from tests.support.peft_adapters import save_adapter
 from tests.support.registered import CHAINS
 
@@ -63,7 +63,7 @@ def wholes(
     root = tmp_path_factory.mktemp("wholes")
     for adapter in adapters:
         one = [MergeInput("one", base, adapter=adapter)]
-        merge_checkpoints(one, strategy=[Passthrough()], out=root / adapter.name)
+        merge_models(one, strategy=[Passthrough()], out=root / adapter.name)
     return [root / adapter.name for adapter in adapters]
 
 
@@ -71,7 +71,7 @@ def bytes_of(
     members: Sequence[MergeInput], strategy: Sequence[Stage], base: MergeInput | None, out: Path
 ) -> bytes:
     """The tensors of a merge; what stands before them says what it was made of."""
-    merge_checkpoints(members, strategy=strategy, out=out, base=base)
+    merge_models(members, strategy=strategy, out=out, base=base)
     raw = (out / "model.safetensors").read_bytes()
     return raw[8 + int.from_bytes(raw[:8], "little") :]
 

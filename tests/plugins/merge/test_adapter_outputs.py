@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import EmbergeError, Plugins, load_plugins, parse_recipe, run_recipe
-from emberge.engine import MergeInput, merge_checkpoints, read_artifact
+from emberge.engine import MergeInput, read_artifact
 from emberge.merging.adapter_output.factorise import factorise, factorise_product
 from emberge.merging.adapter_output.truncation import Truncation
 from emberge_merge.methods.averages.passthrough import Passthrough
@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support import tiny
+from tests.support.merges import merge_models
 from tests.support.peft_adapters import adapted, save_adapter
 
 IDS = torch.arange(5, 25)[None]
@@ -499,7 +500,7 @@ def test_peft_leaves_magnitudes_out_and_we_do_not(
     member = save_adapter(tmp_path / "a0", base, use_dora=True)
     (tmp_path / "bert").symlink_to(base)
     one = [MergeInput("one", base, adapter=member)]
-    merge_checkpoints(one, strategy=[Passthrough()], out=tmp_path / "whole")
+    merge_models(one, strategy=[Passthrough()], out=tmp_path / "whole")
     expected = hidden(adapted(base, member))
     # Half and half of an adapter and itself should be that adapter.
     peft = peft_merged(base, [member, member], "cat")

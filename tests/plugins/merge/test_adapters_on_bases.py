@@ -12,12 +12,13 @@ import torch
 import yaml
 from emberge import Machine, Model
 from emberge.cli.main import main
-from emberge.engine import MergeInput, merge_checkpoints, whole_model
+from emberge.engine import MergeInput, whole_model
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file
 
 from tests.plugins.mteb.bench import write_catalogue
+from tests.support.merges import merge_models
 from tests.support.peft_adapters import save_adapter
 from tests.support.training_data import retrieval
 
@@ -45,7 +46,7 @@ def models(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, (name, settings) in enumerate(KINDS.items()):
         save_adapter(root / name, root / "base", seed=seed, **settings)
         one = [MergeInput(name, root / "base", adapter=root / name)]
-        merge_checkpoints(one, strategy=[Passthrough()], out=root / f"whole-{name}")
+        merge_models(one, strategy=[Passthrough()], out=root / f"whole-{name}")
     lines = [{"anchor": r.anchor, "positive": r.positives[0]} for r in retrieval(8).rows]
     (root / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
     write_catalogue(root / "sets", ["retrieval", "sts"])

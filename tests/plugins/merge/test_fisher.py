@@ -16,7 +16,6 @@ from emberge.engine import (
     MergeRequest,
     Statistics,
     canonical_names,
-    merge_checkpoints,
     merge_state_dicts,
     model_fingerprint,
     plan_merge,
@@ -31,6 +30,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
+
+from tests.support.merges import merge_models
 
 # The worked example of T-E30.
 BASE = torch.tensor([[1.0, 2, 3], [4, 5, 6]], dtype=torch.float64)
@@ -203,7 +204,7 @@ def test_files_are_matched_by_content_in_any_order(berts: list[Path], tmp_path: 
     first, second = files(pair, tmp_path)
     for order, out in (((first, second), "out"), ((second, first), "turned")):
         stage = Fisher(statistics=order, normalise="none")
-        merge_checkpoints(inputs(pair), strategy=[stage], out=tmp_path / out)
+        merge_models(inputs(pair), strategy=[stage], out=tmp_path / out)
     name = "encoder.layer.1.output.dense.weight"
     states = [load_file(f / "model.safetensors")[name] for f in pair]
     information = [measure(f, i).values[name]["m"] + 1e-6 for i, f in enumerate(pair)]
@@ -223,7 +224,7 @@ def test_a_file_of_another_model_is_refused_before_work(berts: list[Path], tmp_p
     assert said.endswith("measure it again")
     assert "\n" not in said
     with pytest.raises(CheckpointError, match="nothing was measured of 'sibling3'"):
-        merge_checkpoints(inputs([berts[0], berts[2]]), strategy=[stage], out=tmp_path / "out")
+        merge_models(inputs([berts[0], berts[2]]), strategy=[stage], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -244,7 +245,7 @@ def test_a_model_without_a_fingerprint_cannot_be_held_against_a_file(
     stage = Fisher(statistics=files(berts[:2], tmp_path))
     unknown = [MergeInput(f.name, f) for f in berts[:2]]
     with pytest.raises(CheckpointError, match="'sibling1' has no fingerprint"):
-        merge_checkpoints(unknown, strategy=[stage], out=tmp_path / "out")
+        merge_models(unknown, strategy=[stage], out=tmp_path / "out")
 
 
 def test_a_file_of_other_numbers_is_refused(berts: list[Path], tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_a_tensor_that_was_not_measured_is_named_before_work(
     )
     stage = Fisher(statistics=told, fallback="linear")
     assert problems(berts[:2], stage) == ""
-    merge_checkpoints(inputs(berts[:2]), strategy=[stage], out=tmp_path / "out")
+    merge_models(inputs(berts[:2]), strategy=[stage], out=tmp_path / "out")
     found, a, b = (load_file(f / "model.safetensors")[name] for f in (tmp_path / "out", *berts[:2]))
     torch.testing.assert_close(found, (a + b) / 2, atol=1e-7, rtol=1e-6)
 
@@ -300,9 +301,7 @@ def test_a_damaged_file_is_refused(berts: list[Path], tmp_path: Path) -> None:
     content[-3] ^= 4
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match="its numbers are not those that were measured"):
-        merge_checkpoints(
-            inputs(berts[:2]), strategy=[Fisher(statistics=told)], out=tmp_path / "out"
-        )
+        merge_models(inputs(berts[:2]), strategy=[Fisher(statistics=told)], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

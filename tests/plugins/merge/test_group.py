@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import CheckpointError, PerModel, PerTensor, Stage
-from emberge.engine import MergeInput, merge_checkpoints, plan_merge
-from emberge.merging.planning.plan_merge import MergeRequest
+from emberge.engine import MergeInput, MergeRequest, plan_merge
 from emberge_merge.methods.group import Group
 from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.support.chains import EVERYTHING, chain, merge, merge_one
+from tests.support.merges import merge_models
 
 State = dict[str, Tensor]
 GROUPS = ("a", "b", "a", "b", "b")
@@ -81,7 +81,7 @@ def test_one_model_sets_its_own_numbers_inside_a_group(
         MergeInput("two", berts[1], group="b"),
     ]
     links = [*chain("trim", density=1.0), Group(by=chain("linear")[0]), *chain("linear")]
-    merge_checkpoints(inputs, strategy=links, base=MergeInput("base", bert), out=tmp_path / "out")
+    merge_models(inputs, strategy=links, base=MergeInput("base", bert), out=tmp_path / "out")
     merged, base, second = (
         load_file(f / "model.safetensors") for f in (tmp_path / "out", bert, berts[1])
     )
@@ -116,7 +116,7 @@ def test_wrong_groups_are_said_before_work(
     plan = plan_merge(MergeRequest(inputs=tuple(inputs), strategy=tuple(strategy)))
     assert [p for p in plan.problems if message in str(p)]
     with pytest.raises(CheckpointError, match=message):
-        merge_checkpoints(inputs, strategy=strategy, out=tmp_path / "out")
+        merge_models(inputs, strategy=strategy, out=tmp_path / "out")
 
 
 def test_as_many_groups_as_the_last_link_takes(berts: Sequence[Path]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import PerModel, PerTensor, Stage
-from emberge.engine import MergeInput, merge_checkpoints
+from emberge.engine import MergeInput
 from emberge.merging.merge_in_memory import merge_state_dicts
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
 from emberge_merge.methods.sparse.trim import Trim
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from tests.support import tiny
 from tests.support.chains import chain
+from tests.support.merges import merge_models
 
 with warnings.catch_warnings():
     # mergekit's dependencies warn about their own deprecations while they are imported.
@@ -251,7 +252,7 @@ def test_the_runner_agrees_from_file_to_file(family: list[Path], tmp_path: Path)
         MergeInput(folder.name, folder, PerTensor(weight))
         for folder, weight in zip(family[1:], WEIGHTS, strict=True)
     ]
-    merge_checkpoints(
+    merge_models(
         inputs,
         strategy=[Trim(density=PerModel(0.4)), SignConsensus()],
         base=MergeInput("base", family[0]),

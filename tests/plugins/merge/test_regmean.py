@@ -13,7 +13,6 @@ from emberge.engine import (
     MergeInput,
     MergeRequest,
     Statistics,
-    merge_checkpoints,
     merge_state_dicts,
     model_fingerprint,
     plan_merge,
@@ -25,6 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
+
+from tests.support.merges import merge_models
 
 # The worked example of T-E30.
 D1 = torch.tensor([[0.4, -0.2, 0], [0.1, -0.6, 0.3]], dtype=torch.float64)
@@ -210,7 +211,7 @@ def test_grams_come_from_files(berts: list[Path], tmp_path: Path) -> None:
     pair = berts[:2]
     told = tuple(file(f, tmp_path, i) for i, f in enumerate(pair))
     inputs = [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in pair]
-    merge_checkpoints(inputs, strategy=[Regmean(statistics=told)], out=tmp_path / "out")
+    merge_models(inputs, strategy=[Regmean(statistics=told)], out=tmp_path / "out")
     found, *states = (load_file(f / "model.safetensors") for f in (tmp_path / "out", *pair))
     data = [torch.randn(64, 32, generator=torch.Generator().manual_seed(i)) for i in (0, 1)]
     expected = merged([s[LAYER].double() for s in states], [(x.mT @ x).double() for x in data])
@@ -241,7 +242,7 @@ def test_grams_count_against_the_memory(berts: list[Path], tmp_path: Path) -> No
     inputs = [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in pair]
     # The layer's stacks alone take 32 KiB, and two Gram matrices with what is computed of them 24 KiB.
     with pytest.raises(CheckpointError, match=rf"{LAYER}: needs"):
-        merge_checkpoints(
+        merge_models(
             inputs,
             strategy=[Regmean(statistics=told)],
             out=tmp_path / "out",

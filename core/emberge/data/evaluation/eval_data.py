@@ -19,7 +19,7 @@ __all__ = [
 class RetrievalData:
     """Texts by id and judgements: `relevant[query][document]` is a grade, 0 for judged irrelevant.
 
-    `corpus` holds title and text joined by a space; `queries` only those with a judgement.
+    `corpus` has title and text joined by a space; `queries` only those with a judgement.
     """
 
     corpus: Mapping[str, str]

@@ -57,7 +57,7 @@ class _Half:
         self.eval_set, self.readers, self.split, self.limit = eval_set, readers, split, limit
 
     def file(self, stem: str) -> Path:
-        """The file of the folder that is called `stem` before an ending that can be read."""
+        """Return the file of the folder that is called `stem` before an ending that can be read."""
         folder = self.eval_set.folder
         for reader in self.readers:
             for suffix in reader.suffixes:
@@ -70,7 +70,7 @@ class _Half:
         )
 
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """(file:line, row) of each row of a file."""
+        """Yield `file:line` and each row of a file."""
         path = self.file(stem)
         for line, row in find_reader(path, self.readers).rows(path):
             if isinstance(row, BadRow):
@@ -78,19 +78,19 @@ class _Half:
             yield f"{shown(path)}:{line}", row
 
     def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
-        """Rows in the format of training files, checked as those are."""
+        """Read rows in the format of training files, checked as those are."""
         path = self.file(stem)
         entry = DataEntry(task=task, score_range=self.eval_set.score_range, prompt="")
-        tally = FileSummary(shown(path))
-        rows = list(understood(find_reader(path, self.readers).rows(path), entry, tally))
-        return rows, decide_data(tally, entry)
+        summary = FileSummary(shown(path))
+        rows = list(understood(find_reader(path, self.readers).rows(path), entry, summary))
+        return rows, decide_data(summary, entry)
 
     def sample(self, items: Sequence[T]) -> list[T]:
-        """The items that the limit keeps."""
+        """Return the items that the limit keeps."""
         return [items[i] for i in sample_rows(len(items), self.limit, self.eval_set.name)]
 
     def labelled(self, stem: str) -> tuple[list[str], list[str]]:
-        """Texts and labels of a file."""
+        """Read the texts and labels of a file."""
         rows, _ = self.rows(stem, "classification")
         labels = [str(row.label) for row in rows]
         if not rows or rows[0].label is None:
@@ -100,13 +100,13 @@ class _Half:
 
 
 def _pairs(half: _Half) -> PairData:
-    rows, settled = half.rows(half.split, half.eval_set.task)
+    rows, decisions = half.rows(half.split, half.eval_set.task)
     subsets = []
     for row, (where, plain) in zip(rows, half.plain(half.split), strict=True):
         subsets.append(plain.get("subset"))
         if len(row.positives) != 1 or row.positive_scores is None:
             raise DataError(f"{where}: a pair needs one other text and one score")
-    examples = half.sample([settled.example(row) for row in rows])
+    examples = half.sample([decisions.example(row) for row in rows])
     kept = half.sample(subsets)
     return PairData(
         [example.anchor for example in examples],

@@ -9,8 +9,8 @@ from emberge.errors import Problem
 from emberge.merging.adapter_output.low_rank_sums import Combination, Products
 from emberge.merging.adapter_output.truncation import Truncation
 from emberge.merging.adapters.base_match import origin_hash
-from emberge.merging.planning.match_tensors import TensorPlan
-from emberge.merging.planning.plan_merge import MergeInput, MergePlan
+from emberge.merging.merge_plan import MergePlan, TensorPlan
+from emberge.merging.request import MergeInput
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.task_heads import POOLER, head_of
 from emberge.model_folder.tensor_names import canonical_names

@@ -11,8 +11,7 @@ from emberge.merging.adapter_output.truncation import Truncation
 from emberge.merging.adapters.adapter_reader import WEIGHTS
 from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank
 from emberge.merging.adapters.base_match import same_bytes
-from emberge.merging.planning.match_tensors import TensorPlan
-from emberge.merging.planning.plan_merge import MergePlan, weights_of
+from emberge.merging.merge_plan import MergePlan, TensorPlan, weights_of
 from emberge.model_folder.tensor_names import Names
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec

@@ -24,22 +24,17 @@ from emberge.merging.adapter_output.factorise import factorise
 from emberge.merging.adapter_output.low_rank_sums import Combination, Products
 from emberge.merging.adapter_output.truncation import Truncation
 from emberge.merging.adapters.base_match import made_on, name_of_base
-from emberge.merging.merge_checkpoints import limits_of
-from emberge.merging.planning.match_tensors import TensorPlan
-from emberge.merging.planning.merge_header import HEADER, header_of
-from emberge.merging.planning.plan_merge import (
-    MergeInput,
-    MergePlan,
-    MergeRequest,
-    plan_merge,
-    raise_problems,
-)
-from emberge.merging.streaming.build_jobs import Compute, merge_jobs
+from emberge.merging.merge_plan import MergePlan, TensorPlan, raise_problems
+from emberge.merging.planning.merge_header import header_of
+from emberge.merging.planning.plan_merge import plan_merge
+from emberge.merging.request import MergeInput, MergeRequest
+from emberge.merging.streaming.build_jobs import merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
-from emberge.merging.streaming.scheduler import Progress, run_jobs
+from emberge.merging.streaming.scheduler import Limits, Progress, run_jobs
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.task_heads import POOLER, head_of
 from emberge.model_folder.tensor_names import canonical_names
+from emberge.tensor_files.provenance_header import HEADER
 from emberge.tensor_files.tensor_reader import TensorReader
 
 __all__ = ["AdapterReport", "merge_to_adapter"]
@@ -73,13 +68,11 @@ class AdapterReport:
 def merge_to_adapter(
     request: MergeRequest,
     base: MergeInput,
-    *,
     out: Path,
+    *,
     truncation: Truncation | None = None,
     combination: Combination | None = None,
-    dtype: Compute = "float32",
     machine: Machine | None = None,
-    seed: int = 0,
     provenance: Mapping[str, Any] | None = None,
     side: Path | None = None,
     progress: Progress | None = None,
@@ -97,19 +90,18 @@ def merge_to_adapter(
     """
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
-    plan = plan_merge(dataclasses.replace(request, out_dtype=dtype), out=out.parent)
+    plan = plan_merge(dataclasses.replace(request, out_dtype=request.dtype), out=out.parent)
     truncation = truncation or Truncation()
     problems = adapter_problems(plan, base, truncation, combination)
     raise_problems(dataclasses.replace(plan, problems=(*plan.problems, *problems)))
     output = _Output(plan, base, combination, truncation)
     with working_in(side), TensorReader() as reader:
-        whole = output.fill(reader, machine or Machine(), dtype, seed, progress)
-        header = json.loads(
-            (facts := header_of(plan, seed=seed, dtype=dtype, given=provenance or {}))[HEADER]
-        )
-        made = made_on(output.names, output.checkpoint, output.base_name)
-        facts = {**facts, HEADER: json.dumps({**header, **made})}
-        output.parts.write(side, whole, output.base_name, facts)
+        whole = output.fill(reader, machine or Machine(), progress)
+        header = header_of(plan, provenance or {})
+        ours = json.loads(header[HEADER])
+        ours |= made_on(output.names, output.checkpoint, output.base_name)
+        header[HEADER] = json.dumps(ours)
+        output.parts.write(side, whole, output.base_name, header)
         require_free(out)
         with writing(out, "the result"):
             publish(side, out)
@@ -153,21 +145,16 @@ class _Output:
         self._lock = threading.Lock()
 
     def fill(
-        self,
-        reader: TensorReader,
-        machine: Machine,
-        dtype: Compute,
-        seed: int,
-        progress: Progress | None,
+        self, reader: TensorReader, machine: Machine, progress: Progress | None
     ) -> dict[str, Tensor]:
         """Take everything that changed; what is kept whole is returned by name."""
         merged = [t for t in self.plan.tensors if t.action == "merge"]
         by_job = [t for t in merged if not self.products.has(t)]
         plan = dataclasses.replace(self.plan, tensors=tuple(by_job))
         run_jobs(
-            list(merge_jobs(plan, reader, dtype=dtype, seed=seed)),
+            list(merge_jobs(plan, reader)),
             self._put,
-            limits=limits_of(machine),
+            limits=Limits.of(machine),
             finished=lambda job: self._take(job, reader),
             progress=progress,
         )
@@ -177,11 +164,6 @@ class _Output:
                     self._take_product(tensor, reader)
         names = self.parts.whole()
         return {name: self._whole.get(name, self._own(name, reader)) for name in names}
-
-    def with_origin(self, header: Mapping[str, str]) -> dict[str, str]:
-        """A header that says what the adapter lies on."""
-        made = made_on(self.names, self.checkpoint, self.base_name)
-        return {**header, HEADER: json.dumps({**json.loads(header[HEADER]), **made})}
 
     def warnings(self) -> Iterator[str]:
         if self.left:

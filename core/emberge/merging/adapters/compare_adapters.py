@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.adapters.adapter_reader import Adapter, read_adapter
 from emberge.merging.adapters.base_match import doubt
-
-if TYPE_CHECKING:
-    from emberge.merging.planning.plan_merge import MergeInput
+from emberge.merging.request import MergeInput
 
 __all__ = ["compare_adapters"]
 
@@ -42,7 +39,7 @@ def _saved(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
             yield Problem(
                 f"'{first}' saves {_listed(saved[first])} whole (modules_to_save) and '{name}' "
                 f"{_listed(modules)}; train them alike, or fold each into its base by a merge of its own "
-                "(strategy: passthrough) and merge the results"
+                "and merge the results"
             )
             return
 

@@ -1,70 +1,21 @@
-"""What each model's weight comes to: over all tensors, and by layer; loads no torch."""
+"""The weight that each model has in effect: over all tensors, and by layer; loads no torch."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from emberge.contracts.stage import MergeTransform, Stage
+from emberge.merging.merge_plan import EffectiveWeight, MergePlan, TensorPlan, weights_of
+from emberge.merging.request import MergeInput
 
-if TYPE_CHECKING:
-    from emberge.merging.planning.match_tensors import TensorPlan
-    from emberge.merging.planning.plan_merge import MergeInput, MergePlan
-
-__all__ = ["EffectiveWeight", "plan_effective_weights", "sums_of", "weighing"]
-
-
-_FEW = 3
-_MIXED = 0.05  # elements that may have another weight than the rest of their layer without a word
-_NUMBERED = re.compile(r"(.*)\.(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class EffectiveWeight:
-    """A model's effective weight: its mean by elements, and by layer what most of the layer's elements have.
-
-    `mixed` is the share of all elements whose weight is another than that of most in their layer; `least`
-    and `largest` are over all tensors.
-    """
-
-    mean: float
-    layers: Mapping[str, float] = field(default_factory=dict)
-    mixed: float = 0.0
-    least: float = 0.0
-    largest: float = 0.0
-
-    @property
-    def variation(self) -> str:
-        """How it varies over layers, in a few words; nothing when it does not."""
-        varied = len({_number(weight) for weight in self.layers.values()}) > 1
-        if not varied:
-            spread = f"{_number(self.least)} to {_number(self.largest)}"
-            return f"{spread} by tensor" if self.mixed > _MIXED else ""
-        ranges = list(_ranges(self.layers))
-        if len(ranges) <= _FEW:
-            return ", ".join(ranges)
-        numbered = [(la, w) for la, w in sorted(self.layers.items(), key=_place) if _tower(la)]
-        weights = [weight for _, weight in numbered]
-        if len({_tower(la) for la, _ in numbered}) == 1 and sorted(weights) in (
-            weights,
-            weights[::-1],
-        ):
-            (first, low), (last, high) = numbered[0], numbered[-1]
-            return f"{_number(low)} in {first} to {_number(high)} in {last}"
-        return (
-            f"{_number(min(self.layers.values()))} to {_number(max(self.layers.values()))} by layer"
-        )
+__all__ = ["plan_effective_weights", "sums_of", "weighing"]
 
 
 def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight], float]:
-    """(each model's share, the mean sum of the weights as given); means are by elements.
+    """Return (each model's effective weight, the mean sum of the weights as given); means are over elements.
 
     Where a strategy takes shares, a weight is divided by the sum over those it is merged with.
     """
-    from emberge.merging.planning.plan_merge import weights_of  # the two know each other
-
     sums: dict[str, _Sum] = {m.name: _Sum() for m in plan.request.inputs}
     total = elements = 0.0
     for tensor in plan.tensors:
@@ -81,7 +32,7 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
 def effective_weights(
     plan: MergePlan, tensor: TensorPlan, given: Mapping[str, float]
 ) -> dict[str, float]:
-    """The weights that count for a tensor: as given, or divided by the sum over those it is merged with."""
+    """Return the weights in effect for a tensor: as given, or divided by their sum over those merged."""
     chain = plan.request.chains[plan.request.chain_of(tensor.name)]
     link, labels = weighing(chain, [m for m in plan.request.inputs if m.name in given])
     if link.weight_role != "share":
@@ -91,7 +42,7 @@ def effective_weights(
 
 
 def sums_of(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:
-    """The sum of the weights under each label."""
+    """Return the sum of the weights under each label."""
     sums: dict[str, float] = {}
     for name, weight in weights.items():
         sums[labels[name]] = sums.get(labels[name], 0.0) + weight
@@ -99,7 +50,7 @@ def sums_of(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str
 
 
 def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stage, dict[str, str]]:
-    """(the link that the models' weights are for, a label by model: those of one label are merged together).
+    """Return (the link that the weights are for, each model's label); equal labels are merged together.
 
     It is the first link that makes one model of several, such as each group's, else the last.
     """
@@ -133,33 +84,3 @@ class _Sum:
             least=min((w for w, _ in every), default=0.0),
             largest=max((w for w, _ in every), default=0.0),
         )
-
-
-def _ranges(layers: Mapping[str, float]) -> Iterator[str]:
-    """Neighbouring layers of equal weight together: `embeddings 0`, `layers.0–11 0.5`."""
-    runs: list[tuple[str, str, str]] = []
-    for layer, weight in sorted(layers.items(), key=_place):
-        shown = _number(weight)
-        if runs and runs[-1][2] == shown and _tower(runs[-1][1]) == _tower(layer) != "":
-            runs[-1] = (runs[-1][0], layer, shown)
-        else:
-            runs.append((layer, layer, shown))
-    for first, last, shown in runs:
-        end = "" if first == last else f"–{last.rpartition('.')[2]}"
-        yield f"{first}{end} {shown}"
-
-
-def _place(entry: tuple[str, float]) -> tuple[bool, str, int]:
-    layer, _ = entry
-    found = _NUMBERED.fullmatch(layer)
-    name, number = (found[1], int(found[2])) if found else (layer, 0)
-    return layer != "embeddings", name, number
-
-
-def _tower(layer: str) -> str:
-    found = _NUMBERED.fullmatch(layer)
-    return found[1] if found else ""
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}"

@@ -5,36 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 from emberge.errors import Problem
-from emberge.merging.tokens.vocabulary_policy import vocabulary
+from emberge.merging.merge_plan import TensorPlan
+from emberge.merging.request import MergeRequest
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.task_heads import head_of
 from emberge.model_folder.tensor_names import HEAD, Names, is_buffer, is_vocabulary
 from emberge.tensor_files.safetensors_header import TensorSpec
 
-if TYPE_CHECKING:
-    from emberge.merging.planning.plan_merge import MergeRequest
-
-__all__ = ["MatchedTensors", "TensorPlan", "match_tensors"]
-
-
-@dataclass(frozen=True, slots=True)
-class TensorPlan:
-    """One tensor of the output. `name` is canonical, `out` as it will be stored.
-
-    `sources` has an entry a model, None where the model lacks it; for `copy`, `origin` is what is moved,
-    and the sources are what must be equal to it.
-    """
-
-    name: str
-    out: TensorSpec
-    action: Literal["merge", "copy"]
-    sources: tuple[TensorSpec | None, ...]
-    base: TensorSpec | None = None
-    origin: TensorSpec | None = None
-    padded: bool = False
+__all__ = ["MatchedTensors", "match_tensors"]
 
 
 @dataclass
@@ -94,7 +74,7 @@ class _TensorMatcher:
             everything.update(dict.fromkeys(model.specs))
         for name in everything:
             here = name in self.pattern.specs
-            if self._is_copy(name) or (is_buffer(name) and not here):
+            if self.pattern.is_tied_copy(name) or (is_buffer(name) and not here):
                 self.found.dropped.append(name)
             elif not here and (whose := self._only_heads(name)):
                 self.found.dropped.append(name)
@@ -116,13 +96,6 @@ class _TensorMatcher:
                 f"{_quoted(models)} {has} no head '{head}' for the task of '{template}'; it comes from the "
                 "models that have it"
             )
-
-    def _is_copy(self, name: str) -> bool:
-        """Whether a tensor is one of those that a tied model makes itself, or a head of a tied one alone."""
-        if name == HEAD:
-            return self.pattern.tied is True or name not in self.pattern.specs
-        copied = self.pattern.original(name) is not None
-        return copied and (self.pattern.tied is not False or name not in self.pattern.specs)
 
     def _only_heads(self, name: str) -> set[str]:
         """The models that have a tensor as part of a head; none if it is more than that in any."""
@@ -227,7 +200,7 @@ class _TensorMatcher:
         chain = self.request.chains[self.request.chain_of(plan.name)]
         needs = any(link.base_policy == "required" for link in chain)
         if plan.base is None and self.base is not None and needs:
-            head = f", such as {{filter: {head_of(plan.name)}, strategy: linear}}"
+            head = f" (filter: {head_of(plan.name)})"
             hint = head if plan.name in self.pattern.heads else ""
             self._problem(
                 plan.name, f"the base lacks it; merge it by a rule that needs no base{hint}"
@@ -240,7 +213,7 @@ class _TensorMatcher:
         models.append(("the base", plan.base))
         padded = False
         for name, spec in models:
-            if spec is None or spec.shape == plan.out.shape or self._yet_unknown(plan):
+            if spec is None or spec.shape == plan.out.shape or self._shape_unknown(plan):
                 continue
             if not self._only_padding(plan, spec):
                 self._problem(
@@ -256,14 +229,16 @@ class _TensorMatcher:
             )
         return replace(plan, padded=padded)
 
-    def _yet_unknown(self, plan: TensorPlan) -> bool:
+    def _shape_unknown(self, plan: TensorPlan) -> bool:
         vocabulary = self.request.vocabulary
-        return vocabulary is not None and vocabulary.settles(plan.name)
+        return vocabulary is not None and vocabulary.decides_shape(plan.name)
 
     def _only_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
         """Whether shapes differ only in rows that no token of the tokenizer has."""
         if not is_vocabulary(plan.name) or spec.shape[1:] != plan.out.shape[1:]:
             return False
+        from emberge.merging.tokens.tokenizer import vocabulary
+
         tokens = vocabulary(self.template.trunk) or vocabulary(self.template.folder)
         return bool(tokens) and max((tokens or {"": 0}).values()) < min(
             spec.shape[0], plan.out.shape[0]

@@ -1,109 +1,51 @@
-"""A whole merge from headers and configs: what will be done, and everything that is wrong; loads no torch."""
+"""Planning of a whole merge from headers and configs; loads no torch.
+
+Slices, adapters, statistics files and tokenizers that differ are planned by modules of their own, which are
+imported only for a merge that has them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from emberge.contracts.step import Machine
-from emberge.errors import CheckpointError, EmbergeError, Problem
+from emberge.errors import EmbergeError, Problem
 from emberge.files.disk_space import disk_space_problems
-from emberge.merging.adapters.adapter_reader import adapted_names
-from emberge.merging.adapters.compare_adapters import compare_adapters
-from emberge.merging.planning.effective_weights import EffectiveWeight, plan_effective_weights
-from emberge.merging.planning.match_tensors import TensorPlan, match_tensors
-from emberge.merging.planning.slices import (
-    as_sliced,
-    names_for_filters,
-    plan_slices,
-    requests_of,
-    slice_depths,
+from emberge.merging.merge_plan import MergePlan
+from emberge.merging.planning.effective_weights import plan_effective_weights
+from emberge.merging.planning.match_tensors import match_tensors
+from emberge.merging.planning.validate import (
+    architectures_differ,
+    compare_folders,
+    filter_problems,
+    request_problems,
+    tensor_problems,
 )
-from emberge.merging.planning.validate import request_problems
 from emberge.merging.planning.warn import plan_warnings
-from emberge.merging.request import Dtype, MergeInput, MergeRequest, Missing
-from emberge.merging.stage_options import Resolver
-from emberge.merging.tokens.align_tokens import TokenPlan, align_tokens
-from emberge.merging.tokens.token_rows import moved_names
+from emberge.merging.request import MergeInput, MergeRequest
 from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.compare_models import same_tokenizer
 from emberge.model_folder.tensor_names import Names, canonical_names, depths, layer_of, parts_as_in
 from emberge.tensor_files.foreign_formats import other_format
-from emberge.tensor_files.safetensors_header import TensorSpec, total_bytes
 
-__all__ = ["Dtype", "MergeInput", "MergePlan", "MergeRequest", "Missing", "plan_merge"]
+if TYPE_CHECKING:
+    from emberge.merging.tokens.token_plan import TokenPlan
 
-
-@dataclass(frozen=True, kw_only=True)
-class MergePlan:
-    """What a merge will do: each tensor of the output, and what is wrong or worth knowing.
-
-    `weights` are each model's mean effective weight, by elements (divided by their sum where a strategy
-    takes shares), and `shares` say how it varies; `weight_sum` is the mean sum of the weights as given.
-    `unseen` names models that could not be looked at yet; `alike` says that those that could be differ in
-    nothing beside their weights. `licences` are those that the parents' cards state.
-    """
-
-    request: MergeRequest
-    tensors: tuple[TensorPlan, ...] = ()
-    dropped: tuple[str, ...] = ()
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
-    weight_sum: float = 0.0
-    layers: Mapping[str, str] = field(default_factory=dict)
-    depths: Mapping[str, float] = field(default_factory=dict)
-    template: Checkpoint | None = None
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[str, ...] = ()
-    unseen: frozenset[str] = frozenset()
-    alike: bool = True
-    licences: Mapping[str, str | None] = field(default_factory=dict)
-    tokens: TokenPlan = field(default_factory=TokenPlan)
-    plans: tuple[MergePlan, ...] = ()
-    """Those of the slices, where there are slices."""
-
-    @property
-    def bytes(self) -> int:
-        """Size of the weights that come out."""
-        return total_bytes(plan.out for plan in self.tensors)
-
-    @property
-    def merged(self) -> list[str]:
-        """Names of the tensors that are merged."""
-        return [plan.out.name for plan in self.tensors if plan.action == "merge"]
-
-    @property
-    def copied(self) -> list[str]:
-        """Names of the tensors that are moved as they are."""
-        return [plan.out.name for plan in self.tensors if plan.action == "copy"]
-
-    @property
-    def dtype(self) -> str:
-        """The dtype that most of the merged bytes have."""
-        sizes: dict[str, int] = {}
-        for plan in self.tensors:
-            if plan.out.mergeable:
-                sizes[plan.out.dtype] = sizes.get(plan.out.dtype, 0) + plan.out.nbytes
-        return max(sizes, key=lambda name: sizes[name]) if sizes else "float32"
-
-    def lines(self, machine: Machine | None = None) -> list[str]:
-        """The plan in a few lines for people; what it costs is for `machine`, by default this one."""
-        from emberge.merging.planning.summary import outline  # the two know each other
-
-        return outline(self, machine)
+__all__ = ["plan_merge"]
 
 
 def plan_merge(
     request: MergeRequest, *, out: Path | None = None, part: Path | None = None
 ) -> MergePlan:
-    """Look at all models' headers and configs and say what a merge would do and what is wrong with it.
+    """Plan a merge from all models' headers and configs, and list what is wrong with it as `problems`.
 
-    No weights are touched and nothing is raised: faults are the plan's `problems`. With `out`, the disk
-    there must have room, beyond what the folder `part` of a killed merge holds already.
+    No weights are read and nothing is raised. With `out`, all weights must exist and the disk there must have
+    room, beyond what the folder `part` of a killed merge occupies already.
     """
     if request.slices:
-        return _sliced(request, out, part)
+        return _plan_slices(request, out, part)
     names, checkpoints, faults = _look(request, whole=out is not None)
     problems = [*request_problems(request), *faults]
     everyone = {m.name for m in (*request.inputs, request.base) if m is not None}
@@ -125,46 +67,40 @@ def plan_merge(
 def _look(
     request: MergeRequest, *, whole: bool
 ) -> tuple[dict[str, Names], dict[str, Checkpoint], list[Problem]]:
-    """(tensors of each model whose weights can be seen, each folder, what is wrong with them).
+    """Return (tensors of each model whose weights exist, each folder, what is wrong with them).
 
-    With `whole` all weights must be there.
+    With `whole` all weights must exist.
     """
-    known = {m.name: m for m in (*request.inputs, request.base) if m is not None and m.folder}
+    known = [m for m in (*request.inputs, request.base) if m is not None and m.folder is not None]
     problems: list[Problem] = []
     names: dict[str, Names] = {}
     checkpoints: dict[str, Checkpoint] = {}
-    for model in known.values():
+    for model in known:
         try:
             checkpoint = Checkpoint(model.folder or Path())
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
-                found = adapted_names(
-                    canonical_names(checkpoint), checkpoint, model.adapter, whole=whole
-                )
-                if found and request.vocabulary is not None:
-                    found = request.vocabulary.applied(found, model.name, model.fingerprint)
+                found = _names_of(model, checkpoint, request, whole)
                 names.update({model.name: found} if found else {})
             elif whole or other_format(checkpoint.trunk):
-                _ = checkpoint.specs  # says what the folder holds instead
+                _ = checkpoint.specs  # raises what the folder contains instead
         except EmbergeError as error:
             problems.append(Problem(str(error)))
     return names, checkpoints, problems
 
 
-def _sliced(request: MergeRequest, out: Path | None, part: Path | None) -> MergePlan:
-    """The plans of all slices as one."""
-    from emberge.merging.planning.validate import filter_problems
+def _names_of(
+    model: MergeInput, checkpoint: Checkpoint, request: MergeRequest, whole: bool
+) -> Names | None:
+    """Return a model's tensors, adapted and with a supplied vocabulary; None without an adapter's weights."""
+    found: Names | None = canonical_names(checkpoint)
+    if found is not None and model.adapter is not None:
+        from emberge.merging.adapters.adapter_reader import adapted_names
 
-    plans = [plan_merge(one, out=out, part=part) for one in requests_of(request)]
-    plan = plan_slices(request, plans)
-    if plan.tensors and not plan.unseen:
-        plan = replace(plan, problems=(*plan.problems, *filter_problems(plan)))
-    if not plan.problems:
-        plan = _weighed(plan)
-    licences = {name: stated for one in plans for name, stated in one.licences.items()}
-    plan = replace(plan, licences=licences, alike=all(one.alike for one in plans))
-    room = disk_space_problems(plan.bytes, out, part) if out is not None else ()
-    return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *room))))
+        found = adapted_names(found, checkpoint, model.adapter, whole=whole)
+    if found is not None and request.vocabulary is not None:
+        found = request.vocabulary.applied(found, model.name, model.fingerprint)
+    return found
 
 
 def _template(
@@ -178,22 +114,19 @@ def _template(
 
 
 def _from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
-    """What configs and tokenizers tell where no weights can be seen yet."""
-    from emberge.merging.planning.validate import compare_folders
-
+    """Complete a plan from configs and tokenizers alone, where the template has no weights yet."""
     seen = (checkpoints[m.name] for m in plan.request.inputs if m.name in checkpoints)
     template = plan.template or next(seen, None)
     if template is None:
         return plan
-    tokens = align_tokens(plan.request, template, checkpoints, {})
-    plan = replace(plan, template=template, tokens=tokens)
-    faults, warnings = compare_folders(plan.request, template, checkpoints)
-    faults, warnings = [*tokens.problems, *faults], [*warnings, *tokens.warnings]
+    plan = replace(plan, template=template)
+    plan = _with_tokens(plan, _tokens(plan.request, template, checkpoints, {}, None))
+    problems, warnings = compare_folders(plan.request, template, checkpoints)
     more = plan_warnings(plan, checkpoints)
     return replace(
         plan,
-        problems=(*plan.problems, *faults),
-        warnings=(*warnings, *more.warnings),
+        problems=(*plan.problems, *problems),
+        warnings=(*warnings, *plan.warnings, *more.warnings),
         alike=more.alike,
         licences=more.licences,
     )
@@ -205,34 +138,38 @@ def _with_tensors(
     names: Mapping[str, Names],
     pattern: Names,
 ) -> MergePlan:
-    from emberge.merging.planning.validate import (
-        architectures_differ,
-        compare_folders,
-        tensor_problems,
-    )
+    """Complete a plan with its tensors, where the template's headers exist."""
+    request, template = plan.request, plan.template
+    assert template is not None
+    plan = _with_tokens(plan, tokens := _tokens(request, template, checkpoints, names, pattern))
+    if tokens is not None:
+        from emberge.merging.tokens.token_rows import moved_names
 
-    assert plan.template is not None
-    tokens = align_tokens(plan.request, plan.template, checkpoints, names, pattern)
-    names, pattern = moved_names(names, pattern, tokens)
-    faults, warnings = compare_folders(plan.request, plan.template, checkpoints)
-    faults, warnings = [*tokens.problems, *faults], [*warnings, *tokens.warnings]
-    adapted = compare_adapters(plan.request.inputs)
-    faults, warnings = [*faults, *adapted[0]], [*warnings, *adapted[1]]
-    names = {n: parts_as_in(names[n], checkpoints[n], plan.template) for n in names}
-    names, pattern = as_sliced(plan.request, names, pattern)
-    found = match_tensors(plan.request, plan.template, pattern, names)
-    problems = [*plan.problems, *faults]
-    if not any(architectures_differ(plan.request, plan.template, checkpoints)):
+        names, pattern = moved_names(names, pattern, tokens)
+    problems, warnings = compare_folders(request, template, checkpoints)
+    warnings += plan.warnings
+    if any(model.adapter is not None for model in request.inputs):
+        from emberge.merging.adapters.compare_adapters import compare_adapters
+
+        more_problems, more_warnings = compare_adapters(request.inputs)
+        problems, warnings = problems + more_problems, warnings + more_warnings
+    names = {n: parts_as_in(names[n], checkpoints[n], template) for n in names}
+    if request.part is not None:
+        from emberge.merging.planning.slices import as_sliced
+
+        names, pattern = as_sliced(request, request.part, names, pattern)
+    found = match_tensors(request, template, pattern, names)
+    problems = [*plan.problems, *problems]
+    if not any(architectures_differ(request, template, checkpoints)):
         problems += found.problems
     layers = {t.name: layer_of(t.name) for t in found.tensors}
     plan = replace(
         plan,
         tensors=tuple(found.tensors),
-        tokens=tokens,
         dropped=tuple(found.dropped),
         renamed=found.renamed,
         layers=layers,
-        depths=slice_depths(plan.request.part, layers) if plan.request.part else depths(layers),
+        depths=_depths(request, layers),
     )
     problems += tensor_problems(plan)
     if not problems:
@@ -243,40 +180,72 @@ def _with_tensors(
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *found.warnings))
 
 
+def _depths(request: MergeRequest, layers: Mapping[str, str]) -> dict[str, float]:
+    if request.part is None:
+        return depths(layers)
+    from emberge.merging.planning.slices import slice_depths
+
+    return slice_depths(request.part, layers)
+
+
+def _tokens(
+    request: MergeRequest,
+    template: Checkpoint,
+    checkpoints: Mapping[str, Checkpoint],
+    names: Mapping[str, Names],
+    pattern: Names | None,
+) -> TokenPlan | None:
+    """Match the tokens of all models; None where their tokenizers are equal byte for byte, or replaced."""
+    models = [m.name for m in request.inputs]
+    bases = [request.base.name] if request.base is not None else []
+    place = request.tokenizer or template.folder
+    others = [checkpoints[name] for name in (*models, *bases) if name in checkpoints]
+    equal = place.is_dir() and all(same_tokenizer(Checkpoint(place), one) for one in others)
+    if request.vocabulary is not None or equal:
+        return None
+    from emberge.merging.tokens.align_tokens import align_tokens
+
+    return align_tokens(
+        request.tokens,
+        template,
+        checkpoints,
+        names,
+        pattern,
+        models=models,
+        base=next(iter(bases), None),
+        tokenizer=request.tokenizer,
+        sliced=request.part is not None,
+    )
+
+
+def _with_tokens(plan: MergePlan, tokens: TokenPlan | None) -> MergePlan:
+    if tokens is None:
+        return plan
+    return replace(
+        plan,
+        tokens=tokens,
+        problems=(*plan.problems, *tokens.problems),
+        warnings=(*plan.warnings, *tokens.warnings),
+    )
+
+
 def _weighed(plan: MergePlan) -> MergePlan:
     shares, total = plan_effective_weights(plan)
     weights = {name: share.mean for name, share in shares.items()}
     return replace(plan, weights=weights, shares=shares, weight_sum=total)
 
 
-def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
-    """The weight, as given, of each model that has the tensor."""
-    depth = plan.depths.get(tensor.name, 0.0)
-    called = names_for_filters(plan.request, tensor)
-    return {
-        model.name: model.weight.at(called[model.name], depth)
-        for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
-        if spec is not None or model.name in plan.unseen
-    }
+def _plan_slices(request: MergeRequest, out: Path | None, part: Path | None) -> MergePlan:
+    """Plan every slice as a merge of its own, and join the plans."""
+    from emberge.merging.planning.slices import join_plans, requests_of
 
-
-def resolver(plan: MergePlan) -> Resolver:
-    """What turns the stages' options into numbers for this merge."""
-    called = {tensor.name: names_for_filters(plan.request, tensor) for tensor in plan.tensors}
-    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, called)
-
-
-def raise_problems(plan: MergePlan) -> None:
-    """Raise the errors of a plan, if it has any, as one.
-
-    Raises:
-        CheckpointError: with a line for each.
-    """
-    errors = [p for p in plan.problems if p.severity == "error"]
-    if errors:
-        raise CheckpointError("\n".join(str(problem) for problem in errors))
-
-
-def output_specs(plan: MergePlan) -> list[TensorSpec]:
-    """The tensors that come out, in order."""
-    return [tensor.out for tensor in plan.tensors]
+    plans = [plan_merge(one, out=out, part=part) for one in requests_of(request)]
+    plan = join_plans(request, plans)
+    if plan.tensors and not plan.unseen:
+        plan = replace(plan, problems=(*plan.problems, *filter_problems(plan)))
+    if not plan.problems:
+        plan = _weighed(plan)
+    licences = {name: stated for one in plans for name, stated in one.licences.items()}
+    plan = replace(plan, licences=licences, alike=all(one.alike for one in plans))
+    room = disk_space_problems(plan.bytes, out, part) if out is not None else ()
+    return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *room))))

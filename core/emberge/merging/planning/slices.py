@@ -7,91 +7,31 @@ the first slice, what comes after them (the last norm, heads, modules) to the la
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from emberge.contracts.stage import Stage
 from emberge.errors import EmbergeError, Problem
-from emberge.model_folder.checkpoint import Checkpoint, read_json
+from emberge.merging.merge_plan import MergePlan, TensorPlan
+from emberge.merging.request import LayerRange, MergeRequest, shifted
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.json_files import read_json
 from emberge.model_folder.name_aliases import TIED
-from emberge.model_folder.tensor_names import LAYER, Names, canonical_names, layer_of
+from emberge.model_folder.tensor_names import Names, canonical_names, layer_number
 
-if TYPE_CHECKING:
-    from emberge.merging.planning.match_tensors import TensorPlan
-    from emberge.merging.planning.plan_merge import MergeInput, MergePlan, MergeRequest
-
-__all__ = [
-    "LayerRange",
-    "MergeSlice",
-    "as_sliced",
-    "names_for_filters",
-    "own_chain",
-    "plan_slices",
-    "requests_of",
-    "slice_depths",
-    "write_layers",
-]
+__all__ = ["as_sliced", "join_plans", "requests_of", "slice_depths", "write_layers"]
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
-
-
-@dataclass(frozen=True)
-class MergeSlice:
-    """Some layers of the result: as many layers of each input, from the input's `first` one on.
-
-    `strategy` is None for the merge's own.
-    """
-
-    inputs: tuple[MergeInput, ...]
-    count: int
-    base: MergeInput | None = None
-    strategy: tuple[Stage, ...] | None = None
-
-
-@dataclass(frozen=True)
-class LayerRange:
-    """Layers `start` to `start + count` of the result; `opens` and `closes` say what else is theirs."""
-
-    start: int
-    count: int
-    opens: bool
-    closes: bool
-    prefix: str = ""
-    """What stands before the names of the text trunk in the result."""
-
-    def takes(self, name: str, first: int) -> bool:
-        """Whether the slice has a model's tensor, by its canonical name; `first` is its first layer there."""
-        number = _number(name)
-        if number is not None:
-            return first <= number < first + self.count
-        return self.opens if layer_of(name) == "embeddings" else self.closes
-
-
-def _number(name: str) -> int | None:
-    """The number of the text trunk's layer that a canonical name belongs to."""
-    space, _, number = layer_of(name).rpartition(".")
-    return int(number) if space == "layers" and number.isdecimal() else None
-
-
-def shifted(name: str, by: int) -> str:
-    """A tensor's name with its layer's number raised by so many."""
-    found = LAYER.search(name)
-    if not found or not by:
-        return name
-    return f"{name[: found.start(2)]}{int(found[2]) + by}{name[found.end(2) :]}"
 
 
 def seen_through(part: LayerRange, names: Names, first: int) -> Names:
     """A model's tensors as the slice has them: under the names of the result, and no others."""
     by = part.start - first
     specs = {
-        shifted(name, by) if _number(name) is not None else name: spec
+        shifted(name, by) if layer_number(name) is not None else name: spec
         for name, spec in names.specs.items()
         if part.takes(name, first)
     }
@@ -108,19 +48,16 @@ def pattern_through(part: LayerRange, names: Names, first: int, prefix: str) -> 
             stored = (
                 prefix + spec.name.removeprefix(names.prefix) if inside else names.out_name(spec)
             )
-            layered = _number(name) is not None
+            layered = layer_number(name) is not None
             new, stored = (shifted(n, by) if layered else n for n in (name, stored))
             specs[new] = spec.renamed(stored)
     return replace(names, specs=specs, prefix=prefix, outer="")
 
 
 def as_sliced(
-    request: MergeRequest, names: Mapping[str, Names], pattern: Names
+    request: MergeRequest, part: LayerRange, names: Mapping[str, Names], pattern: Names
 ) -> tuple[Mapping[str, Names], Names]:
-    """All models' names and the result's as the slice of a request has them; as they are without one."""
-    part = request.part
-    if part is None:
-        return names, pattern
+    """Return all models' names and the result's, restricted to a slice and renumbered."""
     firsts = {m.name: m.first or 0 for m in request.everyone}
     result = pattern_through(part, pattern, request.inputs[0].first or 0, part.prefix)
     seen = {}
@@ -133,49 +70,11 @@ def as_sliced(
     return seen, result
 
 
-def names_for_filters(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
-    """What filters are held against: each model's own name of a tensor, and under "" the result's.
-
-    They differ in their layers alone, where a slice takes other layers of a model than it makes.
-    """
-    name, number = tensor.out.name, _number(tensor.name)
-    start = request.part.start if request.part is not None else _start(request.slices, number)
-    if start is None or number is None:
-        return {"": name, **dict.fromkeys((m.name for m in request.inputs), name)}
-    own = {m.name: shifted(name, (m.first or 0) - start) for m in request.inputs}
-    return {"": name, **own}
-
-
-def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
-    """The place of the slice that a tensor of the result belongs to, by its canonical name."""
-    number = _number(name)
-    if number is None:
-        return 0 if layer_of(name) == "embeddings" else len(slices) - 1
-    ends = list(itertools.accumulate(one.count for one in slices))
-    return min(bisect.bisect_right(ends, number), len(slices) - 1)
-
-
-def own_chain(slices: Sequence[MergeSlice], name: str) -> int:
-    """How far behind the merge's own strategy that of a tensor's slice stands."""
-    place = slice_of(slices, name)
-    if slices[place].strategy is None:
-        return 0
-    return sum(one.strategy is not None for one in slices[: place + 1])
-
-
-def _start(slices: Sequence[MergeSlice], number: int | None) -> int | None:
-    """The first layer of the slice that holds a layer of the result."""
-    if number is None or not slices:
-        return None
-    place = slice_of(slices, f"layers.{number}.")
-    return sum(one.count for one in slices[:place])
-
-
 def slice_depths(part: LayerRange, layers: Mapping[str, str]) -> dict[str, float]:
     """Relative depth of each tensor within its slice, 1 in a slice of one layer, 0 outside the layers."""
     found = {}
     for name in layers:
-        number = _number(name)
+        number = layer_number(name)
         if number is None:
             found[name] = 0.0
         else:
@@ -214,7 +113,7 @@ def _prefix(request: MergeRequest) -> str:
     return names.prefix.removeprefix(names.outer) if names is not None else ""
 
 
-def plan_slices(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
+def join_plans(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
     """The plans of the slices as one, which still lacks weights; what is wrong between them is noted."""
     problems = [p for plan in plans for p in plan.problems]
     problems += [*_lengths(request), *_unlike(plans)]
@@ -266,7 +165,7 @@ def _unlike(plans: Sequence[MergePlan]) -> Iterator[Problem]:
     shapes: dict[str, tuple[int, ...]] = {}
     for plan in plans:
         for tensor in plan.tensors:
-            number = _number(tensor.name)
+            number = layer_number(tensor.name)
             if number is None:
                 continue
             place = shifted(tensor.name, -number)

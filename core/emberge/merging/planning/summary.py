@@ -1,30 +1,26 @@
-"""A merge's plan as people read it before they let it run: short, and with every number that matters."""
+"""Summary of a merge plan for the terminal: short, and with every number that matters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from emberge.contracts.stage import Stage
 from emberge.contracts.step import Machine
+from emberge.merging.merge_plan import MergePlan
 from emberge.merging.planning.cost import forecast
 from emberge.merging.planning.effective_weights import weighing
-from emberge.merging.planning.merge_header import plain_stage
-from emberge.merging.stage_options import stage_name
+from emberge.merging.stage_options import plain_stage, stage_name
 from emberge.model_folder.licences import licence_line
 from emberge.model_folder.template_warnings import origin_line
 from emberge.wording import count_noun, human_size, join_some
 
-if TYPE_CHECKING:
-    from emberge.merging.planning.plan_merge import MergePlan
-
-__all__ = ["outline"]
+__all__ = ["summary"]
 
 _FEW = 3
 
 
-def outline(plan: MergePlan, machine: Machine | None = None) -> list[str]:
-    """The plan in lines of a label and what there is to say, for a machine, by default this one."""
+def summary(plan: MergePlan, machine: Machine | None = None) -> list[str]:
+    """Return the plan as lines of a label and a text; costs are for a machine, by default this one."""
     inside = [*_tensors(plan), *_costs(plan, machine)] if plan.tensors else []
     weights = _weights(plan) if plan.tensors else ()
     found = [*inside, *_method(plan), *weights, *_beside(plan)]
@@ -60,14 +56,8 @@ def _costs(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]
     threads = count_noun(cost.workers, "thread")
     yield (
         "needs",
-        f"about {human_size(float(f'{cost.memory:.1e}'))} of memory and {_time(cost.seconds)} on {threads}",
+        f"about {human_size(float(f'{cost.memory:.1e}'))} of memory on {threads}",
     )
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _method(plan: MergePlan) -> Iterator[tuple[str, str]]:

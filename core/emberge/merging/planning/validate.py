@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from emberge.contracts.stage import MergeStrategy, MergeTransform, Stage
 from emberge.errors import Problem
+from emberge.merging.merge_plan import MergePlan, resolver, weights_of
 from emberge.merging.planning.effective_weights import sums_of, weighing
-from emberge.merging.stage_options import faults_of, stage_name
-from emberge.merging.statistics.entries import all_stages, scrutinise_entries, scrutinise_files
+from emberge.merging.request import MergeRequest
+from emberge.merging.stage_options import all_stages, faults_of, stage_name
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import differences, notes, unlike
 from emberge.model_folder.name_aliases import HEAD
 from emberge.model_folder.template_warnings import remarks
-
-if TYPE_CHECKING:
-    from emberge.merging.planning.plan_merge import MergePlan, MergeRequest
 
 __all__ = [
     "architectures_differ",
@@ -39,7 +36,10 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
         yield Problem(f"two models are called '{name}'; give each its own name")
     for chain in request.chains:
         yield from _chain(chain, names, groups, request.base is not None)
-    yield from scrutinise_files(request)
+    if request.uses_statistics:
+        from emberge.merging.statistics.entries import statistics_problems
+
+        yield from statistics_problems(request)
     if request.base is not None:
         yield from _base(request)
     stages = [link for chain in request.chains for link in all_stages(chain)]
@@ -176,7 +176,12 @@ def tensor_problems(plan: MergePlan) -> list[Problem]:
     if not plan.tensors:
         return []
     filters = filter_problems(plan) if plan.request.part is None else ()
-    return [*filters, *_weights(plan), *_schedules(plan), *scrutinise_entries(plan)]
+    problems = [*filters, *_weights(plan), *_schedules(plan)]
+    if plan.request.uses_statistics:
+        from emberge.merging.statistics.entries import entry_problems
+
+        problems += entry_problems(plan)
+    return problems
 
 
 def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
@@ -208,8 +213,6 @@ def filter_problems(plan: MergePlan) -> Iterator[Problem]:
 
 def _schedules(plan: MergePlan) -> Iterator[Problem]:
     """Options whose filters leave a tensor without a value."""
-    from emberge.merging.planning.plan_merge import resolver  # the two know each other
-
     seen: set[str] = set()
     ask = resolver(plan)
     for tensor in plan.tensors:
@@ -223,8 +226,6 @@ def _schedules(plan: MergePlan) -> Iterator[Problem]:
 
 
 def _weights(plan: MergePlan) -> Iterator[Problem]:
-    from emberge.merging.planning.plan_merge import weights_of
-
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue

@@ -1,24 +1,30 @@
-"""What is worth a second thought before a merge that could be done: weights, twins, tokenizers, licences."""
+"""Warnings of a plan without problems: weights, equal models, tokenizers, licences; loads no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import combinations
+from pathlib import Path
 
 from emberge.contracts.stage import MergeTransform, Stage
-from emberge.merging.planning.twins import duplicate_models
+from emberge.merging.merge_plan import MergePlan, weights_of
+from emberge.merging.request import MergeRequest
 from emberge.merging.stage_options import stage_name
-from emberge.merging.tokens.token_names import token_notes
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import differences, notes
+from emberge.model_folder.compare_models import differences, notes, same_tokenizer
 from emberge.model_folder.licences import doubts_of_licences, licence_of
+from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.wording import join_some
 
-if TYPE_CHECKING:
-    from emberge.merging.planning.plan_merge import MergePlan, MergeRequest
-
 __all__ = ["PlanWarnings", "plan_warnings"]
+
+_BASE = "the base"
+# Bytes looked at in each of three places of a tensor; what is smaller than that is seen whole. Even where
+# most numbers round to the same bfloat16, a few thousand in a row do not.
+_LOOK = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +37,11 @@ class PlanWarnings:
 
 
 def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> PlanWarnings:
-    """Think twice about a plan without problems; `checkpoints` are the folders that could be seen."""
+    """Collect the warnings of a plan without problems; `checkpoints` are the folders that exist."""
     licences = _licences(plan.request, checkpoints)
     warnings = (
         *_weights(plan),
-        *duplicate_models(plan),
+        *_duplicate_models(plan),
         *_tokens(plan, checkpoints),
         *doubts_of_licences(licences),
     )
@@ -43,8 +49,6 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
 
 
 def _weights(plan: MergePlan) -> Iterator[str]:
-    from emberge.merging.planning.plan_merge import weights_of  # the two know each other
-
     least: dict[int, dict[str, float]] = {}
     for tensor in plan.tensors:
         if tensor.action == "merge":
@@ -83,10 +87,18 @@ def _tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[
     kept = Checkpoint(chosen) if chosen is not None else plan.template
     said: dict[str, list[str]] = {}
     for name, other in _others(plan, checkpoints):
-        for note in token_notes(kept, other):
+        for note in _token_notes(kept, other):
             said.setdefault(note, []).append(f"'{name}'")
     for note, names in said.items():
         yield f"'{kept.folder.name}' and {join_some(names)}: {note}; the first is kept"
+
+
+def _token_notes(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
+    if same_tokenizer(first, second):
+        return ()
+    from emberge.merging.tokens.tokenizer import token_notes
+
+    return token_notes(first, second)
 
 
 def _alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
@@ -94,7 +106,7 @@ def _alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
     return template is not None and not any(
         True
         for _, other in _others(plan, checkpoints)
-        for compare in (differences, notes, token_notes)
+        for compare in (differences, notes, _token_notes)
         for _ in compare(template, other)
     )
 
@@ -110,3 +122,67 @@ def _licences(
             stated = [licence_of(place) for place in (folder, model.adapter) if place is not None]
             found[model.name] = ", ".join(dict.fromkeys(one for one in stated if one)) or None
     return found
+
+
+def _duplicate_models(plan: MergePlan) -> Iterator[str]:
+    """Warnings of models that count twice, and of such as differ from the base in nothing."""
+    columns = _columns(plan)
+    with _OpenFiles() as files:
+        for first, second in combinations(columns, 2):
+            if _all_equal(columns[first], columns[second], files):
+                yield _same_weights(first, second)
+
+
+def _same_weights(first: str, second: str) -> str:
+    if first == _BASE:
+        return (
+            f"'{second}' holds the same weights as the base, so that its changes are all zero; take it "
+            "out unless you mean that"
+        )
+    same = f"'{first}' and '{second}' hold the same weights"
+    return f"{same}, which count twice; take one out unless you mean that"
+
+
+def _columns(plan: MergePlan) -> dict[str, list[TensorSpec]]:
+    """The tensors that are merged, of the base and of each model that lies in files as it is."""
+    merged = [tensor for tensor in plan.tensors if tensor.action == "merge"]
+    named = {m.name: [t.sources[i] for t in merged] for i, m in enumerate(plan.request.inputs)}
+    every = {_BASE: [tensor.base for tensor in merged], **named}
+    return {
+        name: [spec for spec in specs if spec is not None]
+        for name, specs in every.items()
+        if specs and all(spec is not None and type(spec) is TensorSpec for spec in specs)
+    }
+
+
+def _all_equal(
+    first: Sequence[TensorSpec], second: Sequence[TensorSpec], files: _OpenFiles
+) -> bool:
+    return all(
+        a.shape == b.shape and a.dtype == b.dtype and files.same(a, b)
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+class _OpenFiles(ExitStack):
+    """Files that are open for a look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[Path, int] = {}
+
+    def same(self, first: TensorSpec, second: TensorSpec) -> bool:
+        one, other = self._handle(first.file), self._handle(second.file)
+        if os.path.sameopenfile(one, other) and first.offset == second.offset:
+            return True
+        size = min(_LOOK, first.nbytes)
+        return all(
+            os.pread(one, size, first.offset + at) == os.pread(other, size, second.offset + at)
+            for at in dict.fromkeys((0, (first.nbytes - size) // 2, first.nbytes - size))
+        )
+
+    def _handle(self, path: Path) -> int:
+        if path not in self._open:
+            self._open[path] = os.open(path, os.O_RDONLY)
+            self.callback(os.close, self._open[path])
+        return self._open[path]

@@ -7,29 +7,19 @@ fingerprint. Everything here follows from headers; importing it loads no torch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from emberge.contracts.stage import Stage
 from emberge.errors import CheckpointError, EmbergeError, Problem
-from emberge.merging.stage_options import stage_name
+from emberge.merging.merge_plan import MergePlan, TensorPlan
+from emberge.merging.request import MergeInput, MergeRequest
+from emberge.merging.stage_options import all_stages, stage_name
 from emberge.merging.statistics.statistics_file import StatisticsFile, open_statistics
-from emberge.merging.tokens.token_rows import lined_up
+from emberge.merging.tokens.token_rows import align_entry
 from emberge.tensor_files.safetensors_header import TensorSpec
 
-if TYPE_CHECKING:
-    from emberge.merging.planning.match_tensors import TensorPlan
-    from emberge.merging.planning.plan_merge import MergeInput, MergePlan, MergeRequest
-
-__all__ = ["all_stages", "own_entries", "scrutinise_entries", "scrutinise_files"]
+__all__ = ["entry_problems", "own_entries", "statistics_problems"]
 
 Entries = Mapping[str, Mapping[str, TensorSpec]]
-
-
-def all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
-    """The links of a chain and the stages nested in them."""
-    for link in chain:
-        yield link
-        yield from all_stages(list(link.nested().values()))
 
 
 def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, TensorSpec]]:
@@ -56,7 +46,7 @@ def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, Te
     return found
 
 
-def scrutinise_files(request: MergeRequest) -> Iterator[Problem]:
+def statistics_problems(request: MergeRequest) -> Iterator[Problem]:
     """Faults of statistics files that show before any tensor is looked at; not of those yet to be made."""
     seen: set[str] = set()
     for chain in request.chains:
@@ -88,8 +78,8 @@ def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeReques
 def _of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
     if link.statistics_kind not in ("", file.measure):
         yield (
-            f"{file.path}: holds {file.measure}, and '{stage_name(link)}' needs {link.statistics_kind}; "
-            f"measure it with measure_statistics: {{measure: {link.statistics_kind}}}"
+            f"{file.path}: holds {file.measure or 'another measure'}, and '{stage_name(link)}' needs "
+            f"{link.statistics_kind}; make it with measure: {link.statistics_kind}"
         )
     base = request.base.fingerprint if request.base is not None else ""
     if base and file.base and file.base != base:
@@ -126,7 +116,7 @@ def _said(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str
     )
 
 
-def scrutinise_entries(plan: MergePlan) -> Iterator[Problem]:
+def entry_problems(plan: MergePlan) -> Iterator[Problem]:
     """Tensors that a stage cannot merge by the entries that their models have."""
     request = plan.request
     known: dict[int, Entries] = {}
@@ -149,7 +139,7 @@ def _lacks(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequ
         if source is None:
             continue
         entry = entries[model.name].get(tensor.name)
-        shapes[model.name] = None if entry is None else lined_up(entry, source, tensor.out).shape
+        shapes[model.name] = None if entry is None else align_entry(entry, source, tensor.out).shape
     return link.entry_problem(tensor.name, tensor.out.shape, shapes)
 
 

@@ -6,24 +6,23 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from emberge.merging.statistics.entries import all_stages, own_entries
+from emberge.contracts.stage import Stage
+from emberge.merging.merge_plan import TensorPlan
+from emberge.merging.request import MergeRequest
+from emberge.merging.stage_options import all_stages
+from emberge.merging.statistics.entries import own_entries
 from emberge.merging.statistics.statistics_file import Statistics, open_statistics, read_statistics
-from emberge.merging.tokens.token_rows import lined_up
+from emberge.merging.tokens.token_rows import align_entry
 from emberge.tensor_files.safetensors_header import TensorSpec
-
-if TYPE_CHECKING:
-    from emberge.contracts.stage import Stage
-    from emberge.merging.planning.match_tensors import TensorPlan
-    from emberge.merging.planning.plan_merge import MergeRequest
-    from emberge.merging.streaming.jobs import TensorSource
+from emberge.tensor_files.tensor_sources import TensorSource
 
 # From a model's name and an entry to where its numbers are read.
-Open = Callable[[str, TensorSpec], "TensorSource"]
+Open = Callable[[str, TensorSpec], TensorSource]
 
 __all__ = ["MergeStatistics", "RowStatistics", "StatisticsEntry"]
 
@@ -112,7 +111,7 @@ class MergeStatistics:
         for model, own in zip(self._models, tensor.sources, strict=True):
             spec = told.entries.get(model, {}).get(tensor.name)
             if spec is not None and own is not None:
-                spec = lined_up(spec, own, tensor.out)
+                spec = align_entry(spec, own, tensor.out)
                 entries[model] = StatisticsEntry.of(spec, source(model, spec), tensor.out.shape)
         return RowStatistics(numbers, entries)
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "DELTA_NORMS",
     "STATISTICS",
     "Statistics",
     "StatisticsFile",
@@ -40,7 +39,6 @@ __all__ = [
 
 STATISTICS = "statistics.safetensors"
 """The file's name in the folder of a step that measures."""
-DELTA_NORMS = "delta_norms"
 _CONTENT = "content"
 _READ = 1 << 20
 
@@ -55,7 +53,7 @@ class Statistics:
     values: Mapping[str, Mapping[str, Tensor | float]]
     base: str = ""
     models: Mapping[str, str] = field(default_factory=dict)
-    measure: str = DELTA_NORMS
+    measure: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, layer: str, tensor: str) -> dict[str, Tensor | float]:
@@ -101,7 +99,7 @@ class StatisticsFile:
     @property
     def measure(self) -> str:
         """What the numbers are."""
-        return self.metadata.get("measure", DELTA_NORMS)
+        return self.metadata.get("measure", "")
 
     @property
     def base(self) -> str:

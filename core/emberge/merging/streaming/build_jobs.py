@@ -1,36 +1,34 @@
-"""A plan's tensors as jobs for the runner."""
+"""Jobs for the tensors of a merge plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import torch
 
 from emberge.contracts.block import Block
 from emberge.contracts.chain import Chain
-from emberge.merging.planning.match_tensors import TensorPlan
-from emberge.merging.planning.plan_merge import MergePlan, resolver, weights_of
-from emberge.merging.statistics.row_entries import MergeStatistics
-from emberge.merging.streaming.jobs import CopyJob, FileSource, MergeJob, TensorJob
-from emberge.merging.tokens.token_rows import owned_rows
+from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
+from emberge.merging.stage_options import Resolver
+from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.model_folder.tensor_names import layer_of
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.tensor_files.tensor_sources import FileSource
 
-__all__ = ["Compute", "empty_block", "merge_jobs"]
+if TYPE_CHECKING:
+    from emberge.merging.statistics.row_entries import MergeStatistics
+    from emberge.merging.tokens.token_rows import PartialRows
 
-# The stages compute in the dtype of the blocks; output dtypes are free.
-Compute = Literal["float32", "float64"]
+__all__ = ["empty_block", "merge_jobs"]
 
 
-def merge_jobs(
-    plan: MergePlan, reader: TensorReader, *, dtype: Compute = "float32", seed: int = 0
-) -> Iterator[TensorJob]:
-    """The jobs of a plan without problems."""
+def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
+    """Yield the jobs of a plan without problems, in the order of its tensors."""
     for number, one in enumerate(plan.plans):
-        for job in merge_jobs(one, reader, dtype=dtype, seed=seed):
+        for job in merge_jobs(one, reader):
             if isinstance(job, MergeJob):
                 # What is measured together stays within a slice, as slices have other models.
                 yield replace(job, chain_id=job.chain_id + number * len(plan.request.chains))
@@ -38,23 +36,29 @@ def merge_jobs(
                 yield job
     if plan.plans:
         return
-    request = plan.request
-    known = MergeStatistics(request)
+    statistics, resolve = _statistics(plan), resolver(plan)
     for tensor in plan.tensors:
         yield (
-            _merge_job(plan, tensor, reader, known, dtype, seed)
+            _merge_job(plan, tensor, reader, resolve, statistics)
             if tensor.action == "merge"
             else _copy_job(plan, tensor, reader)
         )
+
+
+def _statistics(plan: MergePlan) -> MergeStatistics | None:
+    if not plan.request.uses_statistics:
+        return None
+    from emberge.merging.statistics.row_entries import MergeStatistics
+
+    return MergeStatistics(plan.request)
 
 
 def _merge_job(
     plan: MergePlan,
     tensor: TensorPlan,
     reader: TensorReader,
-    known: MergeStatistics,
-    dtype: str,
-    seed: int,
+    resolve: Resolver,
+    statistics: MergeStatistics | None,
 ) -> MergeJob:
     request = plan.request
     number = request.chain_of(tensor.name)
@@ -63,34 +67,58 @@ def _merge_job(
     present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
     padding = _padding(tensor, reader)
     sources = [FileSource(m.name, s, reader, padding) for m, s in present]
-    uses_base = any(link.base_policy != "forbidden" for link in links)
     base = None
-    if uses_base and tensor.base is not None and request.base is not None:
-        base = FileSource(request.base.name, tensor.base, reader, padding)
+    if tensor.base is not None and any(link.base_policy != "forbidden" for link in links):
+        name = request.base.name if request.base is not None else ""
+        base = FileSource(name, tensor.base, reader, padding)
     block = empty_block(
         tensor.name,
         tensor.out.shape,
         models=[m.name for m, _ in present],
         weights=[weights[m.name] for m, _ in present],
-        dtype=dtype,
+        dtype=request.dtype,
         based=base is not None,
     ).replace(
         layer=layer,
-        statistics=known.of(number, tensor, layer, lambda m, spec: FileSource(m, spec, reader)),
         groups=tuple(m.group for m, _ in present),
-        seed=seed,
+        seed=request.seed,
         fingerprints=tuple(m.fingerprint or m.name for m, _ in present),
     )
-    coarse = base is not None and all(
-        s.dtype == "bfloat16" and not isinstance(s, DerivedTensor)
-        for s in (*tensor.sources, tensor.base)
-        if s is not None
+    entries = None
+    if statistics is not None:
+        entries = statistics.of(
+            number, tensor, layer, lambda model, spec: FileSource(model, spec, reader)
+        )
+        block = block.replace(statistics=entries)
+    return MergeJob(
+        tensor.out,
+        sources,
+        base,
+        Chain(links, resolve),
+        block,
+        number,
+        coarse=base is not None and _is_coarse(tensor),
+        owned=_owned_rows(tensor, block) if plan.tokens is not None else None,
+        statistics=entries,
     )
-    chain = Chain(links, resolver(plan))
-    owned = owned_rows(
-        [s for _, s in present], tensor.base if base else None, block.weights.tolist()
+
+
+def _is_coarse(tensor: TensorPlan) -> bool:
+    """Return whether models and base are all stored in bfloat16."""
+    return all(
+        spec.dtype == "bfloat16" and not isinstance(spec, DerivedTensor)
+        for spec in (*tensor.sources, tensor.base)
+        if spec is not None
     )
-    return MergeJob(tensor.out, sources, base, chain, block, number, coarse, owned)
+
+
+def _owned_rows(tensor: TensorPlan, block: Block) -> PartialRows | None:
+    """Return the tokens that not all models have; None where all have all."""
+    from emberge.merging.tokens.token_rows import owned_rows
+
+    specs = [spec for spec in tensor.sources if spec is not None]
+    base = tensor.base if block.base is not None else None
+    return owned_rows(specs, base, block.weights.tolist())
 
 
 def empty_block(
@@ -102,7 +130,7 @@ def empty_block(
     dtype: str,
     based: bool,
 ) -> Block:
-    """A block that says all of a tensor and holds none of it; `based` says whether there is a base."""
+    """Build the block of a tensor with all but its rows; `based` for a merge with a base."""
     rest = shape[1:] if len(shape) > 1 else ()
     rows = torch.empty((len(models), 0, *rest), dtype=getattr(torch, dtype))
     return Block(
@@ -118,7 +146,7 @@ def empty_block(
 
 
 def _padding(tensor: TensorPlan, reader: TensorReader) -> FileSource | None:
-    """Where the rows come from that a model with a less padded vocabulary lacks: a model that has them."""
+    """Return the source of rows that a model with a less padded vocabulary lacks: a model that has them."""
     if not tensor.padded:
         return None
     longest = next(

@@ -29,7 +29,7 @@ class DeviceStreams:
         self._own = threading.local()
 
     @contextmanager
-    def mine(self) -> Iterator[str]:
+    def current_device(self) -> Iterator[str]:
         """The calling thread's device, on whose stream all work inside is put and then waited for."""
         if not hasattr(self._own, "device"):
             with self._lock:

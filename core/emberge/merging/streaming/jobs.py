@@ -1,11 +1,11 @@
-"""What a streamed checkpoint is made of: one job a tensor, each told which rows to measure or produce."""
+"""Jobs of a streamed checkpoint: one a tensor, which measures or produces the rows that it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,13 +14,17 @@ from emberge.contracts.block import Block, rows_of
 from emberge.contracts.chain import Chain, scope_key
 from emberge.contracts.stage import Measures, Scope
 from emberge.errors import CheckpointError
-from emberge.merging.statistics.row_entries import RowStatistics
 from emberge.merging.streaming.memory_budget import element_bytes
-from emberge.merging.tokens.token_rows import PartialRows
+from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_reader import TensorReader, bytes_of, scratch
+from emberge.tensor_files.tensor_reader import bytes_of, scratch
+from emberge.tensor_files.tensor_sources import FileSource, TensorSource
 
-__all__ = ["CopyJob", "FileSource", "MemorySource", "MergeJob", "Pass", "TensorJob", "TensorSource"]
+if TYPE_CHECKING:
+    from emberge.merging.statistics.row_entries import RowStatistics
+    from emberge.merging.tokens.token_rows import PartialRows
+
+__all__ = ["CopyJob", "MergeJob", "Pass", "TensorJob"]
 
 
 _LOST = (
@@ -31,26 +35,28 @@ _LOST = (
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One reading of a tensor before it is produced: with what its measures are summed, and how."""
+    """One reading of a tensor before it is produced.
+
+    Measures of all jobs with an equal `key` are summed together, by `join`.
+    """
 
     key: str
     join: Callable[[Sequence[Measures]], Measures]
 
 
 class TensorJob(Protocol):
-    """One tensor of the output. The runner chooses the rows, their order, the thread and the device.
+    """One tensor of the output. The scheduler chooses the rows, their order, the thread and the device.
 
-    All jobs of one `unit` have passes of the same number, and all of them are measured before any is
-    produced. `stats` holds one entry a finished pass. A job that measures nothing needs `spec` and
-    `produce` alone.
+    All jobs of one `unit` have equally many passes, and all of them are measured before any is produced.
+    `stats` has one entry a finished pass. A job that measures nothing needs `spec` and `produce` alone.
     """
 
     spec: TensorSpec
-    """Name, shape and dtype of what comes out, known before any work."""
+    """Name, shape and dtype of the tensor that is produced, known before any work."""
 
     @property
     def unit(self) -> str:
-        """The jobs that are measured together."""
+        """The name of the group of jobs that are measured together."""
         return self.spec.name
 
     @property
@@ -60,83 +66,32 @@ class TensorJob(Protocol):
 
     @property
     def row_bytes(self) -> int:
-        """Memory that one row takes while it is worked on, for the memory limit."""
+        """Bytes of memory that one row needs while it is worked on, for the memory limit."""
         return rows_of(self.spec.shape)[1] * 8
 
     @property
     def passes(self) -> Sequence[Pass]:
-        """What is measured first."""
+        """The passes over the tensor before it is produced."""
         return ()
 
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
-        """Whether the next pass has to see these rows."""
+        """Return whether the next pass has to see these rows."""
         return True
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
-        """Measures of a granule; `index` is its place among the tensor's granules."""
+        """Return the measures of a granule; `index` is its number among the tensor's granules."""
         return {}
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
-        """What takes the place of stats[-1] after a pass."""
+        """Return the measures that later calls get in place of stats[-1]."""
         return stats[-1]
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
-        """The rows as they will be stored: contiguous, on the CPU, valid until this thread's next call.
+        """Return the rows as they will be stored: contiguous, on the CPU, valid until the next call.
 
         A tensor of `uint8` is taken as raw bytes.
         """
         ...
-
-
-class TensorSource(Protocol):
-    """Where one model's tensor comes from."""
-
-    @property
-    def model(self) -> str:
-        """The model's name, for messages."""
-        ...
-
-    def read(self, start: int, into: Tensor) -> None:
-        """Fill the flat, contiguous `into` with the elements from `start` on."""
-        ...
-
-    def read_bytes(self, start: int, into: memoryview) -> None:
-        """Fill `into` with the stored bytes from byte `start` on."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class FileSource:
-    """A tensor in a file. Elements beyond its end, the padding of a vocabulary, come from `padding`."""
-
-    model: str
-    spec: TensorSpec
-    reader: TensorReader
-    padding: FileSource | None = None
-
-    def read(self, start: int, into: Tensor) -> None:
-        own = max(0, min(into.numel(), self.spec.elements - start))
-        if own:
-            self.reader.read(self.spec, start, into[:own])
-        if own < into.numel() and self.padding is not None:
-            self.padding.read(start + own, into[own:])
-
-    def read_bytes(self, start: int, into: memoryview) -> None:
-        self.reader.read_bytes(self.spec, start, into)
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySource:
-    """A tensor that is in memory."""
-
-    model: str
-    tensor: Tensor
-
-    def read(self, start: int, into: Tensor) -> None:
-        into.copy_(self.tensor.reshape(-1)[start : start + into.numel()])
-
-    def read_bytes(self, start: int, into: memoryview) -> None:
-        into[:] = bytes_of(self.tensor.contiguous())[start : start + len(into)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,10 +99,11 @@ class MergeJob(TensorJob):
     """Merges one tensor of several models by a chain of stages.
 
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints;
-    its `tensors` are empty and of the dtype to compute in. `chain_id` tells chains of different rules apart,
-    so that a stage measures only the tensors that its rule owns; `owned` has the rows that some models lack,
-    which are no strategy's; `coarse` says that base and models are stored
-    so roughly that small changes are lost. `warnings` fills while the job is done.
+    its `tensors` are empty and of the dtype to compute in. `chain_id` differs between the chains of different
+    rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and
+    models are stored in so few bits that small changes are lost. `owned` has the rows that some models lack,
+    which no strategy merges; `statistics` the models' entries for the block's rows. `warnings` grows while
+    the job is done.
     """
 
     spec: TensorSpec
@@ -158,6 +114,7 @@ class MergeJob(TensorJob):
     chain_id: int = 0
     coarse: bool = False
     owned: PartialRows | None = None
+    statistics: RowStatistics | None = None
     warnings: list[str] = field(default_factory=list)
     passes: Sequence[Pass] = field(init=False)
 
@@ -184,9 +141,8 @@ class MergeJob(TensorJob):
         itemsize = self.block.tensors.dtype.itemsize
         each = element_bytes(len(self.sources), based=self.base is not None, itemsize=itemsize)
         rows, width = rows_of(self.spec.shape)
-        told = self.block.statistics
-        more = told.row_bytes(rows) if isinstance(told, RowStatistics) else 0
-        return width * each + more
+        entries = self.statistics.row_bytes(rows) if self.statistics is not None else 0
+        return width * each + entries
 
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
         position, known = self._position(len(stats)), self._by_link(stats)
@@ -196,12 +152,12 @@ class MergeJob(TensorJob):
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
         block = self._block(rows, index, device, guard=not stats)
-        with self._naming_the_tensor():
+        with self._errors_with_tensor():
             return self.chain.measure(self._by_link(stats), block, self._position(len(stats)))
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
         position = self._position(len(stats) - 1)
-        with self._naming_the_tensor():
+        with self._errors_with_tensor():
             concluded = self.chain.conclude(self._by_link(stats), self.block, position)
         if concluded.get("warning"):
             self.warnings.append(concluded["warning"])
@@ -209,11 +165,11 @@ class MergeJob(TensorJob):
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         block = self._block(rows, 0, device, guard=not self.passes)
-        with self._naming_the_tensor():
+        with self._errors_with_tensor():
             merged = self.chain.merge(self._by_link(stats), block)
         stored = merged.to(dtype=getattr(torch, self.spec.dtype)).cpu().contiguous()
         if self.owned is not None:
-            self.owned.settle(rows, stored, self.sources, self.base)
+            self.owned.fill(rows, stored, self.sources, self.base)
         if not _finite(stored):
             raise CheckpointError(
                 f"{self.spec.name}: merging gives values that {self.spec.dtype} cannot hold; "
@@ -222,8 +178,8 @@ class MergeJob(TensorJob):
         return stored
 
     @contextmanager
-    def _naming_the_tensor(self) -> Iterator[None]:
-        """Let a stage say what is wrong without knowing how it is told."""
+    def _errors_with_tensor(self) -> Iterator[None]:
+        """Turn a ValueError of a stage into a CheckpointError that names the tensor."""
         try:
             yield
         except ValueError as error:
@@ -268,16 +224,20 @@ class MergeJob(TensorJob):
             same = float((models == base).float().mean())
             if same > 0.5:
                 self.warnings.append(_LOST)
-        told = self.block.statistics
-        told = told.of(rows, device) if isinstance(told, RowStatistics) else told
+        statistics: Mapping[str, Any] = self.block.statistics
+        if self.statistics is not None:
+            statistics = self.statistics.of(rows, device)
         return self.block.replace(
-            tensors=models, base=base, start=start, index=index, statistics=told
+            tensors=models, base=base, start=start, index=index, statistics=statistics
         )
 
 
 @dataclass(frozen=True, slots=True)
 class CopyJob(TensorJob):
-    """Moves one tensor's bytes as they are; `same` lists sources whose bytes must be equal."""
+    """Moves one tensor's bytes undecoded; `same` lists sources whose bytes must be equal.
+
+    The numbers of a tensor that is computed while it is read must be finite.
+    """
 
     spec: TensorSpec
     source: TensorSource
@@ -286,6 +246,10 @@ class CopyJob(TensorJob):
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         width = rows_of(self.spec.shape)[1] * self.spec.itemsize
         piece = self._bytes("copy", self.source, rows.start * width, len(rows) * width)
+        if self._computed and not _finite(piece.view(getattr(torch, self.spec.dtype))):
+            raise CheckpointError(
+                f"{self.spec.name}: '{self.source.model}' has NaN or infinite values; make it again"
+            )
         for other in self.same:
             if not torch.equal(piece, self._bytes("same", other, rows.start * width, len(piece))):
                 raise CheckpointError(
@@ -293,6 +257,12 @@ class CopyJob(TensorJob):
                     f"'{other.model}' differ from those of '{self.source.model}'"
                 )
         return piece
+
+    @property
+    def _computed(self) -> bool:
+        source = self.source
+        derived = isinstance(source, FileSource) and isinstance(source.spec, DerivedTensor)
+        return derived and self.spec.mergeable
 
     @staticmethod
     def _bytes(use: str, source: TensorSource, start: int, size: int) -> Tensor:
@@ -302,7 +272,7 @@ class CopyJob(TensorJob):
 
 
 def _finite(tensor: Tensor) -> bool:
-    # One sum tells of any NaN or infinity; it may overflow by itself, so a look at each value decides.
+    # Any NaN or infinity shows in one sum; as that may overflow by itself, a look at each value decides.
     accumulate = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     total = float(tensor.sum(dtype=accumulate))
     return total - total == 0.0 or bool(torch.isfinite(tensor).all())

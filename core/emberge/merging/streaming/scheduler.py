@@ -1,4 +1,4 @@
-"""Threads that work on granules of a few units of jobs at a time, in a bounded memory."""
+"""The scheduler: threads measure and produce the jobs of a few units at a time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from emberge.contracts.block import rows_of
+from emberge.contracts.stage import Measures
+from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError
 from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
 from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.memory_budget import GRANULE, block_elements
-from emberge.merging.streaming.units import MeasureGroup, Meter, OrderedReducer, Progress
 from emberge.wording import human_size
 
 __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
@@ -28,14 +29,18 @@ __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 Put = Callable[[TensorJob, int, Tensor], None]
+Progress = Callable[[float, float, str], None]
+Work = Callable[[], None]
+# The measures of a job's finished passes, by id of the job.
+Stats = dict[int, list[Measures]]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How the machine does it; none of this shows in the bytes, except `granule`, which tests vary.
+    """The machine's part in a merge; none of it changes the bytes, except `granule`, which tests vary.
 
-    `memory` is in bytes; `block` is the number of elements produced at once, at least a row, and what
-    suits the job if None. Workers share the devices out among them.
+    `memory` is in bytes; `block` is the number of elements produced at once, at least a row; None chooses it
+    for each job. Workers share the devices.
     """
 
     workers: int = 1
@@ -43,6 +48,21 @@ class Limits:
     devices: tuple[str, ...] = ("cpu",)
     block: int | None = None
     granule: int = GRANULE
+
+    @classmethod
+    def of(cls, machine: Machine) -> Limits:
+        """Return a machine's limits, with at least two threads a GPU: one copies while one computes."""
+        gpus = [device for device in machine.devices if device != "cpu"]
+        workers = max(1, machine.workers, 2 * len(gpus))
+        return cls(workers=workers, memory=machine.memory, devices=tuple(gpus) or ("cpu",))
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Jobs that are measured together, and those of them that are also produced."""
+
+    jobs: Sequence[TensorJob]
+    wanted: Sequence[TensorJob]
 
 
 def run_jobs(
@@ -60,23 +80,18 @@ def run_jobs(
     """
     if units is None:
         units = by_unit(jobs)
-    meter = Meter(sum(job.spec.nbytes for job in jobs), progress)
+    meter = _Meter(sum(job.spec.nbytes for job in jobs), progress)
     wanted = {id(job) for job in jobs}
+    groups = [Unit(group, [job for job in group if id(job) in wanted]) for group in units.values()]
     _require_memory(jobs, limits)
     _keep_freed_blocks()
     one = functools.partial(torch.set_num_threads, 1)
     with _one_thread_each(), ThreadPoolExecutor(limits.workers, "merge", one) as pool:
-        crew = _TensorScheduler(pool, limits, put, finished, meter)
-        try:
-            for members in units.values():
-                crew.begin(MeasureGroup(members, wanted))
-            crew.wait()
-        finally:
-            crew.stop()
+        _TensorScheduler(pool, limits, put, finished, meter).run(groups)
 
 
 def by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
-    """The jobs by unit, units and jobs in the order given."""
+    """Group the jobs by unit, units and jobs in the order given."""
     units: dict[str, list[TensorJob]] = {}
     for job in jobs:
         units.setdefault(job.unit, []).append(job)
@@ -106,8 +121,25 @@ def _keep_freed_blocks() -> None:
         libc.mallopt(_TRIM_THRESHOLD, 128 << 20)
 
 
+class _Countdown:
+    """A count that several threads take one from each."""
+
+    def __init__(self, count: int) -> None:
+        self._left, self._lock = count, threading.Lock()
+
+    def reaches_zero(self) -> bool:
+        """Take one away, and return whether it was the last."""
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
+
+
 class _TensorScheduler:
-    """Threads that work on granules of a few units at a time."""
+    """Threads that work on the granules of a few units at a time.
+
+    A unit is a generator of batches of work (`_phases`): all of one batch is done, by any threads, before the
+    thread that did the last of it takes the next batch from the generator.
+    """
 
     def __init__(
         self,
@@ -115,42 +147,119 @@ class _TensorScheduler:
         limits: Limits,
         put: Put,
         finished: Callable[[TensorJob], None] | None,
-        meter: Meter,
+        meter: _Meter,
     ) -> None:
         self._pool, self._limits, self._put = pool, limits, put
         self._finished, self._meter = finished, meter
-        self._lock = threading.RLock()
-        self._idle = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.RLock())
         self._active = 0
         self._error: BaseException | None = None
-        self._left: dict[int, int] = {}
-        self._lanes = DeviceStreams(limits.devices)
+        self._streams = DeviceStreams(limits.devices)
 
-    def begin(self, unit: MeasureGroup) -> None:
-        """Start a unit as soon as few enough are under way."""
-        with self._idle:
-            while self._active > self._limits.workers and self._error is None:
-                self._idle.wait()
+    def run(self, units: Iterable[Unit]) -> None:
+        """Do all units, as many at a time as threads need; raise the first error."""
+        try:
+            for unit in units:
+                self._wait_while(lambda: self._active > self._limits.workers)
+                with self._changed:
+                    self._active += 1
+                self._submit(functools.partial(self._go_on, self._phases(unit)))
+            self._wait_while(lambda: self._active > 0)
             if self._error is not None:
+                raise self._error
+        finally:
+            with self._changed:
+                self._error = self._error or RuntimeError("stopped")
+                self._changed.notify_all()
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # ── the work of a unit, in order ────────────────────────────────────────────────────────────
+
+    def _phases(self, unit: Unit) -> Iterator[list[Work]]:
+        """Yield a unit's work: in each pass, measure granules; at last, produce blocks."""
+        stats: Stats = {id(job): [] for job in unit.jobs}
+        for number in range(len(unit.jobs[0].passes)):
+            reducers: dict[str, _OrderedReducer] = {}
+            yield list(self._measuring(unit, number, stats, reducers))
+            sums = {key: reducer.result() for key, reducer in reducers.items()}
+            for job in unit.jobs:
+                own = stats[id(job)]
+                own.append(sums[job.passes[number].key])
+                own[-1] = job.conclude(own)
+        yield list(self._producing(unit, stats))
+
+    def _measuring(
+        self, unit: Unit, number: int, stats: Stats, reducers: dict[str, _OrderedReducer]
+    ) -> Iterator[Work]:
+        """Yield the measuring of each granule that a pass needs, each with its place in a reducer."""
+        for job in unit.jobs:
+            one_pass, own = job.passes[number], stats[id(job)]
+            reducer = reducers.setdefault(one_pass.key, _OrderedReducer(one_pass.join))
+            for index, rows in enumerate(_pieces(job, self._limits.granule)):
+                if job.needs_rows(rows, own):
+                    place = reducer.reserve()
+                    yield functools.partial(self._measure, job, rows, index, own, reducer, place)
+
+    def _producing(self, unit: Unit, stats: Stats) -> Iterator[Work]:
+        """Yield the producing of each block of the unit's wanted tensors."""
+        for job in unit.wanted:
+            pieces = list(_pieces(job, _block(job, self._limits)))
+            left = _Countdown(len(pieces))
+            for rows in pieces:
+                yield functools.partial(self._produce, job, rows, stats[id(job)], left)
+            if not pieces and self._finished is not None:
+                self._finished(job)  # a tensor without rows
+
+    # ── one granule, one block ──────────────────────────────────────────────────────────────────
+
+    def _measure(
+        self,
+        job: TensorJob,
+        rows: range,
+        index: int,
+        stats: Sequence[Measures],
+        reducer: _OrderedReducer,
+        place: int,
+    ) -> None:
+        # Measures ahead of a slow thread's would pile up in memory. The next place of a reducer was begun
+        # before all that wait for it, so some thread always continues.
+        self._wait_while(lambda: place > reducer.next + 4 * self._limits.workers)
+        with self._streams.current_device() as device:
+            measures = on_cpu(job.measure(rows, index, stats, device))
+        with self._changed:
+            reducer.add(place, measures)
+            self._changed.notify_all()
+
+    def _produce(
+        self, job: TensorJob, rows: range, stats: Sequence[Measures], left: _Countdown
+    ) -> None:
+        with self._streams.current_device() as device:
+            piece = job.produce(rows, stats, device)
+        self._put(job, rows.start * rows_of(job.spec.shape)[1], piece)
+        self._meter.add(piece.nbytes, job.spec.name)
+        if left.reaches_zero() and self._finished is not None:
+            self._finished(job)
+
+    # ── threads ─────────────────────────────────────────────────────────────────────────────────
+
+    def _go_on(self, phases: Iterator[list[Work]]) -> None:
+        """Submit the next batch of a unit that has any work, or count the unit as done."""
+        for batch in phases:
+            left = _Countdown(len(batch))
+            for work in batch:
+                self._submit(functools.partial(self._do, work, left, phases))
+            if batch:
                 return
-            self._active += 1
-        self._submit(functools.partial(self._go_on, unit))
+        with self._changed:
+            self._active -= 1
+            self._changed.notify_all()
 
-    def wait(self) -> None:
-        """Return when all is done; raise the first error."""
-        with self._idle:
-            while self._active and self._error is None:
-                self._idle.wait()
-        if self._error is not None:
-            raise self._error
+    def _do(self, work: Work, left: _Countdown, phases: Iterator[list[Work]]) -> None:
+        work()
+        if left.reaches_zero():
+            self._go_on(phases)
 
-    def stop(self) -> None:
-        """Let what has not begun go undone."""
-        with self._idle:
-            self._error = self._error or RuntimeError("stopped")
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _submit(self, work: Callable[[], None]) -> None:
+    def _submit(self, work: Work) -> None:
         def guarded() -> None:
             if self._error is not None:
                 return
@@ -158,112 +267,61 @@ class _TensorScheduler:
                 with torch.no_grad():
                     work()
             except BaseException as error:
-                with self._idle:
+                with self._changed:
                     self._error = self._error or error
-                    self._idle.notify_all()
+                    self._changed.notify_all()
 
         self._pool.submit(guarded)
 
-    def _go_on(self, unit: MeasureGroup) -> None:
-        """Begin the unit's next phase: a pass that somebody wants, or the production."""
-        while unit.phase < unit.passes:
-            if self._measure(unit):
-                return
-            self._conclude(unit)
-        self._produce(unit)
+    def _wait_while(self, busy: Callable[[], bool]) -> None:
+        """Wait until a condition ends, or an error ends all work."""
+        with self._changed:
+            while busy() and self._error is None:
+                self._changed.wait()
 
-    def _measure(self, unit: MeasureGroup) -> bool:
-        unit.folds = {}
-        work: list[tuple[TensorJob, range, int, OrderedReducer, int]] = []
-        for job in unit.jobs:
-            this = job.passes[unit.phase]
-            fold = unit.folds.setdefault(this.key, OrderedReducer(this.join))
-            for index, rows in enumerate(_pieces(job, self._limits.granule)):
-                if job.needs_rows(rows, unit.stats[id(job)]):
-                    work.append((job, rows, index, fold, fold.count))
-                    fold.count += 1
-        self._left[id(unit)] = len(work)
-        for item in work:
-            self._submit(functools.partial(self._measure_one, unit, *item))
-        return bool(work)
 
-    def _measure_one(
-        self,
-        unit: MeasureGroup,
-        job: TensorJob,
-        rows: range,
-        index: int,
-        fold: OrderedReducer,
-        place: int,
-    ) -> None:
-        self._wait_for_turn(fold, place)
-        with self._lanes.mine() as device:
-            measures = on_cpu(job.measure(rows, index, unit.stats[id(job)], device))
-        with self._idle:
-            fold.add(place, measures)
-            self._idle.notify_all()
-            self._left[id(unit)] -= 1
-            last = self._left[id(unit)] == 0
-        if last:
-            self._conclude(unit)
-            self._go_on(unit)
+class _OrderedReducer:
+    """Joins measures in the order of their places, in which they need not arrive."""
 
-    def _wait_for_turn(self, fold: OrderedReducer, place: int) -> None:
-        """Let a thread that was held up catch up: measures ahead of it would pile up in memory.
+    def __init__(self, join: Callable[[Sequence[Measures]], Measures]) -> None:
+        self._join = join
+        self._early: dict[int, Measures] = {}
+        self._ready: list[Measures] = []
+        self._reserved = 0
+        self.next = 0
 
-        The next place of a fold was begun before all that wait for it, so somebody always goes on.
-        """
-        with self._idle:
-            while place > fold.next + 4 * self._limits.workers and self._error is None:
-                self._idle.wait()
+    def reserve(self) -> int:
+        """Return the next free place."""
+        self._reserved += 1
+        return self._reserved - 1
 
-    def _conclude(self, unit: MeasureGroup) -> None:
-        joined = {key: fold.result() for key, fold in unit.folds.items()}
-        for job in unit.jobs:
-            stats = unit.stats[id(job)]
-            stats.append(joined[job.passes[unit.phase].key])
-            stats[-1] = job.conclude(stats)
-        unit.phase += 1
-        unit.folds = {}
+    def add(self, place: int, measures: Measures) -> None:
+        """Add the measures of a place, and join now and then those that follow one another."""
+        self._early[place] = measures
+        while self.next in self._early:
+            self._ready.append(self._early.pop(self.next))
+            self.next += 1
+        if len(self._ready) > 16:
+            self._ready = [self._join(self._ready)]
 
-    def _produce(self, unit: MeasureGroup) -> None:
-        work = [(job, list(_pieces(job, _block(job, self._limits))), [0]) for job in unit.produced]
-        count = sum(len(pieces) for _, pieces, _ in work)
-        self._left[id(unit)] = count
-        for job, pieces, _ in work:
-            if not pieces and self._finished is not None:
-                self._finished(job)  # a tensor without rows
-        for job, pieces, done in work:
-            for rows in pieces:
-                self._submit(
-                    functools.partial(self._produce_one, unit, job, rows, (done, len(pieces)))
-                )
-        if not count:
-            self._end(unit)
+    def result(self) -> Measures:
+        """Return all measures joined."""
+        return self._join(self._ready)
 
-    def _produce_one(
-        self, unit: MeasureGroup, job: TensorJob, rows: range, count: tuple[list[int], int]
-    ) -> None:
-        with self._lanes.mine() as device:
-            piece = job.produce(rows, unit.stats[id(job)], device)
-        self._put(job, rows.start * rows_of(job.spec.shape)[1], piece)
-        self._meter.add(piece.nbytes, job.spec.name)
-        done, pieces = count
+
+class _Meter:
+    """Counts the bytes produced, for a progress bar."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress, self._done = total, progress, 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int, name: str) -> None:
+        """Count bytes of a tensor and report the progress."""
         with self._lock:
-            done[0] += 1
-            whole = done[0] == pieces
-            self._left[id(unit)] -= 1
-            last = self._left[id(unit)] == 0
-        if whole and self._finished is not None:
-            self._finished(job)
-        if last:
-            self._end(unit)
-
-    def _end(self, unit: MeasureGroup) -> None:
-        with self._idle:
-            self._left.pop(id(unit), None)
-            self._active -= 1
-            self._idle.notify_all()
+            self._done += size
+            if self._progress is not None:
+                self._progress(self._done, self._total, name)
 
 
 def _pieces(job: TensorJob, elements: int) -> Iterator[range]:

@@ -10,15 +10,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from emberge.errors import Problem
-from emberge.merging.tokens.align_tokens import NOWHERE, NewToken, TokenModel, TokenPlan
+from emberge.merging.tokens.token_plan import NOWHERE, NewToken, TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import Tokenizer, given_ids, quoted
+from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 from emberge.wording import join_some
-
-if TYPE_CHECKING:
-    from emberge.merging.request import MergeRequest
 
 __all__ = ["ByIds", "ByTexts"]
 
@@ -31,10 +28,10 @@ class _TokenAligner:
     models: Sequence[TokenModel]
     base: TokenModel | None
     template: TokenModel
-    request: MergeRequest
+    policy: VocabularyPolicy
+    chosen_by_name: bool = False
 
     def __post_init__(self) -> None:
-        self.policy = self.request.tokens
         self.new: list[NewToken] = []
         self.lacking: list[str] = []
 
@@ -158,7 +155,7 @@ class ByIds(_TokenAligner):
             for m in self.models
             if m.tokens is not None and place in m.tokens.texts
         }
-        if self.request.tokenizer is not None or not told or set(told.values()) == {own}:
+        if self.chosen_by_name or not told or set(told.values()) == {own}:
             return self._known_to_any(own, place)
         if own is None and len(set(told.values())) == 1:
             return self._added(place, next(iter(told)))

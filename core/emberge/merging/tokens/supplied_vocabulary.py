@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from emberge.errors import CheckpointError
-from emberge.model_folder.checkpoint import read_json
+from emberge.model_folder.json_files import read_json
 from emberge.model_folder.tensor_names import Names, is_vocabulary
 from emberge.tensor_files.safetensors_header import read_header
 
@@ -41,7 +41,7 @@ class SuppliedVocabulary:
         facts = [(p.name, p.stat().st_size) for p in sorted(self.folder.glob("*.safetensors"))]
         return hashlib.sha256(json.dumps([self._said, facts]).encode()).hexdigest()
 
-    def settles(self, name: str) -> bool:
+    def decides_shape(self, name: str) -> bool:
         """Whether the shape of a tensor is not known before the vocabulary is made."""
         return self.folder is None and is_vocabulary(name)
 

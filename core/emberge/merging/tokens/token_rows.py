@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from emberge.merging.tokens.token_plan import NOWHERE, TokenPlan
 from emberge.model_folder.tensor_names import Names, is_vocabulary
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from emberge.merging.streaming.jobs import TensorSource
-    from emberge.merging.tokens.align_tokens import TokenPlan
     from emberge.tensor_files.derived_tensor import RowReader
+    from emberge.tensor_files.tensor_sources import TensorSource
 
-__all__ = ["PartialRows", "TokenRows", "lined_up", "moved_names", "owned_rows"]
-
-NOWHERE = -1
+__all__ = ["PartialRows", "TokenRows", "align_entry", "moved_names", "owned_rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +83,7 @@ def moved_names(
     return moved, pattern if plan.pattern is None else _moved(pattern, plan.pattern)
 
 
-def lined_up(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSpec:
+def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSpec:
     """What was measured of a model's tensor, with its rows where the result has those of the tensor."""
     origin = own.origin if isinstance(own, TokenRows) else own
     if not entry.shape or entry.shape[0] != origin.shape[0]:
@@ -128,7 +126,7 @@ class PartialRows:
     base: TensorSpec | None
     weights: Sequence[float]
 
-    def settle(
+    def fill(
         self,
         rows: range,
         merged: Tensor,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.merging.tokens.vocabulary_policy import tokens_in, vocabulary
-from emberge.model_folder.checkpoint import Checkpoint, read_json
-from emberge.model_folder.model_files import TOKENIZER_FILES
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.json_files import read_json
+from emberge.model_folder.model_files import tokenizer_folder
 from emberge.wording import join_some
 
 __all__ = [
@@ -19,11 +19,21 @@ __all__ = [
     "given_ids",
     "quoted",
     "read_tokenizer",
+    "token_notes",
     "tokenizer_differences",
-    "tokenizer_folder",
+    "vocabulary",
 ]
 
 _CUT = ("normalizer", "pre_tokenizer")
+_CONFIG, _TOKENS, _WHOLE = "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"
+_SPECIAL = tuple(f"{n}_token" for n in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+_SETTINGS = (
+    *("padding_side", "truncation_side", "add_bos_token", "add_eos_token", "add_prefix_space"),
+    *("do_lower_case", "strip_accents", "tokenize_chinese_chars"),
+)
+# Parts of tokenizer.json between the text and the vocabulary, and after it.
+_PARTS = ("normalizer", "pre_tokenizer", "post_processor")
+_LONG = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +70,6 @@ class Tokenizer:
     def special(self) -> frozenset[str]:
         """The tokens that stand for no text."""
         return frozenset(token for token, entry in self.added.items() if entry.get("special"))
-
-
-def tokenizer_folder(checkpoint: Checkpoint) -> Path:
-    """The folder that the tokenizer lies in: the transformer's, or the whole model's."""
-    has = any((checkpoint.trunk / name).is_file() for name in TOKENIZER_FILES)
-    return checkpoint.trunk if has else checkpoint.folder
 
 
 def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
@@ -159,3 +163,66 @@ def _chat_template(folder: Path) -> str:
 def _mapping(path: Path) -> Mapping[str, Any]:
     found = read_json(path) if path.is_file() else {}
     return found if isinstance(found, dict) else {}
+
+
+def vocabulary(folder: Path) -> dict[str, int] | None:
+    """Token to id, added tokens with the rest; None where no file tells.
+
+    Raises:
+        CheckpointError: when tokenizer.json is no JSON.
+    """
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        return tokens_in(read_json(path))
+    path = folder / "vocab.txt"
+    if path.is_file():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return {token: i for i, token in enumerate(lines)}
+    return None
+
+
+def tokens_in(content: Mapping[str, Any]) -> dict[str, int]:
+    """Token to id of what a tokenizer.json holds."""
+    tokens = _model_tokens((content.get("model") or {}).get("vocab", {}))
+    added = content.get("added_tokens") or ()
+    return {**tokens, **{str(t["content"]): int(t["id"]) for t in added}}
+
+
+def _model_tokens(vocab: Any) -> dict[str, int]:
+    if isinstance(vocab, Mapping):
+        return dict(zip(vocab, map(int, vocab.values()), strict=True))
+    return {str(entry[0]): i for i, entry in enumerate(vocab)}  # Unigram: pairs in order of id
+
+
+def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
+    """In what the tokenizers of two models differ beside their vocabularies: `pad_token is a in one …`."""
+    mine, other = _said(first), _said(second)
+    for key in (*_SPECIAL, "additional_special_tokens", *_SETTINGS):
+        a, b = mine.get(key), other.get(key)
+        if a is not None and b is not None and a != b:
+            yield f"the tokenizer's {key} is {_short(a)} in one and {_short(b)} in the other"
+    files = [tokenizer_folder(checkpoint) / _WHOLE for checkpoint in (first, second)]
+    if not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes():
+        return
+    whole = [_mapping(file) for file in files]
+    for part in _PARTS:
+        if whole[0].get(part) != whole[1].get(part):
+            yield f"the tokenizers' {part} differs ({_WHOLE})"
+
+
+def _said(checkpoint: Checkpoint) -> dict[str, Any]:
+    place = tokenizer_folder(checkpoint)
+    said = {**_mapping(place / _TOKENS), **_mapping(place / _CONFIG)}
+    return {key: _text(value) for key, value in said.items()}
+
+
+def _text(value: Any) -> Any:
+    """A token as its text, whichever way a release wrote it."""
+    if isinstance(value, Mapping) and "content" in value:
+        return value["content"]
+    return [_text(one) for one in value] if isinstance(value, list) else value
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONG else f"{text[:_LONG]}…"

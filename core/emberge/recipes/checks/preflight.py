@@ -1,4 +1,4 @@
-"""Check a whole recipe from headers, configs and data heads alone: every problem at once, in seconds."""
+"""The check of a recipe from headers, configs and first rows alone: every problem at once, in seconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Severity = Literal["error", "warning", "unseen"]
 
 @dataclass(frozen=True)
 class Note:
-    """Something that a step shows beside its problems: a plan, a first example."""
+    """A text that a step shows beside its problems: a plan, a first example."""
 
     step: str
     title: str
@@ -43,18 +43,18 @@ class Note:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found."""
+    """The problems and notes of a check."""
 
     problems: tuple[Problem, ...] = ()
     notes: tuple[Note, ...] = ()
 
     def of(self, severity: Severity) -> tuple[Problem, ...]:
-        """The problems of one severity."""
+        """Return the problems of one severity."""
         return tuple(p for p in self.problems if p.severity == severity)
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """What stops a run before it starts."""
+        """The problems that stop a run before it starts."""
         return self.of("error")
 
     def raise_errors(self) -> None:
@@ -70,7 +70,7 @@ class Report:
 def check_recipe(
     recipe: Recipe, plugins: Plugins, *, deep: bool = True, out: Path | None = None
 ) -> Report:
-    """Look for everything that is wrong with a recipe without loading any weights.
+    """Check a recipe without loading any weights, and return every problem.
 
     In `out` an earlier run may have left results to look at. With `deep=False` no network is used. What could
     not be looked at, such as a hub id without a network, is a problem of severity "unseen".
@@ -80,14 +80,14 @@ def check_recipe(
     notes: list[Note] = []
     for step in recipe.steps:
         context = _StepCheck(step, lookup)
-        problems += context.everything()
+        problems += context.problems()
         notes += context.notes
     return Report(tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)))
 
 
 @dataclass
 class _Lookup:
-    """What all steps of a check share; each model outside is looked for once."""
+    """The state that all steps of a check share; each model outside is looked for once."""
 
     recipe: Recipe
     plugins: Plugins
@@ -105,7 +105,7 @@ class _Lookup:
         return installed_readers(self.plugins)
 
     def model(self, reference: ModelRef) -> LocatedModel | Problem:
-        """A model outside the recipe, or what is wrong with it (without its place).
+        """Return a model outside the recipe, or the problem with it (without its place).
 
         Of an adapter on what a step makes only `adapter` is there to be looked at.
         """
@@ -115,7 +115,7 @@ class _Lookup:
         return self._seen[key]
 
     def _look_for_all(self) -> None:
-        """Ask for all models outside at once: a silent network then costs one wait and not one each."""
+        """Look for all models outside at once: a silent network then costs one wait and not one each."""
         named = [r for step in self.recipe.steps for r in references(step.step)]
         outside = {
             (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
@@ -139,7 +139,7 @@ class _Lookup:
 
 
 class _StepCheck:
-    """What one step may ask while it is checked."""
+    """The Preflight of one step: all that it may ask while it is checked."""
 
     def __init__(self, step: RecipeStep, lookup: _Lookup) -> None:
         self._step = step
@@ -156,7 +156,7 @@ class _StepCheck:
         return self._lookup.readers
 
     def where(self, option: str = "") -> str:
-        """The place of the option, or of the nearest one around it that has a place."""
+        """Return the place of the option, or of the nearest one around it that has a place."""
         lines, path = self._step.lines, option
         while path:
             if path in lines:
@@ -210,8 +210,8 @@ class _StepCheck:
     def expected(self, reference: Reference) -> Expected | None:
         return self._lookup.expected.get(reference.step or "")
 
-    def everything(self) -> list[Problem]:
-        """All problems of the step: of its references, then those that it finds itself."""
+    def problems(self) -> list[Problem]:
+        """Return all problems of the step: those of its references, then those that it finds itself."""
         for reference in references(self._step.step):
             self._reference(reference)
         try:
@@ -254,7 +254,7 @@ class _StepCheck:
             self._note(Problem(message, severity="warning"), reference)
 
     def _note(self, problem: Problem, reference: Reference) -> None:
-        """Keep a problem of a reference, at the option that holds it."""
+        """Keep a problem of a reference, at the option that names it."""
         where = self.where(_path_of(reference, self._step.whole or self._step.step))
         self._own.append(dataclasses.replace(problem, where=where))
 

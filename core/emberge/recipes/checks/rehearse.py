@@ -1,4 +1,4 @@
-"""Rehearse a recipe: everything happens, on very little, to see what headers cannot show."""
+"""A rehearsal of a recipe: all of its steps on very little data, to find what headers cannot show."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = ["RehearsedStep", "rehearse"]
 
 @dataclass
 class RehearsedStep:
-    """What happened in one step, how long it took, and the most memory that it used, in bytes.
+    """The outcome of one rehearsed step, its seconds, and the most memory that it used, in bytes.
 
-    `memory` is that of the process, None where the system does not tell; `device_memory` that of the GPU,
-    None without one.
+    `memory` is that of the process, None where the system does not report it; `device_memory` that of the
+    GPU, None without one.
     """
 
     id: str
@@ -46,7 +46,7 @@ class RehearsedStep:
 
     @property
     def line(self) -> str:
-        """As one line for people."""
+        """The outcome as one line for people."""
         parts: list[str] = [self.state]
         if self.seconds is not None:
             parts.append(f"{self.seconds:.1f} s")
@@ -68,10 +68,10 @@ def rehearse(
     team: RankTeam | None = None,
     launcher: Launcher | None = None,
 ) -> tuple[list[RehearsedStep], Exception | None]:
-    """Run all steps on two training steps and 64 rows each; results go to `out` or are thrown away.
+    """Run all steps on two training steps and 64 rows each; results go to `out` or are dropped.
 
     Returns each step's outcome, and the error that ended the rehearsal, if one did. What was measured is
-    given as it is: from so few steps nothing is said about the time or memory of the real run. With a `team`
+    given as it is: so few steps do not predict the time or memory of the real run. With a `team`
     this is the first of its ranks, and memory is this one's; with a `launcher` it is not measured.
     """
     machine = machine or find_machine()
@@ -100,7 +100,7 @@ def rehearse(
 
 
 class _Watch:
-    """Hears what happens and measures memory between a step's start and end."""
+    """The listener that keeps each step's outcome and measures memory between its start and end."""
 
     def __init__(self, steps: dict[str, RehearsedStep], machine: Machine) -> None:
         self.steps = steps
@@ -110,7 +110,7 @@ class _Watch:
 
     @hookimpl
     def step_started(self, step: str) -> None:
-        """Count from here."""
+        """Start to measure time and memory."""
         self._began[step] = time.monotonic()
         if not self.here:
             return
@@ -120,18 +120,18 @@ class _Watch:
 
     @hookimpl
     def step_skipped(self, step: str) -> None:
-        """The step was rehearsed in this folder before."""
+        """Keep that the step was rehearsed in this folder before."""
         self.steps[step].state = "done before"
 
     @hookimpl
     def step_finished(self, step: str) -> None:
-        """The step went through."""
+        """Keep that the step went through."""
         self._measure(self.steps[step])
         self.steps[step].state = "done"
 
     @hookimpl
     def step_failed(self, step: str, error: BaseException) -> None:
-        """The step ended with an error."""
+        """Keep the error that ended the step."""
         self._measure(self.steps[step])
         self.steps[step].state = "failed"
         known = isinstance(error, EmbergeError)
@@ -139,7 +139,7 @@ class _Watch:
 
     @hookimpl
     def step_warned(self, step: str, message: str) -> None:
-        """The step has something to say."""
+        """Keep a warning of the step."""
         self.steps[step].warnings.append(message)
 
     def _measure(self, step: RehearsedStep) -> None:

@@ -1,4 +1,4 @@
-"""What is done in an OUT and what is left, also while another process works there."""
+"""The state of the steps in an OUT, also while another process works there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
 @dataclass(frozen=True)
 class StepStatus:
-    """One step: its state, what it takes on disk in bytes, seconds of work, how far it is, seconds left."""
+    """One step: its state, its bytes on disk, seconds of work, progress, and seconds left."""
 
     id: str
     kind: str
@@ -39,14 +39,14 @@ class StepStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """An OUT: its steps in order, and who works there now."""
+    """The steps of an OUT in order, and the process that works there now."""
 
     steps: tuple[StepStatus, ...]
     holder: Holder | None
 
     @property
     def lines(self) -> Sequence[str]:
-        """As a table for people, a step a line."""
+        """The state as a table for people, a step a line."""
         from emberge.wording import human_size
 
         width = max((len(step.id) for step in self.steps), default=0)
@@ -62,10 +62,10 @@ class Status:
 
 
 def status(out: Path) -> Status:
-    """Say what the steps of an OUT's last run came to.
+    """Return the state of the steps of an OUT's last run.
 
     Raises:
-        EmbergeError: when `out` holds no run.
+        EmbergeError: when there is no run in `out`.
     """
     place = OutFolder(Path(out))
     try:
@@ -107,7 +107,7 @@ def _step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
 
 
 def _left(progress: dict[str, Any]) -> float | None:
-    """Seconds that are left at the rate since the step began to count, or went on."""
+    """Return the seconds left at the rate since the step began to count, or continued."""
     try:
         began, first = progress["since"]
         rate = (progress["done"] - first) / (progress["time"] - began)
@@ -152,7 +152,7 @@ def _size(folder: Path) -> int:
             try:
                 total += os.lstat(os.path.join(where, name)).st_size
             except FileNotFoundError:
-                continue  # a running step took it away meanwhile
+                continue  # a running step removed it meanwhile
     return total
 
 
@@ -165,7 +165,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def results_shown(out: Path, recipe: Recipe) -> list[str]:
-    """What a run shows in the end: where each finished step's result stands, and its table if it has one."""
+    """Return the lines shown after a run: the folder of each finished result, and its table if it has one."""
     try:
         done = {step.id for step in status(out).steps if step.state == "done"}
     except EmbergeError:

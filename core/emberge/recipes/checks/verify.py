@@ -1,4 +1,4 @@
-"""Hold a result against what it says of itself: its files, its weights' headers, and what it was made of."""
+"""The check of a result against its provenance: its files, its weights' headers, and its inputs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from emberge.contracts.reference import DataRef, ModelRef
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.files.hashes import HashCache
-from emberge.merging.planning.merge_header import read_provenance
 from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.model_files import hashed_files, model_fingerprint
 from emberge.plugins import Plugins
-from emberge.recipes.folder.fingerprint import model_files, model_fingerprint
 from emberge.recipes.folder.locate import (
     LocatedModel,
     kept_checkpoints,
@@ -26,6 +25,7 @@ from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.results import Results
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
 from emberge.tensor_files.content_hash import FileContent, contents_of
+from emberge.tensor_files.provenance_header import read_provenance
 from emberge.tensor_files.safetensors_header import read_header
 from emberge.wording import count_noun, human_size, join_some
 
@@ -38,7 +38,7 @@ _KNOWN = ("fingerprint", "seed", "recipe", "versions", "plugins")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at, what became of it, and the words for it."""
+    """One thing that was checked, its state, and the words for it."""
 
     what: str
     state: State
@@ -46,13 +46,13 @@ class Finding:
 
     @property
     def wrong(self) -> bool:
-        """Whether it is a difference; what could not be seen is none."""
+        """True for a difference; what could not be seen is none."""
         return self.state not in ("holds", "not seen")
 
 
 @dataclass(frozen=True)
 class Verification:
-    """All that was looked at in a folder."""
+    """The findings of a folder."""
 
     folder: Path
     title: str
@@ -60,11 +60,11 @@ class Verification:
 
     @property
     def differences(self) -> tuple[Finding, ...]:
-        """What is not as it was published."""
+        """The findings that differ from what was published."""
         return tuple(finding for finding in self.findings if finding.wrong)
 
     def lines(self) -> Iterator[str]:
-        """A table for people: what, whether it holds, and the rest in words."""
+        """Yield a table for people: what was checked, its state, and the rest in words."""
         yield f"{self.folder}: {self.title}"
         width = min(44, max((len(f.what) for f in self.findings), default=0))
         for finding in self.findings:
@@ -74,20 +74,20 @@ class Verification:
         """Raise what differs, if anything does.
 
         Raises:
-            EmbergeError: with a line for each difference, saying what to do.
+            EmbergeError: with a line for each difference and what to do.
         """
         if self.differences:
             raise EmbergeError("\n".join(f"{f.what}: {f.words}" for f in self.differences))
 
 
 def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Verification:
-    """Look at a result, or at a bare folder of merged weights, wherever it was copied to.
+    """Check a result, or a bare folder of merged weights, wherever it was copied to.
 
-    With an artifact.json every file's presence, size and hash are held against it; the headers of weights
-    are held against it and against each other. `inputs` are findings about what it was made of.
+    With an artifact.json every file's presence, size and hash are compared with it; the headers of weights
+    are compared with it and with each other. `inputs` are findings about the inputs of the result.
 
     Raises:
-        CheckpointError: when the folder is missing, or holds nothing to verify it by.
+        CheckpointError: when the folder is missing, or has nothing to verify it by.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")
@@ -103,12 +103,12 @@ def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Veri
             f"{folder}: has neither an {ARTIFACT} nor weights whose headers say how they were made; it was "
             "not made by emberge, or another tool has saved it again"
         )
-    findings = [*_files(folder, record), *_weights(folder, headers), *_says(record, headers)]
+    findings = [*_files(folder, record), *_weights(folder, headers), *_agreement(record, headers)]
     return Verification(folder, _title(record), (*findings, *(inputs or ())))
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """All that a folder's artifact.json holds; None when there is none.
+    """Read a folder's artifact.json; None when there is none.
 
     Raises:
         CheckpointError: when it is damaged.
@@ -142,15 +142,15 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
         yield Finding(ARTIFACT, "not seen", "lists no files: an older release wrote it")
         return
     there = contents_of(folder, leave=CHANGING)
-    for name, said in listed.items():
-        known = FileContent.of(said)
+    for name, entry in listed.items():
+        known = FileContent.of(entry)
         if known is None:
-            yield Finding(name, "differs", f"{ARTIFACT} says nothing sound of it; {_AGAIN}")
+            yield Finding(name, "differs", f"{ARTIFACT} has no sound entry of it; {_AGAIN}")
         elif name not in there:
             yield Finding(name, "missing", f"is missing; {_AGAIN}")
         else:
             yield _compared(name, known, there[name])
-    decisive = model_files(folder) if record.get("kind") == "model" else ()
+    decisive = hashed_files(folder) if record.get("kind") == "model" else ()
     for path in decisive:
         name = path.relative_to(folder).as_posix()
         if name not in listed:
@@ -170,7 +170,7 @@ def _compared(name: str, known: FileContent, found: FileContent) -> Finding:
 
 
 def _tensors(known: FileContent, found: FileContent) -> str:
-    """Which tensors differ, as far as both are sound files of weights."""
+    """Return the tensors that differ in words, as far as both are sound files of weights."""
     if not known.tensors or not found.tensors:
         return ""
     lost = [name for name in known.tensors if name not in found.tensors]
@@ -188,7 +188,7 @@ def _tensors(known: FileContent, found: FileContent) -> str:
 
 
 def _headers(folder: Path) -> dict[str, dict[str, Any] | None]:
-    """What each weight file's header says of how it was made, by the file's name."""
+    """Return the provenance in each weight file's header, by the file's name; None where there is none."""
     found: dict[str, dict[str, Any] | None] = {}
     for path in sorted(folder.rglob("*.safetensors")):
         name = path.relative_to(folder)
@@ -202,23 +202,23 @@ def _headers(folder: Path) -> dict[str, dict[str, Any] | None]:
 
 
 def _weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding]:
-    """Whether the weights are sound: headers that fit their files, and an index that fits both."""
+    """Yield findings about the weights: headers that fit their files, and an index that fits both."""
     if not headers:
         return
-    faults = []
+    findings = []
     for name in headers:
         try:
             specs = read_header(folder / name)[0].values()
         except CheckpointError as error:
-            faults.append(Finding(name, "differs", str(error).removeprefix(f"{folder / name}: ")))
+            findings.append(Finding(name, "differs", str(error).removeprefix(f"{folder / name}: ")))
             continue
         size = (folder / name).stat().st_size
         end = max((s.offset + s.nbytes for s in specs), default=size)
         if end < size:
             words = f"has {size - end:,} bytes after its last tensor; {_AGAIN}"
-            faults.append(Finding(name, "differs", words))
-    yield from faults
-    if faults or not any((folder / name).is_file() for name in ("config.json", "modules.json")):
+            findings.append(Finding(name, "differs", words))
+    yield from findings
+    if findings or not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         return
     try:
         count = len(Checkpoint(folder).specs)
@@ -228,46 +228,46 @@ def _weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding]:
     yield Finding("weights", "holds", f"{count} tensors, within their files and as indexed")
 
 
-# ── what was said ───────────────────────────────────────────────────────────────────────────────
+# ── provenance ────────────────────────────────────────────────────────────────────────────────
 
 
-def _says(record: Mapping[str, Any] | None, headers: Mapping[str, Any]) -> Iterator[Finding]:
-    """Whether all that speaks of the making says the same."""
-    told = {name: said for name, said in headers.items() if said}
+def _agreement(record: Mapping[str, Any] | None, headers: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield findings about provenance: headers and artifact.json agree."""
+    named = {name: header for name, header in headers.items() if header}
     details = (record or {}).get("details")
     merged = isinstance(details, Mapping) and "strategy" in details
-    for name in headers if merged or told else ():
-        if name not in told:
+    for name in headers if merged or named else ():
+        if name not in named:
             words = "its header does not say how it was made: another tool has saved it again"
             yield Finding(f"header of {name}", "differs", f"{words}; {_AGAIN}")
-    if not told:
+    if not named:
         return
-    first, said = next(iter(told.items()))
-    for name, other in told.items():
-        if other != said:
+    first, header = next(iter(named.items()))
+    for name, other in named.items():
+        if other != header:
             words = f"says something else than that of {first}: they come from two merges; {_AGAIN}"
             yield Finding(f"header of {name}", "differs", words)
-    unlike = [] if record is None else list(_unlike(said, record))
+    unlike = [] if record is None else list(_differences(header, record))
     for words in unlike:
         yield Finding(ARTIFACT, "differs", f"{words}: one of them is another result's; {_AGAIN}")
     if not unlike:
-        yield Finding("header", "holds", _told(said))
+        yield Finding("header", "holds", _describe_merge(header))
 
 
-def _unlike(said: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
+def _differences(header: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
     for key in _KNOWN:
-        if key in said and said[key] != record.get(key):
-            yield f"its {key} is {_short(record.get(key))} and the weights' header says {_short(said[key])}"
+        if key in header and header[key] != record.get(key):
+            yield f"its {key} is {_short(record.get(key))} and the weights' header has {_short(header[key])}"
     details = record.get("details")
     if isinstance(details, Mapping):
-        yield from _unlike_method(said, details)
+        yield from _method_differences(header, details)
 
 
-def _unlike_method(said: Mapping[str, Any], details: Mapping[str, Any]) -> Iterator[str]:
+def _method_differences(header: Mapping[str, Any], details: Mapping[str, Any]) -> Iterator[str]:
     for key in ("strategy", "rules"):
-        if key in details and said.get(key) != details[key]:
-            yield f"its {key} is {_short(details[key])} and the weights' header says {_short(said.get(key))}"
-    there = said.get("models")
+        if key in details and header.get(key) != details[key]:
+            yield f"its {key} is {_short(details[key])} and the weights' header has {_short(header.get(key))}"
+    there = header.get("models")
     if not isinstance(there, Mapping):
         return
     for key, part, words in (
@@ -280,15 +280,15 @@ def _unlike_method(said: Mapping[str, Any], details: Mapping[str, Any]) -> Itera
             yield f"its {words} are not those of the weights' header"
 
 
-def _told(said: Mapping[str, Any]) -> str:
+def _describe_merge(header: Mapping[str, Any]) -> str:
     links = [
-        next(iter(one)) if isinstance(one, Mapping) else one for one in said.get("strategy", ())
+        next(iter(one)) if isinstance(one, Mapping) else one for one in header.get("strategy", ())
     ]
-    models = said.get("models")
+    models = header.get("models")
     count = count_noun(len(models) if isinstance(models, Mapping) else 1, "model")
-    made = said.get("versions")
-    by = f", emberge {made.get('emberge')}" if isinstance(made, Mapping) else ""
-    return f"{' → '.join(map(str, links))} of {count}, seed {said.get('seed')}{by}"
+    versions = header.get("versions")
+    by = f", emberge {versions.get('emberge')}" if isinstance(versions, Mapping) else ""
+    return f"{' → '.join(map(str, links))} of {count}, seed {header.get('seed')}{by}"
 
 
 def _short(value: Any) -> str:
@@ -300,10 +300,10 @@ def _short(value: Any) -> str:
 
 
 def verify_inputs(folder: Path, plugins: Plugins, beside: Path) -> Iterator[Finding]:
-    """Hold each input of the result in `folder` against the hash that its artifact.json has of it.
+    """Compare each input of the result in `folder` with the hash that its artifact.json has of it.
 
     Relative paths of its recipe are taken to be relative to `beside`; a step's result is looked for in the
-    OUT that `folder` lies in. Nothing is downloaded but the configs of models on a hub.
+    OUT around `folder`. Nothing is downloaded but the configs of models on a hub.
 
     Raises:
         CheckpointError: when artifact.json is damaged.
@@ -320,7 +320,7 @@ def verify_inputs(folder: Path, plugins: Plugins, beside: Path) -> Iterator[Find
 
 
 class _InputLookup:
-    """Where inputs are looked for."""
+    """The look-up of inputs by the references of a recipe."""
 
     def __init__(self, out: Path, plugins: Plugins, beside: Path) -> None:
         self.out, self.plugins, self.beside = OutFolder(out), plugins, beside
@@ -344,10 +344,10 @@ class _InputLookup:
         kind = one.get("kind", "model")
         if kind == "data":
             entry = DataEntry(path=DataRef(text, self.beside), only=tuple(one.get("only", ())))
-            stands = Results(self.plugins, self.hashes).stands_for(
+            value = Results(self.plugins, self.hashes).fingerprint_value(
                 entry if entry.only else DataRef(text, self.beside)
             )
-            return str(stands["content"])
+            return str(value["content"])
         if kind == "step":
             record = read_record(self._result(ModelRef(text)))
             return str((record or {}).get("fingerprint"))

@@ -1,4 +1,4 @@
-"""Say what components there are and what each does, made of their fields and docstrings alone.
+"""The list of components and the page of each, from their fields and docstrings alone.
 
 An option's documentation (`option_docs`) is a string literal right below the field, or the sentence of the
 class's docstring that names the option in backticks.
@@ -29,9 +29,9 @@ _STAGES = ("merge transform", "merge strategy")
 
 
 def component_rows(plugins: Plugins) -> list[dict[str, Any]]:
-    """Every component as plain data: kind, name, options, plugin, distribution, version, summary.
+    """Return every component as plain data: kind, name, options, plugin, distribution, version, summary.
 
-    `clash` says what to write instead of a bare name that two plugins give.
+    `clash` is what to write instead of a bare name that two plugins give.
     """
     place = {kind: index for index, kind in enumerate(KINDS)}
     ordered = sorted(plugins.components, key=lambda c: (place[c.kind], c.name, c.plugin))
@@ -53,14 +53,14 @@ def _row(component: Component, plugins: Plugins) -> dict[str, Any]:
 
 
 def _options(component: Component, plugins: Plugins) -> list[Documented]:
-    """A reader is chosen by its file's ending and has no options in a recipe."""
+    """Return a component's options; a reader, which is chosen by its file's ending, has none."""
     return [] if component.kind == "reader" else documented_options(component, plugins)
 
 
 def _option_row(
     option: Documented, plugins: Plugins, inside: tuple[type, ...] = ()
 ) -> dict[str, Any]:
-    """An option as plain data, with the options of the mapping that it takes, if it takes one."""
+    """Return an option as plain data, with the options of the mapping that it takes, if it takes one."""
     row: dict[str, Any] = {
         "name": option.name,
         "type": option.type,
@@ -77,7 +77,7 @@ def _option_row(
 
 
 def _record_in(form: Any) -> type | None:
-    """The nested dataclass of an option, be it one, several, or one of a choice."""
+    """Return the nested dataclass of an option, be it one, several, or one of a choice."""
     if isinstance(form, forms.Record):
         return form.type
     inner = form.forms if isinstance(form, forms.Either) else [getattr(form, "item", None)]
@@ -95,7 +95,7 @@ def _clash(component: Component, plugins: Plugins) -> str:
 
 
 def list_components(plugins: Plugins, as_json: bool = False) -> str:
-    """The table of components by kind as text, or the rows as JSON; nothing when there are none."""
+    """Return the table of components by kind as text, or the rows as JSON; "" when there are none."""
     rows = component_rows(plugins)
     if as_json:
         return json.dumps(rows, indent=2, ensure_ascii=False)
@@ -131,11 +131,11 @@ def _origin(row: dict[str, Any]) -> str:
 def _short(option: dict[str, Any]) -> str:
     if option["required"]:
         return f"{option['name']}: {option['type']}, required"
-    return f"{option['name']}: {option['type']} = {_said(option['default'])}"
+    return f"{option['name']}: {option['type']} = {_default_text(option['default'])}"
 
 
-def _said(default: Any) -> str:
-    """A default as a recipe writes it."""
+def _default_text(default: Any) -> str:
+    """Return a default as a recipe writes it."""
     if isinstance(default, str):
         return default or "''"
     if default is None:
@@ -159,10 +159,10 @@ def _wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
 
 
 def component_page(plugins: Plugins, name: str) -> list[dict[str, Any]]:
-    """All that is known of the component `name` or `plugin:name`, one entry for each one of that name.
+    """Return the pages of the components called `name` or `plugin:name`, usually one.
 
-    An entry is a row of `component_rows` with `doc`, the whole documentation, and `example`, a recipe that
-    the grammar takes, or a command line.
+    A page is a row of `component_rows` with `doc`, the whole documentation, and `example`, a recipe or a
+    command line.
 
     Raises:
         PluginError: when there is none, with a suggestion.
@@ -197,7 +197,7 @@ def _suffixes(component: Component) -> list[str]:
 
 
 def describe_component(plugins: Plugins, name: str) -> str:
-    """What a component does, its options and an example recipe, as text.
+    """Return a component's documentation, options and example as text.
 
     Raises:
         PluginError: when there is none, with a suggestion.

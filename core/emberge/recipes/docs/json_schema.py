@@ -21,13 +21,13 @@ _VARIABLE = {"$ref": "#/$defs/variable"}
 
 
 def recipe_schema(plugins: Plugins) -> Schema:
-    """The JSON Schema (2020-12) of recipes that use these plugins.
+    """Return the JSON Schema (2020-12) of recipes that use these plugins.
 
-    Every component's options stand in it with documentation and defaults, and an option that is not
-    there is flagged. Anything may be a `$variable`.
+    It has every component's options with documentation and defaults, and flags any other option. Anything
+    may be a `$variable`.
 
     Raises:
-        PluginError: for an option whose type cannot be found or said in a recipe.
+        PluginError: for an option whose type cannot be found or expressed in a recipe.
     """
     writing = _Writing(plugins)
     steps = {"type": "object", "minProperties": 1, "additionalProperties": False}
@@ -48,7 +48,7 @@ def recipe_schema(plugins: Plugins) -> Schema:
 
 
 class _Writing:
-    """Writes each component's and each nested mapping's schema once, as a definition."""
+    """The schemas of components and nested mappings, each written once, as a definition."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
@@ -62,7 +62,7 @@ class _Writing:
         }
 
     def define(self, name: str, write: Callable[[], Schema]) -> Schema:
-        """A reference to the definition, which is written on first use; it may refer to itself."""
+        """Return a reference to the definition, which is written on first use and may refer to itself."""
         if name not in self.definitions:
             self.definitions[name] = {}
             self.definitions[name].update(write())
@@ -78,7 +78,7 @@ class _Writing:
     # ── components ──────────────────────────────────────────────────────────────────────────────
 
     def named(self, contracts: tuple[type, ...]) -> dict[str, Component]:
-        """The components that follow the contracts, by every name that a recipe may use."""
+        """Return the components that follow the contracts, by every name that a recipe may use."""
         found: dict[str, Component] = {}
         for name, components in self.plugins.of(*kinds_of(contracts)).items():
             if len(components) == 1:
@@ -87,7 +87,7 @@ class _Writing:
         return found
 
     def step(self) -> Schema:
-        """`kind: {options}`, with foreach beside it."""
+        """Return the schema of a step: `kind: {options}`, with foreach beside it."""
         kinds = {name: self.given(c) for name, c in self.named((Step,)).items()}
         values = {"type": "array", "minItems": 1}
         product = {"type": "object", "minProperties": 1, "additionalProperties": values}
@@ -105,7 +105,7 @@ class _Writing:
         }
 
     def given(self, component: Component) -> Schema:
-        """What stands behind a component's name: options, its first option's value, or nothing."""
+        """Return the schema of a component's options: a mapping, its first option's value, or nothing."""
         name = f"{component.kind}.{component.plugin}.{component.name}".replace(" ", "_")
         reference = self.define(
             name,
@@ -118,7 +118,7 @@ class _Writing:
         return {"anyOf": choices, "description": component.summary}
 
     def options(self, options: list[Documented], description: str) -> Schema:
-        """A mapping of options."""
+        """Return the schema of a mapping of options."""
         schema: Schema = {
             "type": "object",
             "description": description,
@@ -129,7 +129,7 @@ class _Writing:
         return {**schema, "required": required} if required else schema
 
     def option(self, option: Documented) -> Schema:
-        """One option with its documentation and default."""
+        """Return the schema of one option with its documentation and default."""
         schema = dict(self.form(option.form, option.within))
         if option.doc:
             schema["description"] = option.doc
@@ -138,12 +138,12 @@ class _Writing:
         return schema
 
     def part(self, contracts: tuple[type, ...]) -> Schema:
-        """One component of these contracts."""
+        """Return a reference to the schema of one component of these contracts."""
         name = "-or-".join(contract.__name__ for contract in contracts)
         return self.define(name, lambda: self.component(contracts))
 
     def component(self, contracts: tuple[type, ...]) -> Schema:
-        """`name`, or `name: {options}`."""
+        """Return the schema of a component: `name`, or `name: {options}`."""
         named = self.named(contracts)
         words = [{"const": name, "description": c.summary} for name, c in named.items()]
         mapping = {
@@ -158,7 +158,7 @@ class _Writing:
     # ── forms ───────────────────────────────────────────────────────────────────────────────────
 
     def form(self, form: Form, within: tuple[float, float] | None = None) -> Schema:
-        """What a value of this form looks like; a `$variable` may stand for any."""
+        """Return the schema of a form's values; any of them may be a `$variable`."""
         if isinstance(form, forms.Schedule):
             return _any_of(_schedule(within), _VARIABLE)
         schema = _FORMS[type(form)](self, form)
@@ -166,22 +166,22 @@ class _Writing:
         return schema if any_text else _any_of(schema, _VARIABLE)
 
     def parts(self, form: forms.Parts) -> Schema:
-        """A component, a list of them, or a mapping of names to options where order says nothing."""
+        """Return the schema of a component, a list of them, or, without an order, a mapping by name."""
         one = self.part(form.contracts)
         choices = [one, {"type": "array", "items": one, "minItems": 1}]
         if not form.ordered:
-            # Written once under a name, since such a component may take others of its kind.
+            # Defined once under a name, since such a component may take others of its kind.
             name = "-and-".join(contract.__name__ for contract in form.contracts)
             choices.append(self.define(f"{name}.together", lambda: self.together(form.contracts)))
         return {"anyOf": choices}
 
     def together(self, contracts: tuple[type, ...]) -> Schema:
-        """Several components with their options, by name."""
+        """Return the schema of several components with their options, by name."""
         given = {name: self.given(c) for name, c in self.named(contracts).items()}
         return {"type": "object", "properties": given, "additionalProperties": False}
 
     def record(self, form: forms.Record) -> Schema:
-        """A mapping of a nested dataclass's fields, or the first one's value."""
+        """Return the schema of a nested dataclass: a mapping of its fields, or the first one's value."""
         owner = form.type
         options = documented_options(owner, self.plugins)
         summary = (owner.__doc__ or "").partition("\n")[0]
@@ -190,7 +190,7 @@ class _Writing:
         return {"anyOf": [reference, _no_mapping(self.form(first))]} if first else reference
 
     def by_data(self, form: forms.ByData) -> Schema:
-        """A value, or `{default: …, by_task: …, by_dataset: …}`."""
+        """Return the schema of a value, or of `{default: …, by_task: …, by_dataset: …}`."""
         item = self.form(form.item)
         tasks = dict.fromkeys(TASK_KINDS, item)
         long = {
@@ -217,12 +217,12 @@ def _first(component: Component) -> Form | None:
 
 
 def _no_mapping(schema: Schema) -> Schema:
-    """The schema for anything but a mapping, which is always read as options."""
+    """Return the schema without mappings, which are always read as options."""
     return {"allOf": [{"not": {"type": "object"}}, schema]}
 
 
 def _any_of(*schemas: Schema) -> Schema:
-    """One of the schemas, those that are choices themselves taken apart."""
+    """Return the schema of a choice, with choices among the schemas taken apart."""
     choices: list[Schema] = []
     for schema in schemas:
         choices += schema["anyOf"] if set(schema) == {"anyOf"} else [schema]

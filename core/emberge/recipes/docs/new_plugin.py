@@ -1,4 +1,4 @@
-"""Write the start of a plugin: a repository of its own, made of the example that emberge ships.
+"""The start of a plugin: a repository of its own, written from the example that emberge ships.
 
 The example is the only template, so what a user gets is what is linted, type-checked and tested here.
 """
@@ -10,7 +10,6 @@ import re
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-import emberge
 from emberge.errors import PluginError, RecipeError
 from emberge.files.atomic import fill_once
 
@@ -24,17 +23,17 @@ _SKIPPED = {"build", "dist"}
 def write_plugin(name: str, folder: Path) -> Path:
     """Write a plugin's repository as `folder`, which must not exist yet, and return it.
 
-    `name` is how recipes will call the plugin (`name:component`). The repository holds a package
+    `name` is how recipes will call the plugin (`name:component`). The repository has a package
     `emberge_<name>` with one merge strategy and one loss, their tests, a recipe, a README and a pyproject.
 
     Raises:
-        RecipeError: for a name that cannot be a plugin's, or a folder that stands already.
+        RecipeError: for a name that cannot be a plugin's, or a folder that exists.
         PluginError: when this installation of emberge lacks the example.
     """
     _check_name(name)
     target = Path(folder)
     if target.exists() or target.is_symlink():
-        raise RecipeError(f"{target} stands already; choose another place or remove it first")
+        raise RecipeError(f"{target} exists already; choose another place or remove it first")
     source = _example()
 
     def fill(side: Path) -> None:
@@ -73,7 +72,7 @@ def _own_plugins() -> set[str]:
 
 
 def _example() -> Path:
-    package = Path(emberge.__file__).parent
+    package = Path(__file__).parents[2]
     for place in (package, package.parents[1]):  # the wheel, a checkout
         folder = place / "examples" / "third_party_plugin"
         if folder.is_dir():

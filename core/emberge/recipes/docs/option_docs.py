@@ -28,7 +28,7 @@ from emberge.plugins import Component, Plugins
 from emberge.recipes.options.component_tree import to_plain
 from emberge.recipes.options.field_types import Form
 from emberge.recipes.options.fields import Option, options_of
-from emberge.recipes.options.phrases import say
+from emberge.recipes.options.phrases import describe_form
 
 __all__ = ["Documented", "documented_options", "option_doc", "plain_default"]
 
@@ -45,20 +45,20 @@ class Documented:
 
     @property
     def required(self) -> bool:
-        """Whether a recipe must give it."""
+        """True if a recipe must give it."""
         return self.default is MISSING
 
     @property
     def type(self) -> str:
-        """What it takes, in words."""
-        return say(self.form)
+        """The values that it takes, in words."""
+        return describe_form(self.form)
 
 
 def documented_options(component: Component | type, plugins: Plugins) -> list[Documented]:
-    """A component's options, required ones first, then its own; a chain has the union of its links'.
+    """Return a component's options, required ones first, then its own; a chain has its links' options.
 
     Raises:
-        PluginError: for an option whose type cannot be found or said in a recipe.
+        PluginError: for an option whose type cannot be found or expressed in a recipe.
     """
     owner = component.type if isinstance(component, Component) else component
     if not isinstance(owner, ChainSpec):
@@ -75,7 +75,7 @@ def documented_options(component: Component | type, plugins: Plugins) -> list[Do
 
 
 def _sorted(owner: type) -> list[Option]:
-    """Options as they are declared, those that the class adds before those it inherits."""
+    """Return options as they are declared, those that the class adds before those it inherits."""
     depth = {one: index for index, one in enumerate(owner.__mro__)}
     return sorted(options_of(owner).values(), key=lambda option: depth[option.owner])
 
@@ -128,7 +128,7 @@ def _plain_leaf(value: Any) -> Any:
 
 
 def option_doc(owner: type, name: str) -> str:
-    """What is written of an option, nothing if its author wrote nothing."""
+    """Return the documentation of an option, "" if its author wrote none."""
     for one in owner.__mro__:
         doc = _below_field(one).get(name) or _in_docstring(vars(one).get("__doc__") or "", name)
         if doc:
@@ -138,7 +138,7 @@ def option_doc(owner: type, name: str) -> str:
 
 @functools.cache
 def _below_field(owner: Any) -> Mapping[str, str]:
-    """The string literals right below the fields of a class."""
+    """Return the string literals right below the fields of a class, by field."""
     try:
         tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner)))
     except (OSError, TypeError, SyntaxError):
@@ -156,7 +156,7 @@ def _below_field(owner: Any) -> Mapping[str, str]:
 
 
 def _in_docstring(text: str, name: str) -> str:
-    """The first sentence that names the option in backticks, best one that begins with it."""
+    """Return the first sentence that names the option in backticks, preferably one that begins with it."""
     paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text))
     sentences = [
         sentence

@@ -26,7 +26,7 @@ _SIGNS = ("modules.json", "config.json", "adapter_config.json")
 
 @dataclass(frozen=True)
 class LocatedModel:
-    """A model outside the recipe: how a person calls it, and where it lies."""
+    """A model outside the recipe: its name for people, its folder, and the adapter on it."""
 
     name: str
     folder: Path
@@ -34,7 +34,7 @@ class LocatedModel:
 
 
 def is_folder(text: str) -> bool:
-    """Whether a reference is written as a folder: `./x`, `../x`, `/x`, `~/x`."""
+    """Return whether a reference is written as a folder: `./x`, `../x`, `/x`, `~/x`."""
     return text in (".", "..", "~") or text.startswith(("./", "../", "/", "~/"))
 
 
@@ -57,7 +57,7 @@ def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") ->
 
 
 def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") -> Path:
-    """Find what stands after the plus sign of `model+adapter`.
+    """Find the folder of the adapter in `model+adapter`.
 
     Raises:
         CheckpointError: when it is missing, or is no adapter.
@@ -84,13 +84,13 @@ def locate_file(reference: DataRef | FileRef) -> Path:
 
 
 def outside_folder(text: str, reference: Reference) -> Path:
-    """The path that a text means, relative to the folder of its recipe."""
+    """Return the path that a text means, relative to the folder of its recipe."""
     path = Path(text).expanduser()
     return path if path.is_absolute() else reference.folder / path
 
 
 def kept_checkpoints(folder: Path) -> list[Path]:
-    """The states that a training kept in `folder`, in the order of their numbers."""
+    """Return the checkpoints that a training kept in `folder`, in the order of their numbers."""
     inside = folder / "checkpoints"
     kept = [p for p in inside.iterdir() if p.is_dir()] if inside.is_dir() else []
     return sorted((p for p in kept if not p.name.startswith(".")), key=_by_number)

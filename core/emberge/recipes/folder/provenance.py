@@ -1,4 +1,4 @@
-"""How a result came about, as `artifact.json` keeps it: recipe, inputs, versions, and what its files hold."""
+"""The provenance of a result, as `artifact.json` has it: recipe, inputs, versions, and its files' content."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 CHANGING = (ARTIFACT, "README.md")
-"""Files of a result that are no part of what its hashes speak of: a model's card gets scores later."""
+"""Files of a result that its hashes leave out: a model's card gets scores later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Something that a step was given: the recipe's words for it, its name in tables, its content's hash.
+    """An input of a step: the recipe's words for it, its name in tables, its content's hash.
 
-    A `step` stands with the fingerprint it was made under; of a catalogue of `data`, `only` names the sets
+    The content of a `step` is its fingerprint; of a catalogue of `data`, `only` names the sets
     that were taken, if not all.
     """
 
@@ -52,16 +52,16 @@ def artifact_record(
     files: Mapping[str, FileContent],
     seconds: float,
 ) -> dict[str, Any]:
-    """What artifact.json holds: what the step left, how it came about, and the content of each file.
+    """Return the content of artifact.json: the step's artifact, its provenance, and the hash of each file.
 
     Raises:
         PluginError: when the artifact's details are no JSON.
     """
-    made = dict(provenance)
-    component = made.pop("kind")
+    facts = dict(provenance)
+    component = facts.pop("kind")
     record = {
         **dataclasses.asdict(artifact),
-        **made,
+        **facts,
         "component": component,
         "seconds": round(seconds, 3),
         "inputs": [_input(one) for one in inputs],
@@ -77,23 +77,23 @@ def artifact_record(
 
 
 def _input(one: Input) -> dict[str, Any]:
-    said = dataclasses.asdict(one)
-    return said if one.only else {k: v for k, v in said.items() if k != "only"}
+    entry = dataclasses.asdict(one)
+    return entry if one.only else {k: v for k, v in entry.items() if k != "only"}
 
 
 def kept_text(recipe: Recipe) -> str:
-    """A recipe's text as OUT keeps it: the options that were laid over it stand first, as comments."""
+    """Return a recipe's text as OUT keeps it, with the options that were set as comments at its top."""
     notes = "".join(f"# run with --set {override}\n" for override in recipe.overrides)
     return notes + recipe.text
 
 
 def recipe_hash(recipe: Recipe) -> str:
-    """SHA-256 of the recipe as OUT keeps it; nothing for a recipe that was never a text."""
+    """Return the SHA-256 of the recipe as OUT keeps it; "" for a recipe without a text."""
     return hashlib.sha256(kept_text(recipe).encode()).hexdigest() if recipe.text else ""
 
 
 def plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
-    """The plugins that a component, with all in it, comes from, and the distribution and version of each."""
+    """Return the plugins of a component and its parts, each with its distribution and version."""
     found = {}
     for type_ in dict.fromkeys(type(part) for _, part in parts_of(component)):
         try:

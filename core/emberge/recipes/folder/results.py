@@ -1,4 +1,4 @@
-"""What a step's references lead to while a recipe runs: finished results, models and files outside."""
+"""The targets of references while a recipe runs: finished results, and models and files outside."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from emberge.contracts.reference import Artifact, DataRef, FileRef, Model, Model
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, RecipeError
 from emberge.files.hashes import HashCache, file_fingerprint, stable_hash
+from emberge.model_folder.model_files import model_fingerprint
 from emberge.plugins import Plugins
-from emberge.recipes.folder.fingerprint import model_fingerprint
 from emberge.recipes.folder.locate import (
     kept_checkpoints,
     locate_adapter,
@@ -29,9 +29,9 @@ __all__ = ["Result", "Results"]
 
 @dataclass(frozen=True)
 class Result:
-    """A finished step: where its result stands, what it is, and the fingerprint it was made under.
+    """A finished step: the folder of its result, its artifact and its fingerprint.
 
-    `adapts` is what a result that is an adapter lies on.
+    `adapts` is the model that a result which is an adapter belongs to.
     """
 
     folder: Path
@@ -41,7 +41,7 @@ class Result:
 
 
 class Results:
-    """All that a recipe's references lead to; the runner adds each step as it finishes."""
+    """The targets of a recipe's references; the runner adds each step as it finishes."""
 
     def __init__(self, plugins: Plugins, hashes: HashCache) -> None:
         self.plugins = plugins
@@ -50,11 +50,11 @@ class Results:
         self._outside: dict[ModelRef, Model] = {}
 
     def add(self, step: str, result: Result) -> None:
-        """Let `$step` lead to a result."""
+        """Make a result the target of `$step`."""
         self._steps[step] = result
 
     def step(self, reference: Reference) -> Result:
-        """The finished step that a reference names.
+        """Return the finished step that a reference names.
 
         Raises:
             RecipeError: when there is none.
@@ -67,7 +67,7 @@ class Results:
         return self._steps[name]
 
     def model(self, reference: ModelRef) -> Model:
-        """The one model that a reference leads to.
+        """Return the one model that a reference leads to.
 
         Raises:
             CheckpointError: when it is missing, cannot be looked for, or leads to several.
@@ -78,15 +78,15 @@ class Results:
         return found[0]
 
     def models(self, reference: ModelRef) -> Sequence[Model]:
-        """All models that a reference leads to.
+        """Return all models that a reference leads to.
 
         Raises:
             CheckpointError: when there is none, or it cannot be looked for.
         """
         if reference.step is not None:
-            return self._made(reference)
+            return self._produced(reference)
         if reference not in self._outside or not self._outside[reference].folder.is_dir():
-            with _no_network_is_named(reference):
+            with _network_errors_name(reference):
                 found = locate_model(reference, self.plugins)
             content = model_fingerprint(found.folder, self.hashes, found.adapter)
             artifact = read_artifact(found.adapter or found.folder)
@@ -96,15 +96,15 @@ class Results:
         return [self._outside[reference]]
 
     def data(self, reference: DataRef | FileRef) -> Path:
-        """The file or folder that a reference leads to.
+        """Return the file or folder that a reference leads to.
 
         Raises:
             DataError: when it is missing.
         """
         return locate_file(reference) if reference.step is None else self.step(reference).folder
 
-    def stands_for(self, value: Reference | DataEntry) -> Any:
-        """What a reference, or an entry of data, means for a fingerprint: content, and no path."""
+    def fingerprint_value(self, value: Reference | DataEntry) -> Any:
+        """Return what a reference, or an entry of data, is in a fingerprint: its content, and no path."""
         if isinstance(value, DataEntry):
             assert value.path is not None
             return {"content": self._content(locate_file(value.path), value.only)}
@@ -119,7 +119,7 @@ class Results:
         raise RecipeError(f"'{value}' names no step of the recipe")
 
     def inputs(self, value: Any) -> list[Input]:
-        """All that a step names, each with its content, as `artifact.json` keeps it."""
+        """Return all that a step names, each with its content, as `artifact.json` keeps it."""
         return list(dict.fromkeys(one for part in _named(value) for one in self._inputs(part)))
 
     def _inputs(self, value: Reference | DataEntry) -> Iterator[Input]:
@@ -130,7 +130,7 @@ class Results:
         entry = value if isinstance(value, DataEntry) else DataEntry()
         reference = value.path if isinstance(value, DataEntry) else value
         if reference is None:
-            return  # a data set of the hub, which its name and revision tell
+            return  # a dataset of the hub, which its name and revision identify
         name = entry.name or reference.text.rpartition("/")[2].removeprefix("$")
         if reference.step is not None:
             yield Input(reference.text, name, self.step(reference).fingerprint, "step")
@@ -138,7 +138,7 @@ class Results:
             content = self._content(locate_file(reference), entry.only)
             yield Input(reference.text, name, content, "data", entry.only)
 
-    def _made(self, reference: ModelRef) -> list[Model]:
+    def _produced(self, reference: ModelRef) -> list[Model]:
         result = self.step(reference)
         adapter = self._adapter(reference)
         if reference.part is None:
@@ -164,7 +164,7 @@ class Results:
     def _adapter(self, reference: Reference) -> Path | None:
         if not isinstance(reference, ModelRef) or reference.adapter is None:
             return None
-        with _no_network_is_named(reference):
+        with _network_errors_name(reference):
             return locate_adapter(reference, self.plugins)
 
     def _content(self, path: Path, only: Sequence[str]) -> str:
@@ -182,7 +182,7 @@ def _named(value: Any) -> Iterator[Reference | DataEntry]:
 
 
 @contextmanager
-def _no_network_is_named(reference: ModelRef) -> Iterator[None]:
+def _network_errors_name(reference: ModelRef) -> Iterator[None]:
     try:
         yield
     except ConnectionError as error:
@@ -190,7 +190,7 @@ def _no_network_is_named(reference: ModelRef) -> Iterator[None]:
 
 
 def _catalogued(path: Path, only: Sequence[str]) -> list[Path]:
-    """The files and folders that a catalogue names (of the training sets in `only`, if given)."""
+    """Return the files and folders that a catalogue names (of the training sets in `only`, if given)."""
     from emberge.data.catalogue import load_catalogue
 
     catalogue = load_catalogue(path)

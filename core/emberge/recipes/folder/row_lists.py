@@ -1,4 +1,4 @@
-"""Which rows a training saw: written beside its model, read by whoever wants to know."""
+"""The rows that a training saw, written beside its model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = "bags"
 
 
 def write_bags(folder: Path, bags: Mapping[str, Rows]) -> dict[str, str]:
-    """Write the row numbers of each dataset, int64, as `bags/<dataset>.npy`; says which file is whose.
+    """Write the row numbers of each dataset, int64, to `bags/<dataset>.npy`; return each dataset's file.
 
     Characters that file systems differ about become `_`, and names that would then be one are numbered.
     """
@@ -39,10 +39,11 @@ def write_bags(folder: Path, bags: Mapping[str, Rows]) -> dict[str, str]:
 
 
 def rows_seen(folder: Path) -> dict[str, Rows]:
-    """The rows of every dataset that the training which left `folder` saw, by the dataset's name.
+    """Read the rows that the training in `folder` saw, by the dataset's name.
 
     Numbers count the dataset's rows from 0 as the training read it, those that a `limit` left out not
-    counted; a row drawn several times stands there as often. Files of bags stay on disk until they are read.
+    counted; a row that was drawn several times is there as often. Files of bags stay on disk until they are
+    read.
 
     Raises:
         DataError: when no training left the folder, or a bag of it is missing or damaged.

@@ -1,7 +1,7 @@
-"""How an OUT folder is laid out, and how a result gets its place there in one step.
+"""The layout of an OUT folder, and the publishing of a result there by one rename.
 
     OUT/<id>                      a relative link to the current result
-    OUT/<id>-<fingerprint>/       a result; finished when `artifact.json` stands in it
+    OUT/<id>-<fingerprint>/       a result; finished when it has an `artifact.json`
     OUT/.work/<id>-<fingerprint>/ a step that is not finished; `output` in it becomes the result
     OUT/.store/                   a cache that all steps share
     OUT/.lock  OUT/.status.json  OUT/metrics.jsonl  OUT/run.log  OUT/recipe.yaml
@@ -38,10 +38,10 @@ class OutFolder:
     path: Path
 
     def prepare(self) -> None:
-        """Make the folder.
+        """Create the folder.
 
         Raises:
-            EmbergeError: when it cannot be made or is a file.
+            EmbergeError: when it cannot be created or is a file.
         """
         try:
             make_folder(self.work)
@@ -53,7 +53,7 @@ class OutFolder:
 
     @property
     def work(self) -> Path:
-        """Where unfinished steps lie."""
+        """The folder of unfinished steps."""
         return self.path / ".work"
 
     @property
@@ -63,24 +63,24 @@ class OutFolder:
 
     @property
     def lock(self) -> Path:
-        """The file that a run holds."""
+        """The file that a run locks."""
         return self.path / ".lock"
 
     @property
     def status(self) -> Path:
-        """What the steps of the last run came to."""
+        """The file with the states of the last run's steps."""
         return self.path / ".status.json"
 
     def link(self, step: str) -> Path:
-        """`OUT/<id>`, which leads to the step's current result."""
+        """Return `OUT/<id>`, the link to the step's current result."""
         return self.path / folder_name(step)
 
     def result(self, step: str, fingerprint: str) -> Path:
-        """Where the step's result stands when it is finished."""
+        """Return the folder of the step's result once it is finished."""
         return self.path / f"{folder_name(step)}-{fingerprint[:8]}"
 
     def work_of(self, step: str, fingerprint: str) -> Path:
-        """Where the step works until then."""
+        """Return the folder in which the step works until then."""
         return self.work / self.result(step, fingerprint).name
 
     def publish(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
@@ -92,13 +92,13 @@ class OutFolder:
         output = work / "output"
         sync_tree(output)
         write_json(output / ARTIFACT, record)
-        if result.exists():  # its artifact.json was taken away by hand, to have it made again
+        if result.exists():  # its artifact.json was removed by hand, to have the step run again
             os.rename(result, work / "replaced")
         publish(output, result)
         return result
 
     def finish(self, step: str, fingerprint: str) -> None:
-        """Let `OUT/<id>` lead to the result, and take the work folder away."""
+        """Link `OUT/<id>` to the result and remove the work folder."""
         result, link = self.result(step, fingerprint), self.link(step)
         if link.exists() and not link.is_symlink():
             raise EmbergeError(
@@ -110,7 +110,7 @@ class OutFolder:
 
 
 def folder_name(step: str) -> str:
-    """A step's id as the name of a folder; ids that a file system may not take get a hash."""
+    """Return a step's id as the name of a folder; ids that a file system may not take get a hash."""
     safe = re.sub(r"[^\w.=+,@-]", "_", step).lstrip(".")[:100]
     if safe == step:
         return safe
@@ -118,7 +118,7 @@ def folder_name(step: str) -> str:
 
 
 def read_artifact(folder: Path) -> Artifact | None:
-    """What a finished step left; None when the folder is no finished result.
+    """Read the artifact of a finished step; None when the folder is no finished result.
 
     Raises:
         EmbergeError: for an artifact.json that cannot be understood.

@@ -15,14 +15,14 @@ from emberge.errors import Problem, suggest
 from emberge.plugins import Plugins
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.field_types import Form
-from emberge.recipes.options.phrases import say
+from emberge.recipes.options.phrases import describe_form
 from emberge.yaml_nodes import Node, Scalar, StepUse, is_number, words
 
 __all__ = ["BROKEN", "Builder", "Handler", "Instance", "OptionPath"]
 
 
 class _Broken:
-    """Stands for a value that could not be built; its problem has been noted."""
+    """The stand-in for a value that could not be built and whose problem was noted."""
 
 
 BROKEN: Any = _Broken()
@@ -39,7 +39,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class OptionPath:
-    """Where in a step a value stands: as the recipe writes it, and as the built step holds it."""
+    """The place of a value in a step: as the recipe writes it, and as the built step has it."""
 
     label: str
     """For messages: "option 'ratio' of sampler 'bagging'"."""
@@ -51,7 +51,7 @@ class OptionPath:
     """The option's own default, whose limits a schedule keeps."""
 
     def under(self, written: object = None, built: object = None, **changes: Any) -> OptionPath:
-        """One level deeper; None keeps a path as it is."""
+        """Return the place one level deeper; None leaves a path unchanged."""
         return dataclasses.replace(
             self, written=_join(self.written, written), built=_join(self.built, built), **changes
         )
@@ -63,10 +63,10 @@ def _join(path: str, key: object) -> str:
 
 @dataclass
 class Builder:
-    """Builds the values of one step instance, noting problems and lines as it goes."""
+    """The builder of one step instance's values, which notes problems and lines as it goes."""
 
     handlers: Mapping[type, Handler]
-    """By type of form, what builds it."""
+    """The function that builds a form, by the form's type."""
     plugins: Plugins
     folder: Path
     targets: Mapping[str, Sequence[Instance]]
@@ -76,24 +76,26 @@ class Builder:
     chosen: dict[str, Instance] = field(default_factory=dict)
 
     def value(self, form: Form, node: Node, at: OptionPath) -> Any:
-        """The value of a node, or BROKEN."""
+        """Build the value of a node; return BROKEN where a problem was noted."""
         if isinstance(node, StepUse) and not node.group:
             return BROKEN
         for path in (at.written, at.built):
             self.lines.setdefault(path, node.where)
         return self.handlers[type(form)](self, form, node, at)
 
-    def fault(self, message: str, where: str) -> Any:
-        """Note a problem."""
+    def refuse(self, message: str, where: str) -> Any:
+        """Note a problem and return BROKEN."""
         self.problems.append(Problem(message, where))
         return BROKEN
 
     def misfit(self, form: Form, node: Node, at: OptionPath) -> Any:
-        """Note that a node is not what the form asks for."""
+        """Note that a node does not fit its form, and return BROKEN."""
         hint = ""
         if isinstance(node, Scalar) and node.value is not None:
             hint = _hint(form, node)
-        return self.fault(f"{at.label} needs {say(form)}, not {words(node)}{hint}", node.where)
+        return self.refuse(
+            f"{at.label} needs {describe_form(form)}, not {words(node)}{hint}", node.where
+        )
 
 
 Handler = Callable[[Builder, Any, Node, OptionPath], Any]

@@ -44,7 +44,7 @@ class _Link:
 def build_component(
     build: Builder, contracts: tuple[type, ...], node: Node, at: OptionPath
 ) -> tuple[Component, Any] | None:
-    """The component that a node names and its value, which may be BROKEN; None if there is none.
+    """Return the component that a node names and its value, which may be BROKEN; None if there is none.
 
     A chain's value is a tuple of links.
     """
@@ -54,7 +54,7 @@ def build_component(
     try:
         found = build.plugins.find(named.name, *kinds_of(contracts))
     except PluginError as error:
-        build.fault(_other_kind(build, contracts, named.name, at) or str(error), named.where)
+        build.refuse(_other_kind(build, contracts, named.name, at) or str(error), named.where)
         return None
     inner = at.under(named.name, entry=False, default=None)
     build.lines.setdefault(inner.written, named.where)
@@ -62,7 +62,7 @@ def build_component(
         wanted = " or a ".join(contract.__name__ for contract in contracts)
         what = "chain" if isinstance(found.type, ChainSpec) else _contract(found.type)
         message = f"{_label(found)} is a {what}, and {at.label} takes a {wanted}"
-        build.fault(message, named.where)
+        build.refuse(message, named.where)
         return None
     if isinstance(found.type, ChainSpec):
         return found, _chain(build, found, named, inner)
@@ -73,7 +73,7 @@ def build_component(
 def _other_kind(
     build: Builder, contracts: tuple[type, ...], name: str, at: OptionPath
 ) -> str | None:
-    """What to say of a name that is there, as something else."""
+    """Return the message for a name that another kind of component has; None if none has it."""
     kinds = kinds_of(contracts)
     known = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
     if not known or set(known) & set(kinds):
@@ -91,11 +91,13 @@ def _named(build: Builder, node: Node, at: OptionPath) -> Named | None:
         return Named(name, None if nothing else options, node.line(name))
     if isinstance(node, Fields) and node.entries:
         names = ", ".join(f"'{name}'" for name in node.entries)
-        said = f"{at.label} takes one component, not {names}; write `name: {{options}}`, or a list"
-        build.fault(said, node.where)
+        message = (
+            f"{at.label} takes one component, not {names}; write `name: {{options}}`, or a list"
+        )
+        build.refuse(message, node.where)
     elif not isinstance(node, StepUse) or node.group:
-        said = f"{at.label} takes a component, `name` or `name: {{options}}`, not {words(node)}"
-        build.fault(said, node.where)
+        message = f"{at.label} takes a component, `name` or `name: {{options}}`, not {words(node)}"
+        build.refuse(message, node.where)
     return None
 
 
@@ -121,8 +123,8 @@ def _part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
     if not isinstance(found.type, ChainSpec) or value is BROKEN:
         return value
     if len(value) > 1:
-        said = f"{_label(found)} is a chain of {len(value)} links, and {at.label} takes one"
-        return build.fault(said, node.where)
+        message = f"{_label(found)} is a chain of {len(value)} links, and {at.label} takes one"
+        return build.refuse(message, node.where)
     return value[0]
 
 
@@ -130,7 +132,7 @@ def _part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
 
 
 def _chain(build: Builder, found: Component, named: Named, at: OptionPath) -> Any:
-    """The links of a registered chain; each takes its own of the options, some may share one."""
+    """Build the links of a registered chain; each takes its own options, and several may share one."""
     spec: ChainSpec = found.type
     label = _label(found)
     fields = fields_of(build, spec.links, label, named)
@@ -147,7 +149,7 @@ def _chain(build: Builder, found: Component, named: Named, at: OptionPath) -> An
 
 
 def _of_link(spec: ChainSpec, link: type, given: GivenOptions) -> GivenOptions:
-    """The link's own part of the options, and of the chain's defaults where the user gave nothing."""
+    """Return the options that a link has, with the chain's defaults where the user gave nothing."""
     own = options_of(link)
     entries = {name: node for name, node in given.fields.entries.items() if name in own}
     ready: dict[str, Any] = {}
@@ -163,7 +165,7 @@ def _of_link(spec: ChainSpec, link: type, given: GivenOptions) -> GivenOptions:
 
 
 def _moved(at: OptionPath, by: int) -> OptionPath:
-    """The place of a later link of the same list."""
+    """Return the place of a later link of the same list."""
     path, _, index = at.built.rpartition(".")
     if not index.isdigit():
         return at
@@ -185,14 +187,14 @@ def _parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any
         values = value if isinstance(found.type, ChainSpec) else (value,)
         links += [_Link(one, _label(found), where) for one in values]
     if not nodes:
-        return build.fault(f"{at.label} is an empty list", node.where)
+        return build.refuse(f"{at.label} is an empty list", node.where)
     if sound and not _in_order(build, form, links):
         return BROKEN
     return tuple(link.value for link in links) if sound else BROKEN
 
 
 def _listed(form: forms.Parts, node: Node) -> tuple[Node, ...]:
-    """The components of a list; those without an order may be a mapping of names to options."""
+    """Return the nodes of a list's components; without an order it may be a mapping of names to options."""
     if isinstance(node, Items):
         return node.items
     if isinstance(node, Fields) and len(node.entries) > 1 and not form.ordered:
@@ -210,32 +212,32 @@ def _named_where(node: Node) -> str:
 
 
 def _in_order(build: Builder, form: forms.Parts, links: list[_Link]) -> bool:
-    """Whether the last link finishes what the others prepare."""
-    faults = len(build.problems)
+    """Return whether the order of links is sound: only the last one merges, or makes batches."""
+    before = len(build.problems)
     if form.chain:
         _stages_in_order(build, links)
     elif Sampler in form.contracts:
         _samplers_in_order(build, links)
-    return len(build.problems) == faults
+    return len(build.problems) == before
 
 
 def _stages_in_order(build: Builder, links: list[_Link]) -> None:
     *before, last = links
     for link in before:
         if isinstance(link.value, MergeStrategy):
-            build.fault(f"{link.label} ends a chain and can only stand last", link.where)
+            build.refuse(f"{link.label} ends a chain and can only stand last", link.where)
     if not isinstance(last.value, MergeStrategy):
-        build.fault(f"{last.label} cannot end a chain; let a merge strategy follow it", last.where)
+        build.refuse(f"{last.label} cannot end a chain; let a merge strategy follow it", last.where)
 
 
 def _samplers_in_order(build: Builder, links: list[_Link]) -> None:
     *before, last = links
     for link in before:
         if _groups(link.value) and type(link.value).select is Sampler.select:
-            build.fault(f"{link.label} makes batches and can only stand last", link.where)
+            build.refuse(f"{link.label} makes batches and can only stand last", link.where)
     if not _groups(last.value):
-        said = f"{last.label} only selects; end the chain with a sampler that makes batches"
-        build.fault(said, last.where)
+        message = f"{last.label} only selects; end the chain with a sampler that makes batches"
+        build.refuse(message, last.where)
 
 
 def _groups(sampler: Sampler) -> bool:

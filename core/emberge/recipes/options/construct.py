@@ -35,13 +35,13 @@ class Named(NamedTuple):
 
 
 class GivenOptions(NamedTuple):
-    """What a recipe gives to one dataclass."""
+    """The options that a recipe gives to one dataclass."""
 
     label: str
     fields: Fields
     where: str
     ready: Mapping[str, Any] = MappingProxyType({})
-    """Values that a registered chain sets and YAML cannot say."""
+    """Values that a registered chain sets and that YAML has no form for."""
 
 
 def _record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
@@ -51,7 +51,7 @@ def _record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> A
 
 
 def record_value(build: Builder, owner: type, label: str, named: Named, at: OptionPath) -> Any:
-    """The dataclass of a component's or nested mapping's options, or BROKEN."""
+    """Build the dataclass of a component's or nested mapping's options; return BROKEN if it is not sound."""
     fields = fields_of(build, [owner], label, named)
     if fields is None:
         return BROKEN
@@ -60,7 +60,7 @@ def record_value(build: Builder, owner: type, label: str, named: Named, at: Opti
 
 
 def fields_of(build: Builder, owners: Iterable[type], label: str, named: Named) -> Fields | None:
-    """The options as a mapping: `name: value` is the first option that the class itself declares."""
+    """Return the options as a mapping; the value of `name: value` is the first option of the class itself."""
     node = named.options
     if node is None:
         return Fields({}, named.where)
@@ -68,7 +68,7 @@ def fields_of(build: Builder, owners: Iterable[type], label: str, named: Named) 
         return node
     first = next((o for o in map(first_option, owners) if o is not None), None)
     if first is None:
-        build.fault(f"{label} has no option for {words(node)}", node.where)
+        build.refuse(f"{label} has no option for {words(node)}", node.where)
         return None
     return Fields({first.name: node}, node.where)
 
@@ -80,11 +80,11 @@ def refuse_unknown(build: Builder, label: str, given: Fields, known: Iterable[st
         if name not in names:
             hint = suggest(name, names) or (f"; it has {', '.join(names)}" if names else "")
             has = f"{label} has no option '{name}'{hint}" if names else f"{label} has no options"
-            build.fault(has, given.line(name))
+            build.refuse(has, given.line(name))
 
 
 def construct(build: Builder, owner: type, given: GivenOptions, at: OptionPath) -> Any:
-    """The dataclass of the options, once all of them are sound."""
+    """Build the dataclass of the options once all of them are sound; else return BROKEN."""
     options = options_of(owner)
     values: dict[str, Any] = dict(given.ready)
     for option in options.values():
@@ -96,11 +96,11 @@ def construct(build: Builder, owner: type, given: GivenOptions, at: OptionPath) 
     missing = [f"'{o.name}'" for o in options.values() if o.required and o.name not in values]
     if missing:
         noun = "option" if len(missing) == 1 else plural("option")
-        return build.fault(f"{given.label} needs the {noun} {' and '.join(missing)}", given.where)
+        return build.refuse(f"{given.label} needs the {noun} {' and '.join(missing)}", given.where)
     sound = all(name in options for name in given.fields.entries)
     if not sound or any(value is BROKEN for value in values.values()):
         return BROKEN
-    return _made(build, owner, values, given)
+    return _instantiate(build, owner, values, given)
 
 
 def _option_at(option: Option, label: str, at: OptionPath) -> OptionPath:
@@ -113,7 +113,7 @@ def _option_at(option: Option, label: str, at: OptionPath) -> OptionPath:
 
 
 def _inside(at: OptionPath) -> str:
-    """What the options of a nested mapping belong to: "an entry of 'models'"."""
+    """Return the label of a nested mapping's options: "an entry of 'models'"."""
     name = at.label.removeprefix("option '").partition("'")[0]
     listed = at.built.rpartition(".")[2].isdecimal()
     return f"an entry of '{name}'" if listed else f"'{name}'"
@@ -126,26 +126,26 @@ def _option_value(build: Builder, option: Option, given: Fields, at: OptionPath)
 
 
 def _default_value(build: Builder, option: Option, where: str, at: OptionPath) -> Any:
-    """The component that stands where the option is left out, with its own defaults."""
+    """Build the component that is the default of an option, with its own defaults."""
     component = option.component
     name = component if isinstance(component, str) else next(iter(component or {}))
     bare = name.rpartition(":")[2]
     if not any(component.name == bare for component in build.plugins.components):
-        said = f"{at.label} would be '{name}', which no plugin gives; name another"
-        return build.fault(said, where)
+        message = f"{at.label} would be '{name}', which no plugin gives; name another"
+        return build.refuse(message, where)
     node = node_of(component, where)
     assert node is not None
     return build.value(option.form, node, at)
 
 
-def _made(build: Builder, owner: type, values: dict[str, Any], given: GivenOptions) -> Any:
+def _instantiate(build: Builder, owner: type, values: dict[str, Any], given: GivenOptions) -> Any:
     try:
         return owner(**values)
     except (ValueError, EmbergeError) as error:
         spoken = re.findall(r"\w+", str(error))
         named = [name for name in given.fields.entries if name in spoken]
         place = given.fields.line(named[0]) if len(named) == 1 else given.where
-        return build.fault(f"{given.label}: {error}", place)
+        return build.refuse(f"{given.label}: {error}", place)
     except Exception as error:
         raise PluginError(f"{given.where}: {given.label} cannot be made: {error!r}") from error
 

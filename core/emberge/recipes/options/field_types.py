@@ -1,6 +1,6 @@
-"""What may stand behind an option: a field's annotation, read once as a form.
+"""The forms of options: a field's annotation, read once, as the values that a recipe may give.
 
-The grammar builds values by these forms, and the schema, the tables and the examples are made of them.
+The grammar builds values by these forms, and the schema and the tables are derived from them.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ class Parts:
 
     @property
     def chain(self) -> bool:
-        """Whether the links of a merge stand here, a strategy last."""
+        """True for the links of a merge, a strategy last."""
         return Stage in self.contracts or {MergeStrategy, MergeTransform} <= set(self.contracts)
 
     @property
     def ordered(self) -> bool:
-        """Whether their order means something, so that they stand in a list and never in a mapping."""
+        """True if their order matters, so that they are a list and never a mapping."""
         return self.chain or Sampler in self.contracts
 
 
@@ -114,7 +114,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Many:
-    """Any number of values, made a `tuple`, `list`, `frozenset` or `set`; one may stand alone."""
+    """Any number of values as a `tuple`, `list`, `frozenset` or `set`; a single one needs no list."""
 
     item: Form
     container: type
@@ -191,7 +191,7 @@ _MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
 def kinds_of(contracts: tuple[type, ...]) -> tuple[str, ...]:
-    """The kinds of component that follow one of the contracts."""
+    """Return the kinds of component that follow one of the contracts."""
     return tuple(
         kind
         for kind, (_, known) in KINDS.items()
@@ -200,10 +200,10 @@ def kinds_of(contracts: tuple[type, ...]) -> tuple[str, ...]:
 
 
 def form_of(annotation: Any) -> Form:
-    """The form of a type.
+    """Return the form of a type.
 
     Raises:
-        TypeError: for a type that no recipe can say.
+        TypeError: for a type that no recipe can express.
     """
     if get_origin(annotation) is Annotated:
         inner = form_of(get_args(annotation)[0])
@@ -275,5 +275,5 @@ def _checked(annotation: Any) -> Form:
     try:
         TypeAdapter(annotation)
     except PydanticUserError:
-        raise TypeError(f"a recipe cannot say a {annotation!r}") from None
+        raise TypeError(f"a recipe cannot express a {annotation!r}") from None
     return Value(annotation)

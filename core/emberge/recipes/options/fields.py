@@ -29,21 +29,21 @@ class Option:
     owner: type
     """The class that declares it."""
     default: Any = MISSING
-    """The field's default, made if it has a factory; MISSING for a required option."""
+    """The field's default, built if it has a factory; MISSING for a required option."""
     component: str | Mapping[str, Any] | None = None
     """The component that is built where the option is left out: its name, or `{name: options}`."""
 
     @property
     def required(self) -> bool:
-        """Whether a recipe must give it."""
+        """True if a recipe must give it."""
         return self.default is MISSING
 
 
 def options_of(owner: type) -> Mapping[str, Option]:
-    """The options of a component or a nested dataclass, by name, its own before those it inherits.
+    """Return the options of a component or nested dataclass by name, its own before those it inherits.
 
     Raises:
-        PluginError: naming class and field, for a type that cannot be found or said in a recipe.
+        PluginError: naming class and field, for a type that cannot be found or expressed in a recipe.
     """
     return _options_of(owner)
 
@@ -92,7 +92,7 @@ def _field_form(owner: type, name: str) -> Form:
 
 
 def first_option(owner: type) -> Option | None:
-    """The option that `name: value` means: the first that the class itself declares.
+    """Return the option that `name: value` means: the first that the class itself declares.
 
     A class that declares none takes that of the nearest class above it that does, short of a contract.
     """

@@ -1,4 +1,4 @@
-"""Values made of values: lists, tables, what differs by data, alternatives."""
+"""Values that consist of values: lists, tables, values by task or dataset, alternatives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _many(build: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
 
 
 def _entries(build: Builder, form: Form, node: Node, at: OptionPath, position: int) -> list[Any]:
-    """One item, or one for each step where it names several."""
+    """Build one item, or one for each step where it names several."""
     try:
         return [build.value(form, node, at.under(None, position))]
     except SeveralSteps as spread:
@@ -79,7 +79,7 @@ def _by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> 
     for key, entry in node.entries.items():
         if key not in _LONG:
             hint = suggest(key, _LONG) or f"; it has {', '.join(_LONG)}"
-            values[key] = build.fault(f"{at.label} has no part '{key}'{hint}", node.line(key))
+            values[key] = build.refuse(f"{at.label} has no part '{key}'{hint}", node.line(key))
         elif key == "default":
             values[key] = build.value(form.item, entry, inner.under(key, key))
         else:
@@ -90,12 +90,12 @@ def _by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> 
 def _by_name(build: Builder, form: forms.ByData, key: str, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields):
         what = "task kinds" if key == "by_task" else "dataset names"
-        return build.fault(f"{at.label}: '{key}' is a mapping of {what} to values", node.where)
+        return build.refuse(f"{at.label}: '{key}' is a mapping of {what} to values", node.where)
     broken = False
     for task in node.entries if key == "by_task" else ():
         if task not in TASK_KINDS:
             hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
-            build.fault(f"there is no task kind '{task}'{hint}", node.line(task))
+            build.refuse(f"there is no task kind '{task}'{hint}", node.line(task))
             broken = True
     values = _table(build, forms.Table(form.item), node, at)
     return BROKEN if broken else values
@@ -108,7 +108,7 @@ def _maybe(build: Builder, form: forms.Maybe, node: Node, at: OptionPath) -> Any
 
 
 def _either(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
-    """The first form that fits; the problems of the nearest one where none does."""
+    """Build the value by the first form that fits; note the problems of the nearest one where none does."""
     tries: list[tuple[Form, list[Problem]]] = []
     for one in form.forms:
         trial = dataclasses.replace(build, problems=[], lines={})
@@ -125,7 +125,7 @@ def _either(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> A
 
 
 def _resembles(form: Form, node: Node) -> bool:
-    """Whether a form at least takes nodes of this shape."""
+    """Return whether a form takes nodes of this shape at all."""
     shapes: dict[type, tuple[type, ...]] = {
         forms.Record: (Fields,),
         forms.Table: (Fields,),

@@ -1,4 +1,4 @@
-"""What a form asks for, in words: for messages, tables and documentation."""
+"""Forms in words, for messages, tables and documentation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.field_types import Form, kinds_of
 from emberge.recipes.options.fields import options_of
 
-__all__ = ["article", "say"]
+__all__ = ["article", "describe_form"]
 
 _SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 
 
-def say(form: Form) -> str:
-    """What may stand there: "a number", "one of a, b", "a model or nothing"."""
+def describe_form(form: Form) -> str:
+    """Describe the values of a form: "a number", "one of a, b", "a model or nothing"."""
     match form:
         case forms.Choice(values):
             return "one of " + ", ".join(str(value) for value in values)
@@ -39,9 +39,9 @@ def _leaf(form: Form) -> str:
         case forms.Record(kind):
             return f"a mapping ({', '.join(options_of(kind))})"
         case forms.Fixed(items):
-            return f"a list of {len(items)} ({', '.join(say(item) for item in items)})"
+            return f"a list of {len(items)} ({', '.join(describe_form(item) for item in items)})"
         case forms.Either(choices):
-            return " or ".join(say(one) for one in choices)
+            return " or ".join(describe_form(one) for one in choices)
         case _:
             return "a path" if isinstance(form, forms.Folder) else "any plain value"
 
@@ -53,7 +53,7 @@ def _inner(form: Any) -> str:
         forms.ByData: "{}, which may differ by task or dataset",
         forms.Maybe: "{} or nothing",
     }
-    return words[type(form)].format(say(form.item))
+    return words[type(form)].format(describe_form(form.item))
 
 
 def _value(kind: Any) -> str:
@@ -69,7 +69,7 @@ def _reference(accepts: tuple[str, ...]) -> str:
 
 
 def article(word: str) -> str:
-    """The word with "a" or "an" before it, if it takes one: "an evaluator", "data"."""
+    """Return the word with "a" or "an" before it, if it takes one: "an evaluator", "data"."""
     if word in ("data", "scores", "statistics"):
         return word
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"

@@ -1,4 +1,4 @@
-"""What a reference leads to: the one instance of a step, or something outside the recipe."""
+"""References: to the one matching instance of a step, or to something outside the recipe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.builder import BROKEN, Builder, Handler, Instance, OptionPath
-from emberge.recipes.options.phrases import article, say
+from emberge.recipes.options.phrases import article, describe_form
 from emberge.yaml_nodes import Node, Scalar, StepUse
 
 __all__ = ["HANDLERS", "SeveralSteps"]
@@ -29,7 +29,9 @@ def _reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath) -> A
     if set(form.type.accepts) >= {"scores", "report"}:
         known = ", ".join(f"${group}" for group in build.targets)
         hint = f"; earlier steps: {known}" if known else ""
-        return build.fault(f"{at.label} needs a step, not the text {node.text!r}{hint}", node.where)
+        return build.refuse(
+            f"{at.label} needs a step, not the text {node.text!r}{hint}", node.where
+        )
     # A dollar that was written twice is no step's.
     text = f"./{node.value}" if node.value.startswith("$") else node.value
     return form.type(text, build.folder)
@@ -41,30 +43,32 @@ def _step_reference(build: Builder, form: forms.Ref, node: StepUse, at: OptionPa
         return BROKEN  # the step is faulty itself, which has been noted
     if not found:
         names = ", ".join(f"{name}={value}" for name, value in build.variables.items())
-        return build.fault(f"no step of ${node.group} has {names}", node.where)
+        return build.refuse(f"no step of ${node.group} has {names}", node.where)
     if len(found) > 1:
         if at.entry:
             raise SeveralSteps(node.group, found)
         few = ", ".join(one.id for one in found[:3]) + (", …" if len(found) > 3 else "")
-        return build.fault(
+        return build.refuse(
             f"{at.label} takes one, and ${node.group} is {len(found)} steps ({few})", node.where
         )
     (one,) = found
     if not _accepted(form, node, one):
-        said = f"{node.text} makes {article(one.produces)}, and {at.label} takes {say(form)}"
-        return build.fault(said, node.where)
+        message = (
+            f"{node.text} makes {article(one.produces)}, and {at.label} takes {describe_form(form)}"
+        )
+        return build.refuse(message, node.where)
     return form.type(f"${one.id}{node.part}{node.rest}", build.folder)
 
 
 def _accepted(form: forms.Ref, node: StepUse, one: Instance) -> bool:
-    """Whether what the step makes is asked for; only what makes models has checkpoints of them."""
+    """Return whether the form takes what the step produces; only steps that make models have checkpoints."""
     if node.part and one.produces not in ("model", ""):
         return False
     return one.produces in form.type.accepts or not one.produces
 
 
 def _candidates(build: Builder, group: str) -> list[Instance]:
-    """The group's instances that agree with the variables of this step and of what was chosen."""
+    """Return the group's instances that agree with this step's variables and with those chosen so far."""
     if group in build.chosen:
         return [build.chosen[group]]
     known = dict(build.variables)

@@ -34,8 +34,8 @@ def _value(build: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any
         first = error.errors()[0]
         if first["type"].endswith(("_type", "_parsing")) or first["type"].startswith("int_from"):
             return build.misfit(form, node, at)
-        said = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
-        return build.fault(f"{at.label} {said}, not {words(node)}", node.where)
+        message = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
+        return build.refuse(f"{at.label} {message}, not {words(node)}", node.where)
 
 
 @functools.cache
@@ -81,7 +81,7 @@ def _schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) 
     try:
         return form.type(plain(node), within=within)
     except ValueError as error:
-        return build.fault(f"{at.label}: {error}", node.where)
+        return build.refuse(f"{at.label}: {error}", node.where)
 
 
 HANDLERS: Mapping[type, Handler] = {

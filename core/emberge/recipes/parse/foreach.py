@@ -37,7 +37,7 @@ class Row:
 
 
 def rows_of(node: Node | None, problems: list[Problem]) -> list[Row]:
-    """The combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
+    """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
     if node is None:
         return [Row()]
     if isinstance(node, Fields) and node.entries:
@@ -45,8 +45,8 @@ def rows_of(node: Node | None, problems: list[Problem]) -> list[Row]:
     elif isinstance(node, Items) and node.items:
         rows = _rows(node, problems)
     else:
-        said = "foreach takes `{name: [values]}` or a list of `{name: value}`"
-        problems.append(Problem(f"{said}, not {_seen(node)}", node.where))
+        message = "foreach takes `{name: [values]}` or a list of `{name: value}`"
+        problems.append(Problem(f"{message}, not {_seen(node)}", node.where))
         return []
     return _with_ids(rows)
 
@@ -56,7 +56,7 @@ def _seen(node: Node) -> str:
 
 
 def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
-    faults = len(problems)
+    before = len(problems)
     columns: list[tuple[Node, ...]] = []
     for name, values in node.entries.items():
         if not re.fullmatch(NAME, name):
@@ -66,9 +66,9 @@ def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
         if isinstance(values, Items) and values.items:
             columns.append(values.items)
         else:
-            said = f"foreach: '{name}' needs a list of values, not {_seen(values)}"
-            problems.append(Problem(said, node.line(name)))
-    if len(problems) > faults:
+            message = f"foreach: '{name}' needs a list of values, not {_seen(values)}"
+            problems.append(Problem(message, node.line(name)))
+    if len(problems) > before:
         return []
     return [dict(zip(node.entries, row, strict=True)) for row in itertools.product(*columns)]
 
@@ -77,11 +77,11 @@ def _rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
     rows: list[dict[str, Node]] = []
     for item in node.items:
         if not isinstance(item, Fields) or not item.entries:
-            said = f"foreach: a row is `{{name: value}}`, not {_seen(item)}"
-            problems.append(Problem(said, item.where))
+            message = f"foreach: a row is `{{name: value}}`, not {_seen(item)}"
+            problems.append(Problem(message, item.where))
         elif rows and item.entries.keys() != rows[0].keys():
-            said = f"foreach: this row has {', '.join(item.entries)}, the first has"
-            problems.append(Problem(f"{said} {', '.join(rows[0])}", item.where))
+            message = f"foreach: this row has {', '.join(item.entries)}, the first has"
+            problems.append(Problem(f"{message} {', '.join(rows[0])}", item.where))
         else:
             rows.append(dict(item.entries))
     return rows
@@ -102,7 +102,7 @@ def _with_ids(rows: Sequence[dict[str, Node]]) -> list[Row]:
 
 
 def _slugs(column: Sequence[Node]) -> list[str]:
-    """Text for each value that any file system takes; what cannot be told apart becomes a number."""
+    """Return a text for each value that any file system takes; texts that would be equal become numbers."""
     distinct: list[Any] = []
     for node in column:
         if not any(_same(plain(node), known) for known in distinct):
@@ -140,7 +140,7 @@ def _slug(node: Node) -> str:
 
 @dataclass
 class Substitution:
-    """Puts the variables of one row in place and marks the uses of steps."""
+    """The substitution of one row's variables, which also marks the uses of steps."""
 
     variables: Mapping[str, Node]
     steps: Sequence[str]
@@ -148,7 +148,7 @@ class Substitution:
     used: set[str] = field(default_factory=set)
 
     def __call__(self, node: Node) -> Node:
-        """The node with every `$name` resolved; unknown ones become problems."""
+        """Return the node with every `$name` resolved; unknown ones become problems."""
         if isinstance(node, Items):
             return Items(tuple(self(item) for item in node.items), node.where)
         if isinstance(node, Fields):
@@ -176,9 +176,9 @@ class Substitution:
                 return self.variables[name]
             if name in self.steps:
                 return StepUse(name, part, rest, node.where)
-        faults = len(self.problems)
+        before = len(self.problems)
         replaced = self._text(text, node.where)
-        if len(self.problems) > faults:
+        if len(self.problems) > before:
             return StepUse("", "", "", node.where)
         if text.startswith("$$"):  # a text, and no step's name
             return Scalar(replaced, text, node.where)
@@ -194,13 +194,13 @@ class Substitution:
             if name in self.variables:
                 return self._put(name, where) + word.removeprefix(name)
             if name in self.steps:
-                said = f"'{text}': a step's output is written alone, as ${name}"
-                self.problems.append(Problem(f"{said} or ${name}.checkpoints", where))
+                message = f"'{text}': a step's output is written alone, as ${name}"
+                self.problems.append(Problem(f"{message} or ${name}.checkpoints", where))
                 return word
         hint = suggest(word, [*self.variables, *self.steps]).replace("mean '", "mean '$")
         hint = hint or " (a plain dollar is written `$$`)"
-        said = f"${word} is neither an earlier step nor a variable of `foreach`{hint}"
-        self.problems.append(Problem(said, where))
+        message = f"${word} is neither an earlier step nor a variable of `foreach`{hint}"
+        self.problems.append(Problem(message, where))
         return word
 
     def _put(self, name: str, where: str) -> str:
@@ -208,13 +208,13 @@ class Substitution:
         value = self.variables[name]
         if isinstance(value, Scalar):
             return value.text
-        said = f"${name} is {words(value)} and cannot stand inside text"
-        self.problems.append(Problem(said, where))
+        message = f"${name} is {words(value)} and cannot stand inside text"
+        self.problems.append(Problem(message, where))
         return name
 
 
 def _prefixes(word: str) -> Iterator[str]:
-    """The word, then what stands before each `-` in it, longest first: `$lang-eval` may be `$lang`."""
+    """Yield the word, then its part before each `-`, longest first: `$lang-eval` may be `$lang`."""
     yield word
     while "-" in word:
         word = word.rpartition("-")[0]
@@ -222,7 +222,7 @@ def _prefixes(word: str) -> Iterator[str]:
 
 
 def uses(node: Node) -> Iterator[StepUse]:
-    """Every use of a step inside a node."""
+    """Yield every use of a step inside a node."""
     if isinstance(node, StepUse) and node.group:
         yield node
     elif isinstance(node, Items | Fields):

@@ -11,7 +11,7 @@ __all__ = ["override"]
 
 
 def override(root: Fields, settings: Sequence[str], problems: list[Problem]) -> Fields:
-    """The recipe with every `path=value` set; the value is read as YAML, lists go by index from 0."""
+    """Return the recipe with every `path=value` set; values are YAML, and lists go by index from 0."""
     for setting in settings:
         root = _one(root, setting, problems)
     return root
@@ -24,9 +24,9 @@ def _one(root: Fields, setting: str, problems: list[Problem]) -> Fields:
     if not equals or not all(keys):
         problems.append(Problem("write `--set step.kind.option=value`", where))
         return root
-    faults = len(problems)
+    before = len(problems)
     value = read_yaml(text, lambda _: where, problems, what="the value")
-    if len(problems) > faults or value is None:
+    if len(problems) > before or value is None:
         return root
     if keys == ["seed"]:
         return _with(root, "seed", value, where)
@@ -61,7 +61,7 @@ def _with(node: Fields, key: str, value: Node, line: str | None = None) -> Field
 
 
 def _put(node: Node | None, keys: list[str], value: Node, problems: list[Problem]) -> Node:
-    """The node with `value` at the path; an unknown option on the way is left to the grammar."""
+    """Return the node with `value` at the path; an unknown option on the way is left to the grammar."""
     if not keys:
         return value
     key, *rest = keys
@@ -72,8 +72,8 @@ def _put(node: Node | None, keys: list[str], value: Node, problems: list[Problem
     if node is None or (isinstance(node, Scalar) and node.value is None):
         node = Fields({}, value.where)
     if not isinstance(node, Fields):
-        said = f"'{key}' is no part of {words(node)}"
-        problems.append(Problem(said, value.where))
+        message = f"'{key}' is no part of {words(node)}"
+        problems.append(Problem(message, value.where))
         return node
     inner = _put(node.entries.get(key), rest, value, problems)
     return _with(node, key, inner, value.where if not rest else node.lines.get(key, value.where))
@@ -83,8 +83,8 @@ def _put_item(node: Items, keys: list[str], value: Node, problems: list[Problem]
     key, *rest = keys
     if not key.isdecimal() or int(key) >= len(node.items):
         last = len(node.items) - 1
-        said = f"'{key}' stands for a list; give an index from 0 to {last}"
-        problems.append(Problem(said, value.where))
+        message = f"'{key}' stands for a list; give an index from 0 to {last}"
+        problems.append(Problem(message, value.where))
         return node
     items = list(node.items)
     items[int(key)] = _put(items[int(key)], rest, value, problems)

@@ -1,4 +1,4 @@
-"""Read a recipe: YAML becomes steps of built components, and every fault is named with `file:line`."""
+"""The reading of a recipe: YAML becomes steps of built components, and problems name their `file:line`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> 
     """Read a recipe file; `overrides` are `step.kind.option=value`, as of `--set`.
 
     Raises:
-        RecipeError: with every fault of the recipe, each with `file:line`.
+        RecipeError: with every problem of the recipe, each with `file:line`.
     """
     return parse_recipe(read_text(path), plugins, path=path, overrides=overrides)
 
@@ -47,7 +47,7 @@ def parse_recipe(
     """Read a recipe's text; paths in it are relative to the folder of `path`.
 
     Raises:
-        RecipeError: with every fault of the recipe, each with `file:line`.
+        RecipeError: with every problem of the recipe, each with `file:line`.
     """
     ours, place = to_recipe_text(text, plugins, path)
     problems: list[Problem] = []
@@ -69,7 +69,7 @@ def build_recipe(
     """Build the recipe of a mapping of nodes; paths in it are relative to `folder`.
 
     Raises:
-        RecipeError: with every fault of the recipe, and the `problems` that were found before.
+        RecipeError: with every problem of the recipe, and the `problems` that were found before.
     """
     reading = _Reading(plugins, folder, [*problems])
     recipe = reading.recipe(root)
@@ -109,10 +109,10 @@ class _Reading:
     plugins: Plugins
     folder: Path
     problems: list[Problem]
-    made: dict[str, list[Instance]] = field(default_factory=dict)
+    instances: dict[str, list[Instance]] = field(default_factory=dict)
     steps: list[RecipeStep] = field(default_factory=list)
 
-    def fault(self, message: str, where: str) -> None:
+    def refuse(self, message: str, where: str) -> None:
         self.problems.append(Problem(message, where))
 
     def recipe(self, root: Fields) -> Recipe:
@@ -120,11 +120,11 @@ class _Reading:
             if key not in ("seed", "steps") and not key.startswith("x-"):
                 hint = suggest(key, ["seed", "steps"])
                 hint = hint or "; it has seed, steps and x-… of your own"
-                self.fault(f"a recipe has no '{key}'{hint}", root.line(key))
+                self.refuse(f"a recipe has no '{key}'{hint}", root.line(key))
         seed = self._seed(root.entries.get("seed"))
         written = root.entries.get("steps")
         if not isinstance(written, Fields) or not written.entries:
-            self.fault("a recipe needs `steps: {id: {kind: options}}`", root.line("steps"))
+            self.refuse("a recipe needs `steps: {id: {kind: options}}`", root.line("steps"))
             return Recipe(seed, ())
         groups = self._groups(written)
         self._refuse_unused(groups)
@@ -148,7 +148,7 @@ class _Reading:
             ring: list[str] = error.args[1][:0:-1]
             start = ring.index(min(ring, key=place.__getitem__))
             ring = [*ring[start:], *ring[: start + 1]]
-            self.fault(_ring_message(ring), groups[place[ring[0]]].where)
+            self.refuse(_ring_message(ring), groups[place[ring[0]]].where)
         ready: list[str] = []
         while ready := [*ready, *sorter.get_ready()]:
             first = min(ready, key=place.__getitem__)
@@ -161,7 +161,7 @@ class _Reading:
             return 0
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-            self.fault(f"the seed needs a whole number from 0, not {words(node)}", node.where)
+            self.refuse(f"the seed needs a whole number from 0, not {words(node)}", node.where)
             return 0
         return value
 
@@ -173,10 +173,10 @@ class _Reading:
         for name, node in written.entries.items():
             where = written.line(name)
             if not re.fullmatch(NAME, name):
-                self.fault(f"a step's id is letters, digits, _ and -, not '{name}'", where)
+                self.refuse(f"a step's id is letters, digits, _ and -, not '{name}'", where)
             twin = folded.setdefault(name.casefold(), name)
             if twin != name:
-                self.fault(f"'{twin}' and '{name}' would be one folder on some disks", where)
+                self.refuse(f"'{twin}' and '{name}' would be one folder on some disks", where)
             group = self._group(name, node, where, list(written.entries))
             groups += [group] if group else []
         return groups
@@ -190,9 +190,9 @@ class _Reading:
         rows = rows_of(node.entries.get("foreach"), self.problems)
         group = _Group(name, where, kind, node.line(kind))
         group.variables = set(rows[0].nodes) if rows else set()
-        faults = len(self.problems)
+        before = len(self.problems)
         for variable in group.variables & set(steps):
-            self.fault(f"'{variable}' is a step; name the variable differently", where)
+            self.refuse(f"'{variable}' is a step; name the variable differently", where)
         literal = Substitution({}, steps, self.problems)
         for row in rows:
             nodes = {variable: literal(value) for variable, value in row.nodes.items()}
@@ -200,18 +200,18 @@ class _Reading:
             options = substitution(node.entries[kind])
             group.options.append((replace(row, nodes=nodes), options))
             group.used |= substitution.used
-        if len(self.problems) > faults:
+        if len(self.problems) > before:
             group.used |= group.variables  # what is misspelt is not also unused
         return group
 
     def _refuse_unused(self, groups: list[_Group]) -> None:
-        """A variable is used where it is written, or where it picks the matching step."""
+        """Note variables that are neither written in a step nor pick the matching instance of another."""
         variables = {group.id: group.variables for group in groups}
         for group in groups:
             matched = set().union(*(variables.get(need, set()) for need in group.needs))
             for name in sorted(group.variables - group.used - matched):
-                said = f"the variable '{name}' is never used; write ${name} where it belongs"
-                self.fault(said, group.where)
+                message = f"the variable '{name}' is never used; write ${name} where it belongs"
+                self.refuse(message, group.where)
 
     def _no_kind(self, name: str, node: Node, kinds: list[str], where: str) -> None:
         known = self.plugins.of("step")
@@ -221,13 +221,13 @@ class _Reading:
                 hint = suggest(other, ["foreach"])
                 hint = hint or f"; is it an option of '{real[0]}'? Indent it"
                 line = node.line(other) if isinstance(node, Fields) else where
-                self.fault(f"step '{name}' has '{other}' beside its kind{hint}", line)
+                self.refuse(f"step '{name}' has '{other}' beside its kind{hint}", line)
         elif len(kinds) > 1:
             listed = ", ".join(kinds)
-            self.fault(f"step '{name}' is of one kind, not {listed}; make a step of each", where)
+            self.refuse(f"step '{name}' is of one kind, not {listed}; make a step of each", where)
         else:
             listed = ", ".join(sorted(known)) or "none is installed"
-            self.fault(f"step '{name}' needs `kind: {{options}}`; kinds: {listed}", where)
+            self.refuse(f"step '{name}' needs `kind: {{options}}`; kinds: {listed}", where)
 
     # ── steps as they are built ─────────────────────────────────────────────────────────────────
 
@@ -235,14 +235,14 @@ class _Reading:
         """Build every instance; each becomes known to the steps after it, even where it is faulty."""
         produces: list[Instance] = []
         for row, options in group.options:
-            builder = Builder(HANDLERS, self.plugins, self.folder, self.made, row.values)
+            builder = Builder(HANDLERS, self.plugins, self.folder, self.instances, row.values)
             node = Fields({group.kind: options}, group.where, {group.kind: group.kind_where})
             at = OptionPath(f"step '{group.id}'")
             built = components.build_component(builder, (Step,), node, at)
             self.problems += builder.problems
             if built is None or built[1] is BROKEN:
-                made = built[0].type.produces if built else ""
-                produces.append(Instance(group.id + row.suffix, row.values, made))
+                produced = built[0].type.produces if built else ""
+                produces.append(Instance(group.id + row.suffix, row.values, produced))
                 continue
             found, step = built
             lines = _without_kind(builder.lines, group.kind)
@@ -259,10 +259,10 @@ class _Reading:
             self.steps += [*parts, *gathering]
             for one in gathering or parts:
                 produces.append(Instance(one.id, one.variables, one.step.produces))
-        self.made[group.id] = produces
+        self.instances[group.id] = produces
 
     def _expanded(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
-        """The independent steps that a step is made of, usually itself alone, and what gathers them."""
+        """Return the independent steps of a step, usually itself alone, and the step that gathers them."""
         parts = whole.step.expand()
         if set(parts) == {""}:
             return [replace(whole, step=parts[""])], []
@@ -272,15 +272,15 @@ class _Reading:
         }
         if type(whole.step).gather is Step.gather:
             return [*steps.values()], []
-        # What another step of the recipe is made of too is run once, for both.
+        # A part that another step of the recipe has too is run once, for both.
         known = {name: self._known(part) or part for name, part in steps.items()}
         new = [part for name, part in steps.items() if known[name] is part]
-        told = {name: StepRef(f"${part.id}", self.folder) for name, part in known.items()}
-        last = whole.step.gather(told)
+        part_uses = {name: StepRef(f"${part.id}", self.folder) for name, part in known.items()}
+        last = whole.step.gather(part_uses)
         return new, [replace(whole, step=last)] if last is not None else []
 
     def _known(self, part: RecipeStep) -> RecipeStep | None:
-        """An earlier step that is the same run as this one."""
+        """Return an earlier step that is the same run as this one, or None."""
         alike = (one for one in self.steps if one.kind == part.kind and one.id != part.id)
         return next((one for one in alike if one.step == part.step), None)
 
@@ -290,10 +290,10 @@ class _Reading:
             alike = seen.setdefault((one.kind, repr(one.step)), [])
             for other in alike:
                 if one.step == other.step:
-                    said = f"'{other.id}' and '{one.id}' are the same run"
+                    message = f"'{other.id}' and '{one.id}' are the same run"
                     seeded = hasattr(one.step, "seed")
                     hint = "vary `seed`" if seeded else "leave one out"
-                    self.fault(f"{said}; {hint}", one.where)
+                    self.refuse(f"{message}; {hint}", one.where)
                     break
             alike.append(one)
 

@@ -19,7 +19,7 @@ def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recip
     """Read the recipe that a command line names, with `--set` options laid over it.
 
     Raises:
-        RecipeError: when there is none, or for every fault of it.
+        RecipeError: when there is none, or for every problem of it.
     """
     path = Path(name)
     if not path.is_file():

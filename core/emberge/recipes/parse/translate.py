@@ -1,4 +1,4 @@
-"""A recipe's text: read from its file, and put in our words where another tool wrote it."""
+"""A recipe's text, translated into one of ours where another tool wrote it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["read_text", "to_recipe_text", "translate"]
 
 
 def read_text(path: Path) -> str:
-    """The text of a recipe file.
+    """Read the text of a recipe file.
 
     Raises:
         RecipeError: when there is none that can be read.
@@ -26,14 +26,14 @@ def read_text(path: Path) -> str:
     except IsADirectoryError:
         raise RecipeError(f"{path}: this is a folder; name the recipe in it") from None
     except UnicodeDecodeError as error:
-        said = f"this is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        raise RecipeError(Problem(said, str(path))) from None
+        message = f"this is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        raise RecipeError(Problem(message, str(path))) from None
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def translate(text: str, plugins: Plugins, path: Path | None = None) -> TranslatedRecipe | None:
-    """Another tool's recipe in our words, or None for a recipe that no plugin knows as another tool's.
+    """Return another tool's recipe as one of ours, or None for a text that no plugin recognises.
 
     Raises:
         RecipeError: for what is wrong with the other tool's recipe.
@@ -45,7 +45,7 @@ def translate(text: str, plugins: Plugins, path: Path | None = None) -> Translat
 def to_recipe_text(
     text: str, plugins: Plugins, path: Path | None
 ) -> tuple[str, Callable[[int], str]]:
-    """The recipe in our words, and how to say where a line of it stands."""
+    """Return the recipe as one of ours, and a function from its line numbers to `file:line`."""
     label = str(path) if path else "recipe"
     translated = translate(text, plugins, path)
     if translated is None:

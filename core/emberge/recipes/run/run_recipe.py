@@ -1,4 +1,4 @@
-"""Run a recipe: steps in order of need, finished ones skipped, interrupted ones continued."""
+"""One run of a recipe: steps in order of need, finished ones skipped, interrupted ones continued."""
 
 from __future__ import annotations
 

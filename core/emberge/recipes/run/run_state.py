@@ -140,7 +140,7 @@ class RunState:
         return stable_hash(
             {
                 "kind": step.kind,
-                "step": plain(step.step, self.plugins, self.context.results.stands_for),
+                "step": plain(step.step, self.plugins, self.context.results.fingerprint_value),
                 "identity": step.step.identity(),
                 "seed": self.recipe.seed,
                 "rehearsal": self.rehearsal,

@@ -1,4 +1,4 @@
-"""Run one step in its work folder and publish its result: here, for a launcher, or as the first rank."""
+"""One step in its work folder, run and published: here, for a launcher, or as the first rank."""
 
 from __future__ import annotations
 

@@ -37,7 +37,6 @@ class Ranking(MergeTransform):
     expected_readings = (
         2.0  # as a rule: the first counts inside a bracket, the second picks what is left
     )
-    nanoseconds = 4.0
 
     def ranked(self, block: Block) -> Tensor:
         """The values to rank, of which only the magnitude counts, [rankings, *rows]."""

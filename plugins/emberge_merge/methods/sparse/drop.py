@@ -27,7 +27,6 @@ class Drop(MergeTransform):
 
     revision = 2
     base_policy = "required"
-    nanoseconds = 4.0
     weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:

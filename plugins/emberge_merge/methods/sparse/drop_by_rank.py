@@ -33,7 +33,6 @@ class DropByRank(MergeTransform):
 
     revision = 2
     base_policy = "required"
-    nanoseconds = 40.0
     weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:

@@ -40,7 +40,6 @@ class SelectImportant(Ranking):
     """Sum the divergences in float64: in float32, as mergekit does, those of small changes are rounding."""
 
     base_policy = "required"
-    nanoseconds = 20.0
     weight_role = "unused"
 
     @property

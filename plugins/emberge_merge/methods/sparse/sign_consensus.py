@@ -39,7 +39,6 @@ class SignConsensus(MergeStrategy):
 
     revision = 2
     base_policy = "required"
-    nanoseconds = 2.5
     weight_role = "scale"  # the sum of those that agree divides, never the sum of all
 
     def weight_warnings(self, weights: Mapping[str, float]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.engine import MergeInput, MergeRequest, TensorReader, merge_checkpoints, plan_merge
+from emberge.engine import MergeInput, MergeRequest, TensorReader, plan_merge
 from emberge.merging.adapters.adapter_config import read_adapter_config
 from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank, Magnitude
@@ -22,6 +22,7 @@ from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
+from tests.support.merges import merge_models
 from tests.support.peft_adapters import adapted, save_adapter
 
 IDS = torch.arange(5, 25)[None]
@@ -42,7 +43,7 @@ def plain(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def materialised(base: Path, adapter: Path, out: Path) -> Path:
     """The adapted model written whole."""
     one = MergeInput("adapted", base, adapter=adapter)
-    merge_checkpoints([one], strategy=[Passthrough()], out=out, out_dtype="float32")
+    merge_models([one], strategy=[Passthrough()], out=out, out_dtype="float32")
     return out
 
 
@@ -210,7 +211,7 @@ def test_the_machine_does_not_show_in_the_bytes(base: Path, plain: Path, tmp_pat
     made = []
     for number, machine in enumerate([Machine(), Machine(workers=3, memory=1 << 16)]):
         out = tmp_path / f"out{number}"
-        merge_checkpoints(members, strategy=[Linear()], out=out, machine=machine)
+        merge_models(members, strategy=[Linear()], out=out, machine=machine)
         made.append((out / "model.safetensors").read_bytes())
     assert made[0] == made[1]
 
@@ -366,7 +367,7 @@ def test_damaged_adapters_are_named(base: Path, plain: Path, tmp_path: Path) -> 
     (tmp_path / "adapter" / "adapter_model.safetensors").unlink()
     inputs = [MergeInput("x", base, adapter=tmp_path / "adapter")]
     with pytest.raises(Exception, match=r"has no adapter_model\.safetensors; get the file"):
-        merge_checkpoints(inputs, strategy=[Linear()], out=tmp_path / "out")
+        merge_models(inputs, strategy=[Linear()], out=tmp_path / "out")
     (tmp_path / "adapter" / "adapter_model.bin").write_bytes(b"")
     assert f"emberge safetensors {tmp_path / 'adapter'}" in said_of(*inputs)
 

@@ -23,10 +23,10 @@ from emberge import (
 from emberge.contracts.stage import Scope
 from emberge.engine import Checkpoint, CopyJob, TensorJob, TensorSpec, merge_state_dicts
 from emberge.merging.streaming.build_jobs import empty_block
-from emberge.merging.streaming.jobs import FileSource, MemorySource
 from emberge.merging.streaming.scheduler import Limits
 from emberge.merging.streaming.stream import stream
 from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.tensor_files.tensor_sources import FileSource, MemorySource
 from emberge.tensor_files.tensor_writer import TensorWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -11,11 +11,13 @@ import pytest
 import torch
 from emberge import CheckpointError, PerTensor
 from emberge.cli.main import main
-from emberge.engine import MergeInput, VocabularyPolicy, merge_checkpoints
+from emberge.engine import MergeInput, VocabularyPolicy
 from emberge.merging.tokens.tokenizer import read_tokenizer
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge_merge.methods.averages.linear import Linear
 from safetensors.torch import load_file, save_file
+
+from tests.support.merges import merge_models
 
 ROWS = "embed_tokens.weight"
 Row = tuple[float, float]
@@ -45,7 +47,7 @@ def merged(
     out: Path, *folders: Path, weights: Sequence[float] = (), **vocabulary: Any
 ) -> list[list[float]]:
     given = zip(folders, weights or [1.0] * len(folders), strict=True)
-    merge_checkpoints(
+    merge_models(
         [MergeInput(f.name, f, PerTensor(w)) for f, w in given],
         strategy=[Linear()],
         out=out,

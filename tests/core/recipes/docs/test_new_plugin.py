@@ -62,7 +62,7 @@ def test_a_new_plugin_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("../bags", "did you mean 'bags'"),
         ("größe", "small letters"),
         ("lambda", "word of Python"),
-        ("train", "a plugin of emberge itself"),
+        ("merge", "a plugin of emberge itself"),
         ("boom", "a plugin of emberge itself"),
     ],
 )

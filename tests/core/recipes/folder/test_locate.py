@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hookimpl
 from emberge.files.hashes import HashCache
-from emberge.recipes.folder.fingerprint import model_fingerprint
+from emberge.model_folder.model_files import model_fingerprint
 from emberge.recipes.folder.locate import kept_checkpoints, locate_file, locate_model
 from emberge.recipes.folder.results import Results
 
@@ -166,7 +166,7 @@ def test_a_fingerprint_does_not_know_where_the_model_lies(model: Path, tmp_path:
 
 
 def test_no_model_has_no_fingerprint(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="holds no model"):
+    with pytest.raises(CheckpointError, match="has no model"):
         model_fingerprint(tmp_path)
 
 
@@ -214,9 +214,9 @@ def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:
     results = Results(Plugins(), HashCache())
     path = DataRef("datasets.yaml", tmp_path)
     entry = DataEntry(path=path, only=("one",))
-    part, whole = results.stands_for(entry), results.stands_for(path)
+    part, whole = results.fingerprint_value(entry), results.stands_for(path)
     (tmp_path / "two.jsonl").write_text("other")
-    assert results.stands_for(entry) == part
-    assert results.stands_for(path) != whole
+    assert results.fingerprint_value(entry) == part
+    assert results.fingerprint_value(path) != whole
     (tmp_path / "one.jsonl").write_text("other")
-    assert results.stands_for(entry) != part
+    assert results.fingerprint_value(entry) != part

@@ -29,7 +29,7 @@ from emberge import (
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.field_types import form_of
 from emberge.recipes.options.fields import first_option, options_of
-from emberge.recipes.options.phrases import say
+from emberge.recipes.options.phrases import describe_form
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -84,14 +84,17 @@ class Point:
 )
 def test_a_type_is_a_form(annotation: Any, form: forms.Form) -> None:
     assert form_of(annotation) == form
-    assert say(form)
+    assert describe_form(form)
 
 
 def test_contracts_are_said_by_their_kinds() -> None:
-    assert say(form_of(tuple[Stage, ...])) == "a merge strategy or a chain that ends with one"
-    assert say(form_of(tuple[Loss, ...])) == "a loss or a list of them, summed"
-    assert say(form_of(Stage)) == "a merge stage"
-    assert say(form_of(FileRef)) == "statistics or a file"
+    assert (
+        describe_form(form_of(tuple[Stage, ...]))
+        == "a merge strategy or a chain that ends with one"
+    )
+    assert describe_form(form_of(tuple[Loss, ...])) == "a loss or a list of them, summed"
+    assert describe_form(form_of(Stage)) == "a merge stage"
+    assert describe_form(form_of(FileRef)) == "statistics or a file"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +119,7 @@ class Odd(Sampler):
             "Hidden: the type of option 'share' names 'Decimal', which is not there when the plugin runs; "
             "import it outside `if TYPE_CHECKING`",
         ),
-        (Odd, "Odd: the type of option 'rule' cannot be used: a recipe cannot say a "),
+        (Odd, "Odd: the type of option 'rule' cannot be used: a recipe cannot express a "),
     ],
 )
 def test_a_type_that_cannot_be_used_names_class_and_option(owner: type, said: str) -> None:

@@ -1,0 +1,215 @@
+"""A planned merge: every tensor of the output, the models' weights, problems and warnings; loads no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from emberge.errors import CheckpointError, Problem
+from emberge.merging.request import MergeRequest, MergeSlice, shifted, slice_of
+from emberge.merging.stage_options import Resolver
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.tensor_names import layer_number
+from emberge.tensor_files.safetensors_header import TensorSpec, main_dtype, total_bytes
+
+if TYPE_CHECKING:
+    from emberge.merging.tokens.token_plan import TokenPlan
+
+__all__ = [
+    "EffectiveWeight",
+    "MergePlan",
+    "TensorPlan",
+    "names_for_filters",
+    "raise_problems",
+    "resolver",
+    "weights_of",
+]
+
+_FEW = 3
+_MIXED = 0.05  # share of elements up to which another weight than their layer's is not mentioned
+_NUMBERED = re.compile(r"(.*)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlan:
+    """One tensor of the output. `name` is canonical, `out` as it will be stored.
+
+    `sources` has an entry a model, None where the model lacks it. For `copy`, `origin` is the tensor that is
+    moved, and the sources are those whose bytes must equal it.
+    """
+
+    name: str
+    out: TensorSpec
+    action: Literal["merge", "copy"]
+    sources: tuple[TensorSpec | None, ...]
+    base: TensorSpec | None = None
+    origin: TensorSpec | None = None
+    padded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveWeight:
+    """A model's effective weight: its mean over elements, and by layer that of most of the layer's elements.
+
+    `mixed` is the share of all elements whose weight differs from that of most in their layer; `least` and
+    `largest` are over all tensors.
+    """
+
+    mean: float
+    layers: Mapping[str, float] = field(default_factory=dict)
+    mixed: float = 0.0
+    least: float = 0.0
+    largest: float = 0.0
+
+    @property
+    def variation(self) -> str:
+        """The weights over the layers in a few words; "" where all are equal."""
+        varied = len({_number(weight) for weight in self.layers.values()}) > 1
+        if not varied:
+            spread = f"{_number(self.least)} to {_number(self.largest)}"
+            return f"{spread} by tensor" if self.mixed > _MIXED else ""
+        ranges = list(_ranges(self.layers))
+        if len(ranges) <= _FEW:
+            return ", ".join(ranges)
+        numbered = [(la, w) for la, w in sorted(self.layers.items(), key=_place) if _tower(la)]
+        weights = [weight for _, weight in numbered]
+        if len({_tower(la) for la, _ in numbered}) == 1 and sorted(weights) in (
+            weights,
+            weights[::-1],
+        ):
+            (first, low), (last, high) = numbered[0], numbered[-1]
+            return f"{_number(low)} in {first} to {_number(high)} in {last}"
+        return (
+            f"{_number(min(self.layers.values()))} to {_number(max(self.layers.values()))} by layer"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergePlan:
+    """A merge from headers and configs alone: each tensor of the output, problems and warnings.
+
+    `weights` are each model's mean effective weight over elements (divided by their sum where a strategy
+    takes shares), and `shares` have them by layer; `weight_sum` is the mean sum of the weights as given.
+    `unseen` names the models that do not exist yet; with `alike` the others differ in nothing but their
+    weights. `licences` are those that the parents' cards state. `tokens` is None where all tokenizers are
+    equal byte for byte. `plans` are those of the slices, where there are slices.
+    """
+
+    request: MergeRequest
+    tensors: tuple[TensorPlan, ...] = ()
+    dropped: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
+    weight_sum: float = 0.0
+    layers: Mapping[str, str] = field(default_factory=dict)
+    depths: Mapping[str, float] = field(default_factory=dict)
+    template: Checkpoint | None = None
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+    unseen: frozenset[str] = frozenset()
+    alike: bool = True
+    licences: Mapping[str, str | None] = field(default_factory=dict)
+    tokens: TokenPlan | None = None
+    plans: tuple[MergePlan, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the weights of the result."""
+        return total_bytes(plan.out for plan in self.tensors)
+
+    @property
+    def merged(self) -> list[str]:
+        """Names of the tensors that are merged."""
+        return [plan.out.name for plan in self.tensors if plan.action == "merge"]
+
+    @property
+    def copied(self) -> list[str]:
+        """Names of the tensors that are moved as they are."""
+        return [plan.out.name for plan in self.tensors if plan.action == "copy"]
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that most of the merged bytes have."""
+        return main_dtype(plan.out for plan in self.tensors)
+
+
+def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
+    """Return the weight, as given, of each model that has the tensor."""
+    depth = plan.depths.get(tensor.name, 0.0)
+    called = names_for_filters(plan.request, tensor)
+    return {
+        model.name: model.weight.at(called[model.name], depth)
+        for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
+        if spec is not None or model.name in plan.unseen
+    }
+
+
+def resolver(plan: MergePlan) -> Resolver:
+    """Build the resolver that turns the stages' options into numbers for this merge."""
+    called = {tensor.name: names_for_filters(plan.request, tensor) for tensor in plan.tensors}
+    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, called)
+
+
+def raise_problems(plan: MergePlan) -> None:
+    """Raise the errors of a plan, if it has any, as one.
+
+    Raises:
+        CheckpointError: with a line for each.
+    """
+    errors = [p for p in plan.problems if p.severity == "error"]
+    if errors:
+        raise CheckpointError("\n".join(str(problem) for problem in errors))
+
+
+def names_for_filters(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
+    """Return the names that filters are matched with: each model's own, and under "" the result's.
+
+    They differ only in a slice that takes other layers of a model than it makes, and only in the layer.
+    """
+    name, number = tensor.out.name, layer_number(tensor.name)
+    start = request.part.start if request.part is not None else _start(request.slices, number)
+    if start is None or number is None:
+        return {"": name, **dict.fromkeys((m.name for m in request.inputs), name)}
+    own = {m.name: shifted(name, (m.first or 0) - start) for m in request.inputs}
+    return {"": name, **own}
+
+
+def _start(slices: Sequence[MergeSlice], number: int | None) -> int | None:
+    """Return the first layer of the slice that contains a layer of the result."""
+    if number is None or not slices:
+        return None
+    place = slice_of(slices, f"layers.{number}.")
+    return sum(one.count for one in slices[:place])
+
+
+def _ranges(layers: Mapping[str, float]) -> Iterator[str]:
+    """Yield runs of neighbouring layers of equal weight: `embeddings 0`, `layers.0–11 0.5`."""
+    runs: list[tuple[str, str, str]] = []
+    for layer, weight in sorted(layers.items(), key=_place):
+        shown = _number(weight)
+        if runs and runs[-1][2] == shown and _tower(runs[-1][1]) == _tower(layer) != "":
+            runs[-1] = (runs[-1][0], layer, shown)
+        else:
+            runs.append((layer, layer, shown))
+    for first, last, shown in runs:
+        end = "" if first == last else f"–{last.rpartition('.')[2]}"
+        yield f"{first}{end} {shown}"
+
+
+def _place(entry: tuple[str, float]) -> tuple[bool, str, int]:
+    layer, _ = entry
+    found = _NUMBERED.fullmatch(layer)
+    name, number = (found[1], int(found[2])) if found else (layer, 0)
+    return layer != "embeddings", name, number
+
+
+def _tower(layer: str) -> str:
+    found = _NUMBERED.fullmatch(layer)
+    return found[1] if found else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}"

@@ -1,0 +1,355 @@
+"""Options of the steps that merge, and the models that they name as inputs of a merge."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from emberge import (
+    CheckpointError,
+    FileRef,
+    Model,
+    ModelRef,
+    PerModel,
+    PerTensor,
+    Preflight,
+    Problem,
+    Stage,
+    suggest,
+)
+from emberge.engine import MergeInput, VocabularyPolicy, read_artifact
+
+if TYPE_CHECKING:
+    from emberge.engine import MergeSlice
+
+__all__ = [
+    "Find",
+    "FoundModel",
+    "LayersEntry",
+    "ModelEntry",
+    "SliceBase",
+    "SliceEntry",
+    "Weights",
+    "as_found",
+    "find_by_check",
+    "merge_inputs",
+    "merge_slices",
+    "one_model",
+    "require_vocabulary",
+    "size_problems",
+    "slice_details",
+    "slice_models",
+    "statistics_paths",
+    "token_policy",
+    "unique_names",
+]
+
+Weights = Literal["equal", "size"]
+_POLICIES = ("token_aware", "mean", "union")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelEntry:
+    """One model of a merge.
+
+    `weight` is a number, a list over depth, or `[{filter, value}]`; `group` its label for staged fusion;
+    `options` are its own numbers for the strategy's links: `{trim: {density: 0.7}}`.
+    """
+
+    model: ModelRef
+    weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
+    group: str = ""
+    name: str | None = None
+    options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceBase:
+    """The base of a slice: `layers` are [first, end], the end being left out."""
+
+    model: ModelRef
+    layers: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _require_order(self.layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersEntry:
+    """Some layers of a model: `layers` are [first, end], the end being left out."""
+
+    model: ModelRef
+    layers: tuple[int, int]
+    weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
+    options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require_order(self.layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceEntry:
+    """Layers of the result, merged from as many layers of each model.
+
+    `strategy` is the merge's own by default. Weights and options that are lists over depth go from the
+    slice's first layer to its last.
+    """
+
+    models: tuple[LayersEntry, ...]
+    base: SliceBase | None = None
+    strategy: tuple[Stage, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise ValueError("'models' of a slice is empty")
+        ranges = [one.layers for one in self.models]
+        ranges += [self.base.layers] if self.base is not None else []
+        if len({end - first for first, end in ranges}) > 1:
+            raise ValueError("all 'layers' of a slice must be the same number of layers")
+
+
+def _require_order(layers: tuple[int, int]) -> None:
+    if not 0 <= layers[0] < layers[1]:
+        raise ValueError(f"'layers' are [first, end] with the end left out, not {list(layers)}")
+
+
+# ── models ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """A model that a recipe names, as far as it exists: `folder` is None for one that is yet to be made.
+
+    `size` is the number of examples that it was trained on, None if it is not known.
+    """
+
+    name: str
+    folder: Path | None
+    adapter: Path | None = None
+    fingerprint: str = ""
+    size: int | None = None
+
+    @property
+    def input(self) -> MergeInput:
+        """The model as an input of a merge, of weight 1."""
+        return MergeInput(
+            self.name, self.folder, fingerprint=self.fingerprint, adapter=self.adapter
+        )
+
+
+# From a reference to the models that it names: one, unless it names the checkpoints of a training.
+Find = Callable[[ModelRef], Sequence[FoundModel]]
+
+
+def as_found(model: Model) -> FoundModel:
+    """Return a model of a run as its merge takes it."""
+    size = model.artifact.size if model.artifact is not None else None
+    return FoundModel(model.name, model.folder, model.adapter, model.fingerprint, size)
+
+
+def one_model(find: Find, reference: ModelRef) -> FoundModel:
+    """Return the one model that a reference names.
+
+    Raises:
+        CheckpointError: when it names several.
+    """
+    found = find(reference)
+    if len(found) != 1:
+        raise CheckpointError(f"'{reference}' leads to {len(found)} models; one is needed here")
+    return found[0]
+
+
+def find_by_check(context: Preflight, *, fingerprints: bool = False) -> Find:
+    """Return the `find` of a check: each model once, by its reference, with a folder where one exists.
+
+    With `fingerprints` the content of models in folders here is hashed, at the speed of the disk. A check
+    reads no weights; this exception is for statistics files, as one of another model would else be found
+    only after everything before the merge was done.
+    """
+
+    def find(reference: ModelRef) -> Sequence[FoundModel]:
+        folder, adapter = context.model(reference), context.adapter(reference)
+        fingerprint = ""
+        if fingerprints and reference.text.startswith((".", "/", "~")) and folder is not None:
+            fingerprint = _fingerprint(folder, adapter)
+        return [FoundModel(reference.text, folder, adapter, fingerprint)]
+
+    return find
+
+
+def _fingerprint(folder: Path, adapter: Path | None) -> str:
+    """Hash a model's content; "" for one without weights, and one that the plan's problems refuse."""
+    from emberge import EmbergeError
+    from emberge.engine import Checkpoint, model_fingerprint
+
+    try:
+        if Checkpoint(folder).has_weights:
+            return model_fingerprint(folder, adapter=adapter)
+    except EmbergeError:
+        pass
+    return ""
+
+
+def merge_inputs(
+    entries: Sequence[ModelEntry], find: Find, weights: Weights = "equal"
+) -> tuple[MergeInput, ...]:
+    """Return the inputs of a merge, by names that differ; with `size` weights count examples.
+
+    Raises:
+        CheckpointError: for a model whose size counts and is not known.
+    """
+    return unique_names(
+        [
+            replace(
+                model.input,
+                name=entry.name or model.name,
+                weight=_weight(entry, model, weights),
+                group=entry.group,
+                options=entry.options,
+            )
+            for entry in entries
+            for model in find(entry.model)
+        ]
+    )
+
+
+def unique_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
+    """Number the inputs of equal names, so that all names differ."""
+    counted = Counter(m.name for m in inputs)
+    seen: Counter[str] = Counter()
+    apart = []
+    for model in inputs:
+        seen[model.name] += 1
+        name = f"{model.name} ({seen[model.name]})" if counted[model.name] > 1 else model.name
+        apart.append(replace(model, name=name))
+    return tuple(apart)
+
+
+def statistics_paths(
+    strategies: Sequence[Sequence[Stage]], data: Callable[[FileRef], Path]
+) -> dict[str, Path]:
+    """Return the paths of the statistics files that strategies name, by the references' texts."""
+    links = (link for strategy in strategies for link in strategy)
+    return {reference.text: data(reference) for link in links for reference in link.files()}
+
+
+# ── weights by size ─────────────────────────────────────────────────────────────────────────────
+
+
+def size_problems(
+    entries: Sequence[ModelEntry], context: Preflight, weights: Weights
+) -> Iterator[Problem]:
+    """List the models that cannot be weighted by the number of examples that they were trained on."""
+    for entry in entries if weights == "size" else ():
+        folder = context.adapter(entry.model) or context.model(entry.model)
+        artifact = read_artifact(folder) if folder is not None else None
+        if folder is not None and (artifact is None or artifact.size is None):
+            yield context.problem(_no_size(entry.model.text), "weights")
+
+
+def _weight(entry: ModelEntry, model: FoundModel, weights: Weights) -> PerTensor:
+    """Return a model's weight: its own, times its examples if sizes count."""
+    if weights == "equal":
+        return entry.weight
+    if model.size is None:
+        raise CheckpointError(_no_size(entry.model.text))
+    return entry.weight.times(model.size)
+
+
+def _no_size(text: str) -> str:
+    return (
+        f"weights: size needs the number of examples that '{text}' was trained on, which it does not "
+        "say; give each model a weight instead"
+    )
+
+
+# ── slices ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def slice_models(slices: Sequence[SliceEntry]) -> Iterator[ModelRef]:
+    """Yield every model and base of the slices, each as often as it is named."""
+    for one in slices:
+        yield from (entry.model for entry in one.models)
+        if one.base is not None:
+            yield one.base.model
+
+
+def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, ...]:
+    """Return the slices of a merge, with the models that `find` gives."""
+    from emberge.engine import MergeSlice
+
+    ready = []
+    for number, one in enumerate(slices):
+        inputs = tuple(
+            replace(
+                _layers(one_model(find, entry.model).input, entry.layers, number),
+                weight=entry.weight,
+                options=entry.options,
+            )
+            for entry in one.models
+        )
+        base = None
+        if one.base is not None:
+            base = one_model(find, one.base.model).input
+            base = _layers(base, one.base.layers, number, "base ")
+        first, end = one.models[0].layers
+        ready.append(MergeSlice(inputs, end - first, base, one.strategy))
+    return tuple(ready)
+
+
+def _layers(model: MergeInput, layers: tuple[int, int], number: int, what: str = "") -> MergeInput:
+    """Return the model under a name with its layers and its slice's number."""
+    name = f"{what}{model.name} [{layers[0]}, {layers[1]}] of slice {number}"
+    return replace(model, name=name, first=layers[0])
+
+
+def slice_details(slices: Sequence[SliceEntry]) -> list[dict[str, str | list[str]]]:
+    """Return the slices as the details of an artifact."""
+    return [
+        {
+            "models": [f"{e.model.text} [{e.layers[0]}, {e.layers[1]}]" for e in one.models],
+            **({"base": one.base.model.text} if one.base is not None else {}),
+        }
+        for one in slices
+    ]
+
+
+# ── vocabularies ────────────────────────────────────────────────────────────────────────────────
+
+
+def require_vocabulary(vocabulary: VocabularyPolicy | FileRef | None) -> None:
+    """Refuse a word that is no policy.
+
+    Raises:
+        ValueError: naming the policies.
+    """
+    if isinstance(vocabulary, FileRef) and not vocabulary.text.startswith(("$", ".", "/", "~")):
+        raise ValueError(
+            f"vocabulary '{vocabulary.text}' is none of {', '.join(_POLICIES)}, nor a step's"
+            + suggest(vocabulary.text, _POLICIES)
+        )
+
+
+def token_policy(
+    vocabulary: VocabularyPolicy | FileRef | None,
+    entries: Sequence[ModelEntry],
+    inputs: Sequence[MergeInput],
+) -> VocabularyPolicy:
+    """Return the policy with models by the names that the merge gives them.
+
+    A recipe may name a model by the name that it gives it, or as it refers to it; `entries` has for each of
+    the inputs the one that it comes from.
+    """
+    if not isinstance(vocabulary, VocabularyPolicy):
+        return VocabularyPolicy()
+    called: dict[str, str] = {}
+    for entry, model in zip(entries, inputs, strict=True):
+        text = entry.model.text
+        for word in (text, text.lstrip("./$"), model.name, entry.name):
+            called[str(word)] = model.name
+    keep = {token: called.get(model, model) for token, model in vocabulary.keep.items()}
+    return dataclasses.replace(vocabulary, keep=keep)

@@ -1,0 +1,58 @@
+"""A plain merge imports nothing of the features that it does not use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from emberge.engine import MergeInput, MergeRequest, merge_checkpoints
+from emberge_merge.methods.averages.linear import Linear
+*folders, out = map(Path, sys.argv[1:])
+inputs = tuple(MergeInput(folder.name, folder) for folder in folders)
+merge_checkpoints(MergeRequest(inputs=inputs, strategy=(Linear(),)), out)
+print(json.dumps(sorted(sys.modules)))
+"""
+COMMAND = """
+import json, sys
+from emberge.cli.main import main
+a, b, out = sys.argv[1:]
+assert main(["merge", a, b, "--strategy", "linear", "--out", out, "--quiet"]) == 0
+print(json.dumps(sorted(sys.modules)))
+"""
+# The types that a request and an option of the merge step name; they import nothing.
+NOUNS = {"emberge.merging.tokens", "emberge.merging.tokens.vocabulary_policy"}
+FEATURES = (
+    "emberge.merging.adapters",
+    "emberge.merging.adapter_output",
+    "emberge.merging.statistics",
+    "emberge.merging.tokens",
+    "emberge.merging.planning.slices",
+    "emberge.merging.whole_model",
+    "emberge.tensor_files.fp8",
+)
+
+
+@pytest.mark.parametrize("code", [CHILD, COMMAND], ids=["function", "command"])
+def test_a_plain_merge_is_light(code: str, berts: list[Path], tmp_path: Path) -> None:
+    words = [*map(str, berts[:2]), str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert "emberge.merging.streaming.build_checkpoint" in loaded
+    features = {
+        name for name in loaded for room in FEATURES if name == room or name.startswith(f"{room}.")
+    }
+    assert features <= NOUNS
