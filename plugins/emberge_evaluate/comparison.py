@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge import TaskInfo, TaskScore, Units, stable_seed
-from emberge.engine import parts
+from emberge.engine import MEAN_OF, Comparison, Estimate, Verdict, parts_of_group
 
 from emberge_evaluate.seed_groups import Arm
 
@@ -20,42 +19,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Comparison", "Estimate", "Judge"]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A score, its spread (standard deviation) over seeds where there are several, and its interval."""
-
-    mean: float
-    spread: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A difference between two models or arms, as shares, and how sure it is.
-
-    `apart` are the differences seed by seed, where both arms have the same seeds.
-    """
-
-    model: str
-    other: str
-    tasks: str
-    difference: float
-    low: float | None
-    high: float | None
-    confidence: float
-    apart: Mapping[str, float] | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        told = {name: getattr(self, name) for name in _TOLD}
-        return told if self.apart is None else {**told, "by_seed": dict(self.apart)}
-
-
-_TOLD = ("model", "other", "tasks", "difference", "low", "high", "confidence")
+__all__ = ["Judge"]
 
 
 class Judge:
@@ -96,15 +60,17 @@ class Judge:
         return Estimate(float(points.mean()), spread, *(interval or (None, None)))
 
     def compare(self, arm: str, other: str, on: str, confidence: float = 0.95) -> Comparison:
-        """How much more `arm` scored than `other`, with its two-sided interval."""
-        difference, around, error, freedom, apart = self._difference(arm, other, on)
+        """Return how much more `arm` scored than `other`, with its two-sided interval."""
+        difference, around, error, freedom, by_seed = self._difference(arm, other, on)
         low, high = self._interval(difference, around, error, freedom, confidence) or (None, None)
-        return Comparison(arm, other, on, difference, low, high, confidence, apart)
+        return Comparison(
+            arm, other, MEAN_OF.get(on, on), difference, low, high, confidence, by_seed
+        )
 
     def judge(
         self, requirement: Requirement, demand: Demand, arm: str, other: str, on: str
-    ) -> dict[str, Any]:
-        """Whether one demand holds `on` the tasks it is about, in numbers and in words."""
+    ) -> Verdict:
+        """Return whether one demand is met `on` the tasks that it is about, in numbers and in words."""
         from emberge_evaluate.bootstrap import lower_bound
 
         difference, around, error, freedom, _ = self._difference(arm, other, on)
@@ -118,18 +84,18 @@ class Judge:
             f"{requirement.tasks}: difference {100 * difference:+.2f} points, lower bound "
             f"{100 * bound:+.2f} at {requirement.confidence:.0%}"
         )
-        return {
-            "model": arm,
-            "other": other,
-            "demand": demand,
-            "tasks": requirement.tasks,
-            "margin": requirement.margin,
-            "confidence": requirement.confidence,
-            "difference": difference,
-            "lower_bound": bound,
-            "met": bool(met),
-            "text": text,
-        }
+        return Verdict(
+            text=text,
+            met=bool(met),
+            model=arm,
+            other=other,
+            demand=demand,
+            tasks=requirement.tasks,
+            margin=requirement.margin,
+            confidence=requirement.confidence,
+            difference=difference,
+            lower_bound=bound,
+        )
 
     def _called(self, arm: str) -> str:
         count = len(self.arms[arm].models)
@@ -148,7 +114,8 @@ class Judge:
     def _point(self, model: str, on: str) -> float:
         mine = self.scores[model]
         means = [
-            sum(mine[t.name].score for t in part) / len(part) for part in parts(self.tasks, on)
+            sum(mine[t.name].score for t in part) / len(part)
+            for part in parts_of_group(self.tasks, on)
         ]
         return sum(means) / len(means)
 
@@ -192,7 +159,7 @@ class Judge:
     def _drawn(self, on: str) -> Array | None:
         """Means on every draw, [models, resamples]; None where there is nothing to draw from."""
         if on not in self._means_of:
-            found = parts(self.tasks, on)
+            found = parts_of_group(self.tasks, on)
             varies = any(len(part) > 1 or self._task(part[0]) is not None for part in found)
             means = [self._means(part) for part in found] if varies else []
             self._means_of[on] = sum(means[1:], start=means[0]) / len(means) if means else None

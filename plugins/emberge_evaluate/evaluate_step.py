@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from emberge import (
     Artifact,
@@ -23,18 +22,25 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.engine import file_name, plans_of, scores_of
+from emberge.engine import (
+    SCORES_FILE,
+    Scores,
+    plan_tasks,
+    safe_file_name,
+    score_model,
+    write_scores,
+)
 
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import ScoreModel, part_names, scores_in
-from emberge_evaluate.score_result import result_of
+from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
 from emberge_evaluate.seed_groups import Scored
 
 __all__ = ["Evaluate", "ModelEntry"]
 
-SCORES, TABLE = "scores.json", "scores.md"
-Scores = dict[str, dict[str, TaskScore]]
+TABLE = "scores.md"
+TaskScores = dict[str, dict[str, TaskScore]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,28 +133,28 @@ class Evaluate(Step):
         for stray in self._strays():
             raise RecipeError(stray)
         models = self._resolve(workspace)
-        plans = plans_of(self.evaluators, workspace, about=self._about)
+        plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = [task for _, plan in plans for task in plan]
-        scores: Scores = {}
+        scores: TaskScores = {}
         for place, (name, (said, model)) in enumerate(models.items()):
-            scores[name] = self._of_part(said, model, tasks, workspace) or scores_of(
+            scores[name] = self._of_part(said, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
-        result = result_of(
+        result = scores_of(
             models, tasks, scores, self.require, resamples=self.resamples, seed=workspace.seed
         )
         _write(result, scores, workspace)
-        unmet = [r["text"] for r in result["requirements"] if not r["met"]]
+        unmet = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
             parents=tuple(model.fingerprint for _, model in models.values()),
             details={
-                "scores": SCORES,
+                "scores": SCORES_FILE,
                 "table": TABLE,
                 "models": list(models),
                 "tasks": [task.name for task in tasks],
                 "in_domain": [task.name for task in tasks if task.domain == "in"],
-                "means": result["means"],
+                "means": result.means,
                 "unmet": [] if workspace.rehearsal else unmet,
             },
         )
@@ -196,14 +202,13 @@ def _free_name(wanted: Sequence[str], taken: Container[str]) -> str:
     return next(name for name in itertools.chain(wanted, numbered) if name not in taken)
 
 
-def _write(result: Mapping[str, Any], scores: Scores, workspace: Workspace) -> None:
+def _write(result: Scores, scores: TaskScores, workspace: Workspace) -> None:
     folder = workspace.folder
-    text = json.dumps(result, indent=1, ensure_ascii=False)
-    (folder / SCORES).write_text(text, encoding="utf-8")
+    write_scores(folder, result)
     (folder / TABLE).write_text(table(result), encoding="utf-8")
     for model, mine in scores.items():
-        own = folder / "results" / file_name(model)
+        own = folder / "results" / safe_file_name(model)
         own.mkdir(parents=True, exist_ok=True)
         for task, score in mine.items():
             text = json.dumps(score.result, indent=1, ensure_ascii=False)
-            (own / f"{file_name(task)}.json").write_text(text, encoding="utf-8")
+            (own / f"{safe_file_name(task)}.json").write_text(text, encoding="utf-8")

@@ -19,7 +19,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.engine import file_name, plans_of, read_score, scores_of, write_score
+from emberge.engine import plan_tasks, read_score, safe_file_name, score_model, write_score
 
 __all__ = ["ScoreModel", "part_names", "scores_in"]
 
@@ -46,11 +46,13 @@ class ScoreModel(Step):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
-        plans = plans_of(self.evaluators, workspace, about=self.about)
+        plans = plan_tasks(self.evaluators, workspace, about=self.about)
         models = workspace.models(self.model)
         told: dict[str, dict[str, float]] = {}
         for place, model in enumerate(models):
-            found = scores_of(model, plans, workspace, name=model.name, place=place, of=len(models))
+            found = score_model(
+                model, plans, workspace, name=model.name, place=place, of=len(models)
+            )
             for score in found.values():
                 write_score(_file(workspace.folder, model, score.task), model, score)
             told[model.name] = {task: score.score for task, score in found.items()}
@@ -66,7 +68,7 @@ def scores_in(folder: Path, model: Model, tasks: Sequence[TaskInfo]) -> dict[str
 
 
 def _file(folder: Path, model: Model, task: TaskInfo) -> Path:
-    return folder / file_name(model.fingerprint) / f"{file_name(task.name)}.json"
+    return folder / safe_file_name(model.fingerprint) / f"{safe_file_name(task.name)}.json"
 
 
 def part_names(models: Sequence[ModelRef]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from emberge.engine import MEANS, Comparison, Scores
 
-from emberge_report.page.markup import Child, tag
+from emberge_report.charts.markup import Child, tag
 from emberge_report.page.tables import points, signed
 
 __all__ = ["findings"]
@@ -19,13 +19,14 @@ def findings(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]
     """
     said: list[Child] = []
     if scores.pooled is not None:
-        arm_of = {model: arm for arm, names in scores.pooled.members.items() for model in names}
+        pooled = scores.pooled
+        arm_of = {model: arm for arm in pooled.models for model in pooled.members_of(arm)}
         merged = {
             arm_of[name]: list(dict.fromkeys(arm_of.get(parent, parent) for parent in parents))
             for name, parents in merged.items()
             if name in arm_of
         }
-        scores = scores.pooled
+        scores = pooled
     for on in scores.headlines():
         scored = [m for m in scores.models if scores.value(m, on) is not None]
         if not scored:

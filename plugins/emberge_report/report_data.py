@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from emberge import CheckpointError, EmbergeError, ModelRef
 from emberge.engine import Scores, read_scores
 
-from emberge_report.charts.figures import Figure, read_figures
-from emberge_report.curves import Curve, read_curves
+from emberge_report.charts.line_chart import Curve
+from emberge_report.page.figures import Figure, read_figures
 
 if TYPE_CHECKING:
     from emberge import Artifact, Model, StepRef, Workspace
 
     from emberge_report.distances import Distances
 
-__all__ = ["Made", "ReportData", "gather"]
+__all__ = ["Made", "ReportData", "gather", "read_curves"]
 
 # What a run keeps beside the results, and in each of them.
 RECIPE, METRICS, RECORD = "recipe.yaml", "metrics.jsonl", "artifact.json"
@@ -206,3 +206,38 @@ def _bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
 def _one_base(made: Sequence[Made]) -> str | None:
     names = {one.distances.base for one in made if one.distances}
     return names.pop() if len(names) == 1 else None
+
+
+def read_curves(path: Path) -> Mapping[str, Curve]:
+    """Every logged metric by name, as points (at, value) sorted by `at`.
+
+    A training that was continued repeats some steps; the last word on a step counts. A line that is not a
+    whole record, such as the last one of a killed run, is left out. Without `at`, the number of the record
+    serves. Values may be NaN or infinite.
+    """
+    found: dict[str, dict[float, float]] = {}
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        record = _record(line)
+        if record is None:
+            continue
+        curve = found.setdefault(record["name"], {})
+        at = record.get("at")
+        curve[float(len(curve) if at is None else at)] = float(record["value"])
+    return {name: sorted(curve.items()) for name, curve in found.items()}
+
+
+def _record(line: str) -> Mapping[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("name"), str):
+        return None
+    numbers = [record.get("value"), record.get("at")]
+    value, at = (None if isinstance(n, bool) else n for n in numbers)
+    fits = isinstance(value, int | float) and isinstance(at, int | float | None)
+    return record if fits else None

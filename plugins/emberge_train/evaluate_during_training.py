@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import Evaluator, Model, Preflight, Problem, RecipeError, TaskInfo, Workspace, suggest
-from emberge.engine import GROUPS, ScoreStore, scored, select
+from emberge import Evaluator, Model, Preflight, Problem, RecipeError, Workspace, suggest
+from emberge.engine import GROUPS, score_tasks, tasks_in_group
 
 if TYPE_CHECKING:
     from emberge.engine import EarlyStopping
@@ -58,12 +58,11 @@ class EvaluateDuringTraining:
 
         plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
         tasks = [task for _, plan in plans for task in plan]
-        wanted = {task.name for task in select(tasks, self.metric)}
+        wanted = {task.name for task in tasks_in_group(tasks, self.metric)}
         if not wanted:
             known = [*GROUPS, *(task.name for task in tasks)]
             hint = suggest(self.metric, known) or f"; there are {', '.join(known)}"
             raise RecipeError(f"evaluate: no task belongs to metric '{self.metric}'{hint}")
-        store = ScoreStore(workspace.store / "scores")
         quiet: Any = _Quiet(workspace)
 
         def score(folder: Path, step: int) -> float:
@@ -71,28 +70,14 @@ class EvaluateDuringTraining:
             found: dict[str, float] = {}
             for evaluator, plan in plans:
                 chosen = [task for task in plan if task.name in wanted]
-                found |= _scores(evaluator, model, chosen, quiet, store)
+                scores = score_tasks(evaluator, model, chosen, quiet)
+                found |= {name: one.score for name, one in scores.items()}
             for name, value in found.items():
                 metric(f"score/{name}", value, step)
             return sum(found.values()) / len(found)
 
         identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
         return EarlyStopping(self.every, score, identity, self.patience, self.best)
-
-
-def _scores(
-    evaluator: Evaluator,
-    model: Model,
-    tasks: Sequence[TaskInfo],
-    workspace: Any,
-    store: ScoreStore,
-) -> dict[str, float]:
-    kept = {task.name: store.read(model, task) for task in tasks}
-    missing = [task for task in tasks if kept[task.name] is None]
-    for score in scored(evaluator, model, missing, workspace) if missing else ():
-        store.write(model, score)
-        kept[score.task.name] = score
-    return {name: score.score for name, score in kept.items() if score is not None}
 
 
 def _model(name: str, folder: Path, base: Model | None) -> Model:

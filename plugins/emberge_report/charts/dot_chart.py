@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emberge_report.charts.marks import Look, marker, short, text
-from emberge_report.charts.scale import Scale, number
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import Look, Scale, marker, number, short, text
 
 __all__ = ["Dot", "dot_chart", "range_of"]
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from emberge_report.charts.marks import Look, marker, short, text
-from emberge_report.charts.scale import Scale, number, ticks
-from emberge_report.curves import Curve, thin
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import Look, Scale, marker, number, short, text, ticks
 
-__all__ = ["Chart", "Line", "line_chart"]
+__all__ = ["Chart", "Curve", "Line", "line_chart", "smooth", "thin"]
+
+# Points (x, y) in order of x.
+Curve = Sequence[tuple[float, float]]
+# Points of a curve at most.
+POINTS = 400
 
 WIDTH, HEIGHT = 1040, 300
 _LEFT, _TOP, _BOTTOM = 56, 22, 40
@@ -178,3 +182,42 @@ def _apart(heights: Sequence[float], gap: float, top: float, bottom: float) -> l
         placed[i] = min(placed[i], limit)
         limit = placed[i] - gap
     return placed
+
+
+def smooth(curve: Curve, share: float = 1 / 3) -> Curve:
+    """A line through noisy numbers: at each point a straight line fitted to its neighbours (Cleveland, 1979).
+
+    `share` of the curve, at least nine points, counts as neighbours, the nearer ones more; at the ends as
+    many of them lie on one side. Numbers that are not finite are left out, long curves are thinned first.
+    """
+    points = thin([(a, b) for a, b in curve if math.isfinite(b)])
+    near = max(9, round(len(points) * share))
+    last = max(0, len(points) - near)
+    return [
+        (at, _fitted(points[start : start + near], at))
+        for i, (at, _) in enumerate(points)
+        for start in [min(max(0, i - near // 2), last)]
+    ]
+
+
+def _fitted(near: Curve, at: float) -> float:
+    """The weighted least-squares line through neighbours, at `at`; weights are tricube."""
+    reach = 1.001 * max(abs(a - at) for a, _ in near) or 1.0
+    weights = [(1 - (abs(a - at) / reach) ** 3) ** 3 for a, _ in near]
+    total = sum(weights)
+    x = sum(w * a for w, (a, _) in zip(weights, near, strict=True)) / total
+    y = sum(w * b for w, (_, b) in zip(weights, near, strict=True)) / total
+    spread = sum(w * (a - x) ** 2 for w, (a, _) in zip(weights, near, strict=True))
+    if spread == 0:
+        return y
+    slope = sum(w * (a - x) * (b - y) for w, (a, b) in zip(weights, near, strict=True)) / spread
+    return y + slope * (at - x)
+
+
+def thin(points: Curve) -> Curve:
+    """At most `POINTS` points, each the mean of its neighbours, so that long trainings stay light."""
+    if len(points) <= POINTS:
+        return points
+    cuts = [round(i * len(points) / POINTS) for i in range(POINTS + 1)]
+    parts = [points[a:b] for a, b in pairwise(cuts)]
+    return [(sum(a for a, _ in p) / len(p), sum(b for _, b in p) / len(p)) for p in parts]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from emberge_report.charts.marks import Look
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import Look
 from emberge_report.page.tables import duration, left, plain, swatch, table
 from emberge_report.report_data import Made, ReportData
 

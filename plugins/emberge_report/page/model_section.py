@@ -7,14 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from emberge_report.charts.line_chart import Chart, Line, line_chart
-from emberge_report.charts.marks import Look
-from emberge_report.charts.marks import looks as looks_of
-from emberge_report.charts.scale import number
-from emberge_report.curves import Curve, smooth
+from emberge_report.charts.line_chart import Chart, Curve, Line, line_chart, smooth
+from emberge_report.charts.markup import Child, Markup, join, tag
+from emberge_report.charts.svg import Look, number
+from emberge_report.charts.svg import looks as looks_of
 from emberge_report.distances import Distances, layer_order
 from emberge_report.page.cost import cost_section
-from emberge_report.page.markup import Child, Markup, join, tag
 from emberge_report.page.tables import duration, fold, left, plain, swatch, table
 from emberge_report.page.truncation import truncation
 from emberge_report.report_data import Made, ReportData

@@ -8,10 +8,10 @@ from typing import Any
 
 from emberge.engine import MEANS, Scores
 
-from emberge_report.charts.figures import figure_section
-from emberge_report.charts.marks import NEUTRAL, Look, looks
+from emberge_report.charts.markup import Child, Markup, join, tag
+from emberge_report.charts.svg import NEUTRAL, Look, looks
 from emberge_report.conclusions import findings
-from emberge_report.page.markup import Child, Markup, join, tag
+from emberge_report.page.figures import figure_section
 from emberge_report.page.model_section import (
     distance_section,
     merge_section,
@@ -60,7 +60,7 @@ def page(story: ReportData) -> str:
 
 
 def _style() -> Markup:
-    text = files("emberge_standard.reporting").joinpath("style.css").read_text(encoding="utf-8")
+    text = files("emberge_report.page").joinpath("style.css").read_text(encoding="utf-8")
     return Markup(text)
 
 
@@ -71,8 +71,8 @@ def _looks(story: ReportData) -> dict[str, Look]:
     arms = [
         arm
         for _, scores in story.scores
-        for arm, members in (scores.pooled.members if scores.pooled else {}).items()
-        if set(members) & made.keys()
+        for arm in (scores.pooled.models if scores.pooled else ())
+        if scores.pooled and set(scores.pooled.members_of(arm)) & made.keys()
     ]
     return scored | dict(looks(arms)) | dict(made)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from emberge.engine import FEW, MEANS, Comparison, Scores, Task
 
-from emberge_report.charts.curve_figure import curve_figures
 from emberge_report.charts.dot_chart import Dot, dot_chart, range_of
-from emberge_report.charts.marks import NEUTRAL, Look
-from emberge_report.page.markup import Child, Markup, tag
+from emberge_report.charts.markup import Child, Markup, tag
+from emberge_report.charts.svg import NEUTRAL, Look
+from emberge_report.page.curve_figure import curve_figures
 from emberge_report.page.tables import fold, points, signed, swatch, table, warning
 
 __all__ = ["score_section"]
@@ -178,7 +178,7 @@ _COST = "Training cost"
 def _cost(scores: Scores, model: str) -> Markup:
     """In trainings on all rows; a model from outside the run has none."""
     cost = scores.costs.get(model)
-    return tag("td", "–" if cost is None else f"{cost:.3g}")
+    return tag("td", "–" if cost is None else f"{cost.times:.3g}")
 
 
 def _heading(scores: Scores, on: str) -> list[Child]:
@@ -249,13 +249,13 @@ def _difference(scores: Scores, model: str, on: str) -> Markup:
         "td",
         tag("span", signed(found.difference), class_=style),
         tag("small", f"{signed(low)} to {signed(high)}"),
-        tag("small", _by_seed(found), class_="wrap") if found.apart else None,
+        tag("small", _by_seed(found), class_="wrap") if found.by_seed else None,
         tag("small", found.verdict),
     )
 
 
 def _by_seed(difference: Comparison) -> str:
-    return f"seeds {', '.join(map(signed, difference.apart))}"
+    return f"seeds {', '.join(map(signed, (difference.by_seed or {}).values()))}"
 
 
 def _domains(scores: Scores) -> Markup | None:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from emberge_report.charts.marks import Look, marker
-from emberge_report.page.markup import Child, Markup, tag
+from emberge_report.charts.markup import Child, Markup, tag
+from emberge_report.charts.svg import Look, marker
 
 __all__ = [
     "duration",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
 from emberge_report.page.tables import fold, table
 
 __all__ = ["truncation"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
 
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
 from emberge_report.page.tables import fold, left, table
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from emberge.engine import MEANS, Place, ScoreCurve, Scores
 
 from emberge_report.charts.line_chart import Chart, Line, line_chart
-from emberge_report.charts.marks import NEUTRAL, Look, looks
-from emberge_report.charts.scale import number
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import NEUTRAL, Look, looks, number
 from emberge_report.page.tables import left, points, table
 
 __all__ = ["curve_figures"]
@@ -47,9 +46,7 @@ def _of_variable(
 
 
 def _shown(scores: Scores, curves: Sequence[ScoreCurve]) -> list[str]:
-    return [
-        on for on in scores.headlines() if all(on in p.values for c in curves for p in c.places)
-    ]
+    return [on for on in scores.headlines() if all(on in p.means for c in curves for p in c.places)]
 
 
 def _chart(
@@ -86,11 +83,11 @@ def _apart(count: int, taken: Collection[str]) -> list[Look]:
 
 def _line(curve: ScoreCurve, on: str, look: Look) -> Line:
     bars = [
-        (_at(curve, place), 100 * place.intervals[on][0], 100 * place.intervals[on][1])
+        (_at(curve, place), 100 * ends[0], 100 * ends[1])
         for place in curve.places
-        if on in place.intervals
+        if (ends := place.means[on].interval) is not None
     ]
-    dots = [(_at(curve, place), 100 * place.values[on]) for place in curve.places]
+    dots = [(_at(curve, place), 100 * place.means[on].mean) for place in curve.places]
     return Line(curve.name, look, dots, dots=True, bars=bars)
 
 
@@ -101,7 +98,7 @@ def _levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[
     found = [
         (name, 100 * value)
         for name in pooled.models
-        if not drawn.intersection(members := pooled.members.get(name, (name,)))
+        if not drawn.intersection(members := pooled.members_of(name))
         and set(members) <= set(merged)
         and (value := pooled.value(name, on)) is not None
     ]
@@ -117,7 +114,7 @@ def _axis(variable: str) -> str:
 
 
 def _spoken(curve: ScoreCurve, on: str) -> str:
-    said = [f"{_at(curve, p):g} {points(p.values[on])}" for p in curve.places]
+    said = [f"{_at(curve, p):g} {points(p.means[on].mean)}" for p in curve.places]
     return f"{curve.name} {', '.join(said)}"
 
 
@@ -145,6 +142,6 @@ def _numbers(scores: Scores, curves: Sequence[ScoreCurve]) -> Markup:
 
 
 def _cell(place: Place, on: str) -> Markup:
-    around = place.intervals.get(on)
+    around = place.means[on].interval
     spread = f"{points(around[0])} – {points(around[1])}" if around else None
-    return tag("td", points(place.values[on]), tag("small", spread) if spread else None)
+    return tag("td", points(place.means[on].mean), tag("small", spread) if spread else None)
