@@ -17,7 +17,7 @@ VOCABULARY, WIDTH, MASK, UNSCORED = 50, 8, 4, -100
 
 
 def check_token_loss(loss: TokenLoss) -> None:
-    """Hold a loss over tokens to the laws of training.
+    """Check a loss over tokens against the laws of training.
 
     A corruption is a pure function of text and seed, another one by another seed; it keeps the number of
     tokens, spares what is to be spared, stays inside the vocabulary, and its labels are the text's own ids.

@@ -1,4 +1,4 @@
-"""Laws of training: what any sampler and backbone can be held to. A broken one is an AssertionError."""
+"""Laws of samplers and backbones. A broken one is an AssertionError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS = ("open a file", "sort a list of numbers by value", "the weather", "a", "
 
 
 def check_sampler(sampler: Sampler, pool: Pool | None = None, *, repeats: bool = False) -> None:
-    """Hold a sampler to its laws.
+    """Check a sampler against its laws.
 
     The same seed gives the same rows, and another seed others; every row is of the pool; a batch holds rows
     of one dataset, none twice; and unless `repeats` no row comes twice in an epoch.
@@ -71,7 +71,7 @@ def _plain(batches: Sequence[Batch]) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
-    """Hold a backbone to its laws on a checkpoint.
+    """Check a backbone against its laws on a checkpoint.
 
     `check` finds nothing wrong; a text's embedding depends on neither its place nor its neighbours; gradients
     are finite; and the saved folder, loaded by plain SentenceTransformers, gives the same embeddings to 1e-5.

@@ -1,4 +1,4 @@
-"""A training as one object: all that decides its result."""
+"""One training as an object: all that decides its result."""
 
 from __future__ import annotations
 

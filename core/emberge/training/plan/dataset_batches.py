@@ -1,4 +1,4 @@
-"""One dataset's batches of an epoch, and those of every dataset of a pool."""
+"""Batches of one dataset in an epoch, and of every dataset of a pool."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DatasetBatches(Batches):
 
     @property
     def one_pass(self) -> int:
-        """Batches that it takes to see each row once."""
+        """Number of batches in which each row is seen once."""
         full, rest = divmod(len(self.rows), self.size)
         return full + (1 if rest and self.tail != "drop" else 0)
 
@@ -71,7 +71,7 @@ class DatasetBatches(Batches):
         return frozenset({(self.info.name, self.negatives)} if len(self) else ())
 
     def of_length(self, count: int) -> DatasetBatches:
-        """The lane with that many batches."""
+        """Return the batches of the dataset with another number of them."""
         return replace(self, count=count)
 
 
@@ -84,7 +84,7 @@ def batches_by_dataset(
     stage: int = 0,
     negatives: Negatives = "auto",
 ) -> list[DatasetBatches]:
-    """Each dataset's lane, in the pool's order; a dataset that makes no batch is warned of and left out.
+    """Return each dataset's batches in the pool's order; one without a batch is left out with a warning.
 
     Raises:
         DataError: when a dataset has no batch size, or no dataset fills a batch.
