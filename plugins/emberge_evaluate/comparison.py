@@ -1,4 +1,4 @@
-"""How sure scores, means and differences are: of test examples by a bootstrap, of seeds by their spread."""
+"""Intervals of scores, means and differences: by a bootstrap of test examples, and the spread of seeds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Judge"]
 
 
 class Judge:
-    """Compares models, and arms of several seeds, on the same bootstrap draws of every task.
+    """Comparison of models, and of arms of several seeds, on the same bootstrap draws of every task.
 
     Units (queries, pairs, texts) are drawn within each task and averaged over tasks; tasks that have none
     (clustering) are themselves drawn, where a mean is over several of them. Seeds enter by Student's t of
     their spread, as a handful is too few to be drawn from: differences seed by seed where two arms have the
-    same seeds (a paired test), else those of two samples (Welch, 1947). An arm of one model stands for that
+    same seeds (a paired test), else those of two samples (Welch, 1947). An arm of one model is that
     model alone. What is compared `on` is "all", "type", "in", "out" or the name of a task.
     """
 
@@ -51,7 +51,7 @@ class Judge:
         self._means_of: dict[str, Array | None] = {}
 
     def estimate(self, arm: str, on: str, confidence: float = 0.95) -> Estimate:
-        """An arm's score (a model is an arm of one): the mean of its models', with its interval."""
+        """Return an arm's score (a model is an arm of one): the mean of its models', with its interval."""
         points, samples = self._of(arm, on)
         error, freedom = _error(points)
         around = samples if samples is None else samples.mean(0)
@@ -102,7 +102,7 @@ class Judge:
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
     def _of(self, arm: str, on: str) -> tuple[Array, Array | None]:
-        """(scores of the arm's models, the same on every draw); the latter None where nothing is drawn."""
+        """Return (scores of the arm's models, the same on every draw or None where nothing is drawn)."""
         import numpy as np
 
         members = self.arms[arm].members
@@ -122,7 +122,7 @@ class Judge:
     def _difference(
         self, arm: str, other: str, on: str
     ) -> tuple[float, Array | None, float, float, dict[str, float] | None]:
-        """(difference, the same on draws of examples, standard error over seeds, its freedom, by seed)."""
+        """Return (difference, it on draws of examples, standard error over seeds, freedom, by seed)."""
         (mine, drawn), (theirs, others) = self._of(arm, on), self._of(other, on)
         around = None
         if drawn is not None and others is not None:
@@ -146,7 +146,7 @@ class Judge:
         return interval(self._noisy(point, around, error, freedom), confidence)
 
     def _noisy(self, point: float, around: Array | None, error: float, freedom: float) -> Array:
-        """Draws of test examples with what other seeds would have added."""
+        """Return draws of test examples with the noise that other seeds would have added."""
         import numpy as np
 
         samples = np.full(self._resamples, point) if around is None else around
@@ -157,7 +157,7 @@ class Judge:
         return noisy
 
     def _drawn(self, on: str) -> Array | None:
-        """Means on every draw, [models, resamples]; None where there is nothing to draw from."""
+        """Return means on every draw, [models, resamples]; None where there is nothing to draw from."""
         if on not in self._means_of:
             found = parts_of_group(self.tasks, on)
             varies = any(len(part) > 1 or self._task(part[0]) is not None for part in found)
@@ -166,7 +166,7 @@ class Judge:
         return self._means_of[on]
 
     def _means(self, tasks: Sequence[TaskInfo]) -> Array:
-        """Means over tasks on every draw, [models, resamples]."""
+        """Return means over tasks on every draw, [models, resamples]."""
         import numpy as np
 
         from emberge_evaluate.bootstrap import unitless_mean
@@ -190,7 +190,7 @@ class Judge:
         return total / len(tasks)
 
     def _task(self, task: TaskInfo) -> Array | None:
-        """Scores of one task on every draw, [models, resamples]; None without comparable units."""
+        """Return scores of one task on every draw, [models, resamples]; None without comparable units."""
         from emberge_evaluate.bootstrap import resample
 
         if task.name not in self._samples:
@@ -205,14 +205,14 @@ class Judge:
 
 
 def _error(points: Array) -> tuple[float, float]:
-    """(standard error of the mean over seeds, degrees of freedom); no freedom for one model."""
+    """Return (standard error of the mean over seeds, degrees of freedom); no freedom for one model."""
     if len(points) < 2:
         return 0.0, 0.0
     return float(points.std(ddof=1)) / math.sqrt(len(points)), len(points) - 1.0
 
 
 def _welch(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Standard error and freedom of a difference of two means (Welch, 1947)."""
+    """Return standard error and freedom of a difference of two means (Welch, 1947)."""
     squares = [(error**2, freedom) for error, freedom in (one, other) if freedom]
     total = sum(square for square, _ in squares)
     if not squares or not total:
@@ -222,7 +222,7 @@ def _welch(one: tuple[float, float], other: tuple[float, float]) -> tuple[float,
 
 
 def _alike(units: Units, first: Units | None) -> bool:
-    """Whether the units of two models are the same ones."""
+    """Return whether the units of two models are the same ones."""
     return (
         first is not None
         and len(units.values) == len(first.values)

@@ -14,14 +14,14 @@ __all__ = ["curves"]
 
 # Variables of a `foreach` that only draw lots, so that models which differ by them are repetitions.
 LOTS = frozenset({"seed", "draw", "part"})
-# A curve needs so many places; fewer are told by the table.
+# A curve needs so many places; for fewer there is the table.
 PLACES = 3
 
 
 def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[ScoreCurve]:
     """Return a curve for every step whose `foreach` runs over a number of at least three values.
 
-    Models that differ in seed or draw alone are one place. `name` is the step with what else tells it apart.
+    Models that differ in seed or draw alone are one place. `name` is the step with its other variables.
     """
     found: dict[tuple[str, str], dict[float, list[Scored]]] = {}
     for model in models:

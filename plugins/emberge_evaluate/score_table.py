@@ -103,8 +103,8 @@ def _head(names: Sequence[str]) -> list[str]:
 def _row(label: str, values: Sequence[float], notes: Sequence[str] = ()) -> str:
     texts = [f"{100 * value:.1f}" for value in values]
     best = max(texts, key=float)
-    told = len(set(texts)) > 1  # where all are equal none is best
-    cells = [f"**{text}**" if told and text == best else text for text in texts]
+    differ = len(set(texts)) > 1  # where all are equal none is best
+    cells = [f"**{text}**" if differ and text == best else text for text in texts]
     if notes:
         cells = [" ".join(filter(None, pair)) for pair in zip(cells, notes, strict=True)]
     return f"| {label} | {' | '.join(cells)} |"

@@ -1,4 +1,4 @@
-"""Scores of a model while it trains: what `train` does with evaluators before it has ended."""
+"""Evaluation during a training: its scores, when it ends, and which model is its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["EvaluateDuringTraining"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateDuringTraining:
-    """Score the model while it trains, and let the scores decide when it ends and what the result is.
+    """Scores of the model during its training, which decide when it ends and which model is the result.
 
     Several ranks wait while the first one scores. What is scored, and so where the training ends, is part of
     what a killed training goes on with.
@@ -27,16 +27,16 @@ class EvaluateDuringTraining:
     every: int
     """Steps from one scoring to the next; the model of the last step is always scored."""
     evaluators: tuple[Evaluator, ...]
-    """What scores it: `{mteb: {data: …}}`, as in a step `evaluate`."""
+    """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
     metric: str = "all"
-    """What is to rise: the mean over `all` tasks, those `in` or `out` of domain, or one task by its name."""
+    """Deciding score: the mean over `all` tasks, those `in` or `out` of domain, or one task by its name."""
     patience: int | None = None
     """End after so many scorings in turn without a new best one; by default train to the end."""
     best: bool = True
-    """Whether the result is the best of the scored models, the earliest of equals, or the last one."""
+    """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        """Faults that can be seen before a run."""
+        """Yield problems that can be seen before a run."""
         for name, value in (("every", self.every), ("patience", self.patience)):
             if value is not None and value < 1:
                 yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
@@ -46,7 +46,7 @@ class EvaluateDuringTraining:
     def early_stopping(
         self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
     ) -> EarlyStopping:
-        """What the training is to do on the way; `metric` is told the scores of tasks.
+        """Return the rule of early stopping; scores of tasks go to `metric`.
 
         `start` is the model it starts from; with `adapts` what it writes is an adapter of that.
 
@@ -90,7 +90,7 @@ def _model(name: str, folder: Path, base: Model | None) -> Model:
 
 
 class _Quiet:
-    """A workspace that keeps an evaluator's progress to itself: the bar is the training's."""
+    """Workspace that shows no progress of an evaluator: the bar is the training's."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -99,4 +99,4 @@ class _Quiet:
         return getattr(self._workspace, name)
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Say nothing."""
+        """Ignore progress."""

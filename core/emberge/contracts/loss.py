@@ -47,8 +47,8 @@ class Embeddings:
     anchor [b, d], positive [b, p, d], negative [b, n, d]; valid [b, p + n] (bool) masks the filling where
     rows have fewer; positive_score [b, p] and negative_score [b, n] or None, NaN where a text has none;
     label [b] (integers, -1 where a row has none) or None; text_id [b, 1 + p + n] is equal for equal texts,
-    and means nothing where `valid` is False. `layers` holds embeddings of the intermediate layers asked for,
-    `guide` those of the guide that the loss names, without a gradient. `in_batch` says whether other rows'
+    and means nothing where `valid` is False. `layers` are embeddings of the intermediate layers asked for,
+    `guide` those of the guide that the loss names, without a gradient. `in_batch` is whether other rows'
     texts are negatives here. Embeddings come as the encoder gives them: a loss normalises.
     """
 
@@ -118,7 +118,7 @@ class Loss:
         return ()
 
     def parameters(self) -> Mapping[str, Tensor]:
-        """Return learned values (a temperature) as they start; they are trained, saved and given to the call."""
+        """Return learned values (a temperature) as they start; they are trained, saved and given to calls."""
         return {}
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -130,8 +130,8 @@ class Loss:
 class Tokens:
     """Token ids of one text [t] and the facts that a corruption of them may use.
 
-    `spared` [t] (bool) marks special tokens and the prompt's, which stay as they are; `mask_id` stands for a
-    hidden token, and ids lie below `vocabulary`.
+    `spared` [t] (bool) marks special tokens and the prompt's, which stay as they are; `mask_id` replaces a
+    hidden token, and ids are below `vocabulary`.
     """
 
     ids: NDArray[np.int64]

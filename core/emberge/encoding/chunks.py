@@ -12,7 +12,7 @@ __all__ = ["chunks", "padded_tokens"]
 
 # A chunk costs about as much beside its tokens as the budget divided by this, in tokens.
 OVERHEAD_SHARE = 32
-# Beyond this many texts lengths lie so close that the best cuts are no better than full chunks.
+# Beyond this many texts lengths are so close that the best cuts are no better than full chunks.
 TEXTS_WEIGHED = 4096
 
 

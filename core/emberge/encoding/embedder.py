@@ -53,7 +53,7 @@ class TextEmbedder:
     """Embedder of texts: tokenised once, equal texts encoded once, in chunks of like length.
 
     `store` is a folder for token ids that other models with the same tokenizer may share; `token_budget`
-    is the padded size of a chunk; `progress(done, total, unit)` is told after every chunk.
+    is the padded size of a chunk; `progress(done, total, unit)` is called after every chunk.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class TextEmbedder:
         training = module.training
         module.eval()
         waiting: list[tuple[NDArray[np.int64], Tensor]] = []
-        done = held = 0
+        done = on_device = 0
         try:
             with (
                 torch.inference_mode(),
@@ -110,10 +110,10 @@ class TextEmbedder:
                 for index, piece in enumerate(pieces):
                     out = embedded(self.encoder, given[index]).embeddings
                     waiting.append((piece, out))
-                    held += len(piece)
+                    on_device += len(piece)
                     done += len(piece)
-                    if held >= ROWS_ON_DEVICE:
-                        held = _collect(waiting, result)
+                    if on_device >= ROWS_ON_DEVICE:
+                        on_device = _collect(waiting, result)
                     if self.progress is not None:
                         self.progress(done, len(texts), "texts")
                 _collect(waiting, result)

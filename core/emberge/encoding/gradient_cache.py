@@ -42,7 +42,7 @@ class EncodePlan:
 
     Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
     with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. With `sharded`
-    the `ranks` hold a share of the weights each, and run as many chunks at the same time.
+    the `ranks` have a share of the weights each, and run as many chunks at the same time.
     """
 
     token_budget: int
@@ -100,7 +100,7 @@ def encode_and_backward(
     pieces = chunks(lengths, plan.token_budget)
     # Ranks that share weights hand them round in every chunk, so all of them run equally many.
     idle = plan.ranks.largest(len(pieces)) - len(pieces) if plan.sharded else 0
-    # A chunk that is only there for the others' sake holds any one text.
+    # A chunk that only keeps step with the others has any one text.
     run = [*pieces, *[np.zeros(1, np.int64)] * idle]
     with feed(encoder, texts, run) as given:
         runner = _Chunks(given, pieces, plan, seed, tuple(layers), idle)

@@ -120,7 +120,7 @@ def kept_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
 class TokenCache:
     """Token ids by text, for one tokenizer, prompt and length; shared by models and tasks.
 
-    It is a folder of segments, each written at once under the hash of its texts. What a segment holds is
+    It is a folder of segments, each written at once under the hash of its texts. A segment's content is
     found by the texts' hashes, so a text that another task or an earlier model has brought is not tokenised
     again.
     """

@@ -77,7 +77,7 @@ def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     if word in GROUP_OF:
         raise RecipeError(
             f"a requirement is about '{word}' tasks, but none of the tasks is "
-            f"{'in' if word == 'ind' else 'out of'} domain; say `domain` in the catalogue"
+            f"{'in' if word == 'ind' else 'out of'} domain; give `domain` in the catalogue"
         )
     hint = suggest(word, [*GROUP_OF, *(task.name for task in tasks)])
     raise RecipeError(f"a requirement is about '{word}', which is no task here{hint}")

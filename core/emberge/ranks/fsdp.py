@@ -105,7 +105,7 @@ def put(like: Tensor, value: Tensor) -> Tensor:
 def gathered_weights(module: nn.Module) -> Iterator[None]:
     """Gather the module's split parameters on the CPU while the block runs, to be saved.
 
-    They are put in by hand: FSDP2 splits its own again as soon as somebody asks for the state.
+    They are set one by one: FSDP2 splits its own again as soon as the state is read.
     """
     split = [
         (owner, name, parameter)

@@ -239,8 +239,8 @@ def _explain_lost_rank() -> Iterator[None]:
 def _lost(error: Exception) -> LostRankError:
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return LostRankError(
-        f"another rank has ended ({line[:160]}); its own message says why, and the same command goes on "
-        "from the newest state"
+        f"another rank has ended ({line[:160]}); its own message names the reason, and the same "
+        "command goes on from the newest state"
     )
 
 
@@ -272,7 +272,7 @@ def mark(tensor: Tensor) -> tuple[int, int]:
 def join_ranks(device: str = "cpu") -> Ranks:
     """Return this process's ranks, as `torchrun`, `accelerate launch` or `emberge run --ranks` set them up.
 
-    They are told by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without them, or alone, there
+    They are found by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without them, or alone, there
     is one rank. `device` is a kind or one device; each rank on a machine takes the GPU of its number.
 
     Raises:

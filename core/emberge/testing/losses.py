@@ -38,7 +38,7 @@ def check_loss(
     """Check a loss against the laws of training, with other rows as negatives and without.
 
     Always: it is a pure function and gives a finite scalar with finite gradients, also of zero vectors and of
-    equal texts; it reads only what it declares to need; the order of rows does not matter, nor what stands in
+    equal texts; it reads only what it declares to need; the order of rows does not matter, nor the content of
     places that `valid` masks, nor how many of them there are; its own `weight` is left to the runner; learned
     parameters are trained as they are handed back; gradients through a cache, in chunks of any size, equal
     those of one pass; and a loss that gathers gives the same gradients from two ranks as from one.
@@ -172,9 +172,9 @@ class _Trial:
             self.pulled(batch),
             self.pulled(dataclasses.replace(other, text_id=twins)),
         )
-        assert _alike(first, second), "filling: what stands in masked places changes the loss"
+        assert _alike(first, second), "filling: the content of masked places changes the loss"
         assert not pull2[:, empty].any(), "filling: a gradient reaches masked places"
-        assert _alike(pull, pull2), "filling: what stands in masked places changes the gradient"
+        assert _alike(pull, pull2), "filling: the content of masked places changes the gradient"
         third = self.value(widened(self.loss, batch))
         assert _alike(first, third), "filling: how many masked places there are changes the loss"
 

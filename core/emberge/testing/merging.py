@@ -14,7 +14,7 @@ from emberge.merging.merge_in_memory import merge_state_dicts
 
 __all__ = ["check_strategy"]
 
-# A matrix, a vector, a number, rows that are odd in number and length, and a tensor that nobody changed.
+# A matrix, a vector, a number, rows that are odd in number and length, and a tensor that no model changed.
 _SHAPES: Mapping[str, tuple[int, ...]] = {
     "embeddings.weight": (37, 13),
     "layers.0.mlp.weight": (16, 24),
@@ -104,7 +104,7 @@ class _Trial:
         origin = None if self.base is None else (base or self.base)
         order = order or range(len(chosen))
         given = list(weights or self.weights)
-        # Masks are keyed by name, so a model keeps its own wherever it stands.
+        # Masks are keyed by name, so a model keeps its own at any place.
         try:
             return merge_state_dicts(
                 [chosen[i] for i in order],

@@ -40,7 +40,7 @@ class FitJob:
     """All that decides the result of a training: the same job gives the same bytes on equal machines."""
 
     backbone: Backbone
-    """How the checkpoint becomes an encoder."""
+    """Recipe for the encoder of the checkpoint."""
     checkpoint: Path
     """The model folder that the training starts from."""
     datasets: Sequence[Dataset]

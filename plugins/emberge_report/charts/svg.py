@@ -21,7 +21,7 @@ _SHAPES = ("circle", "square", "diamond", "up", "down", "cross", "hexagon")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A style class of the page and a shape of marker."""
+    """Style class of the page and shape of a marker."""
 
     style: str
     shape: str
@@ -32,7 +32,7 @@ NEUTRAL = Look("neutral", "circle")
 
 
 def looks(names: Iterable[str]) -> Mapping[str, Look]:
-    """A look for each name, in order; colours and shapes have different periods, so pairs last longer."""
+    """Return a look for each name, in order; colours and shapes have different periods, so pairs last."""
     return {
         name: Look(f"c{i % COLOURS}", _SHAPES[i % len(_SHAPES)])
         for i, name in enumerate(dict.fromkeys(names))
@@ -40,7 +40,7 @@ def looks(names: Iterable[str]) -> Mapping[str, Look]:
 
 
 def marker(x: float, y: float, look: Look, size: float = 4.5) -> Markup:
-    """The shape, centred on a point; `size` is about its radius."""
+    """Return the shape, centred on a point; `size` is about its radius."""
     style = f"mark {look.style}"
     if look.shape == "circle":
         return tag("circle", class_=style, cx=x, cy=y, r=size)
@@ -64,13 +64,13 @@ _POLYGONS: dict[str, tuple[tuple[float, float], ...]] = {
 
 
 def text(x: float, y: float, words: str, style: str = "", anchor: str = "start") -> Markup:
-    """Words at a baseline; `anchor` is start, middle or end."""
+    """Return words at a baseline; `anchor` is start, middle or end."""
     placed = None if anchor == "start" else anchor
     return tag("text", words, class_=style or None, x=x, y=y, text_anchor=placed)
 
 
 def short(name: str, room: int) -> str:
-    """A name cut in its middle to `room` characters: ends are what tell names apart."""
+    """Return a name cut in its middle to `room` characters, as names differ at their ends."""
     if len(name) <= room:
         return name
     head = (room - 1) // 2
@@ -79,7 +79,7 @@ def short(name: str, room: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A line of numbers from `low` to `high`, drawn from pixel `start` to pixel `end`."""
+    """Line of numbers from `low` to `high`, drawn from pixel `start` to pixel `end`."""
 
     low: float
     high: float
@@ -87,17 +87,17 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The pixel of a number."""
+        """Return the pixel of a number."""
         span = (self.high - self.low) or 1.0
         return self.start + (value - self.low) / span * (self.end - self.start)
 
     def ticks(self, count: int = 5) -> tuple[float, ...]:
-        """About `count` round numbers inside."""
+        """Return about `count` round numbers inside."""
         return ticks(self.low, self.high, count)
 
 
 def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`, about `count` of them."""
+    """Return about `count` round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`."""
     span = high - low
     if not span > 0 or not math.isfinite(span):
         return (low,)
@@ -110,7 +110,7 @@ def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
 
 
 def number(value: float, among: Sequence[float] = ()) -> str:
-    """A number for a tick's label: as many digits as tell it from its neighbours, a true minus sign."""
+    """Return a tick's label: as many digits as its neighbours need to differ, a true minus sign."""
     gaps = [abs(b - a) for a, b in pairwise(among) if b != a]
     gap = min(gaps, default=abs(value) or 1.0)
     digits = max(0, -math.floor(math.log10(gap) + 1e-9)) if gap < 1 else 0

@@ -20,9 +20,9 @@ _LEVELS = 4
 def curve_figures(
     scores: Scores, merged: Collection[str], known: Mapping[str, Look]
 ) -> Markup | None:
-    """A chart for each variable and headline mean, with the numbers below; None without a curve.
+    """Return a chart for each variable and headline mean, with the numbers below; None without a curve.
 
-    Of the models in `merged` those that lie on no curve are drawn as levels, in their `known` looks.
+    Of the models in `merged` those that are on no curve are drawn as levels, in their `known` looks.
     """
     variables = dict.fromkeys(curve.variable for curve in scores.curves)
     if not variables:
@@ -75,7 +75,7 @@ def _chart(
 
 
 def _apart(count: int, taken: Collection[str]) -> list[Look]:
-    """So many looks, in colours that are not taken as long as there are others."""
+    """Return so many looks, in colours that are not taken as long as there are others."""
     every = list(looks(map(str, range(count + len(taken)))).values())
     free = [look for look in every if look.style not in taken]
     return [*free, *every][:count]
@@ -92,7 +92,7 @@ def _line(curve: ScoreCurve, on: str, look: Look) -> Line:
 
 
 def _levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[str, float]]:
-    """Merges that lie on no curve, such as that of bags of all ratios; arms of several seeds as one."""
+    """Yield merges that are on no curve, such as that of bags of all ratios; arms of several seeds as one."""
     pooled = scores.pooled or scores
     drawn = {name for curve in scores.curves for place in curve.places for name in place.models}
     found = [
@@ -114,8 +114,8 @@ def _axis(variable: str) -> str:
 
 
 def _spoken(curve: ScoreCurve, on: str) -> str:
-    said = [f"{_at(curve, p):g} {points(p.means[on].mean)}" for p in curve.places]
-    return f"{curve.name} {', '.join(said)}"
+    places = [f"{_at(curve, p):g} {points(p.means[on].mean)}" for p in curve.places]
+    return f"{curve.name} {', '.join(places)}"
 
 
 def _caption(scores: Scores) -> str:

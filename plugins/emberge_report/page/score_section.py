@@ -1,4 +1,4 @@
-"""The part of a page that tells scores: a panel of dots a task, the table, differences, requirements."""
+"""Section of a page on scores: a panel of dots a task, the table, differences, requirements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Looks = Mapping[str, Look]
 
 
 def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[str]]) -> Markup:
-    """Everything about one evaluation, by arm first where models were trained with several seeds."""
+    """Return the section of one evaluation, by arm first where models have several seeds."""
     first = scores.pooled or scores
     return tag(
         "div",
@@ -149,7 +149,7 @@ def _grid(
     *,
     costs: bool = False,
 ) -> Markup:
-    """Models down and tasks across, or the other way round where there are many tasks."""
+    """Return models down and tasks across, or the other way round where there are many tasks."""
     columns = scores.columns()
     if len(columns) > len(MEANS) + FEW:
         head = ["Task", *models]
@@ -176,7 +176,7 @@ _COST = "Training cost"
 
 
 def _cost(scores: Scores, model: str) -> Markup:
-    """In trainings on all rows; a model from outside the run has none."""
+    """Return a cell with the cost in trainings on all rows; a model from outside the run has none."""
     cost = scores.costs.get(model)
     return tag("td", "–" if cost is None else f"{cost.times:.3g}")
 
@@ -228,11 +228,11 @@ def _how_compared(scores: Scores) -> str:
             f"Differences of means over seeds. Intervals at {100 * scores.confidence:g} % cover the test "
             "examples, by a bootstrap of both on the same ones, and other seeds, by Student’s t of the "
             "differences seed by seed, which are given where both have the same seeds. An arm of one model "
-            f"stands for that model alone. {verdicts}"
+            f"is that model alone. {verdicts}"
         )
     return (
         f"Intervals are paired bootstraps at {100 * scores.confidence:g} %: both models on the same "
-        "drawn test examples. They tell how far a difference could be chance of the test examples, not of "
+        "drawn test examples. They show how far a difference could be chance of the test examples, not of "
         f"another training run. {verdicts}"
     )
 
@@ -259,15 +259,15 @@ def _by_seed(difference: Comparison) -> str:
 
 
 def _domains(scores: Scores) -> Markup | None:
-    """Which tasks count as in domain, as no reader can know."""
+    """Return lists of the tasks that count as in and out of domain, as no reader can know."""
     words = {"in": "In domain", "out": "Out of domain"}
     listed = {
-        said: [task.name for task in scores.tasks if task.domain == domain]
-        for domain, said in words.items()
+        words_of: [task.name for task in scores.tasks if task.domain == domain]
+        for domain, words_of in words.items()
     }
     shown = [
-        tag("p", tag("b", f"{said} ({len(names)}): "), ", ".join(names))
-        for said, names in listed.items()
+        tag("p", tag("b", f"{words_of} ({len(names)}): "), ", ".join(names))
+        for words_of, names in listed.items()
         if names
     ]
     return tag("div", shown) if shown else None

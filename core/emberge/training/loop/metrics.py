@@ -24,7 +24,7 @@ __all__ = ["MetricLog", "TrainingError", "memory_used"]
 POINTS = 500
 CURVE_POINTS = 200
 ROWS_NAMED = 8
-# Steps that a GPU may lie behind before the host waits for it.
+# Steps that a GPU may be behind before the host waits for it.
 BEHIND = 16
 
 Metric = Callable[..., None]

@@ -172,20 +172,20 @@ class Trainer:
 
     def _broadcast_state(self, read: Callable[[], TrainingState | None]) -> TrainingState | None:
         """Return the state that the first rank reads, on every rank."""
-        held: list[TrainingState] = []
+        read_here: list[TrainingState] = []
 
         def known() -> tuple[int, Mapping[str, Any]] | None:
             state = read()
             if state is None:
                 return None
-            held.append(state)
+            read_here.append(state)
             return state.step, state.facts
 
         found = self.ranks.on_first_rank(known)
         if found is None:
             return None
         return TrainingState(
-            found[0], self.ranks.broadcast(held[0].tensors if held else None), found[1]
+            found[0], self.ranks.broadcast(read_here[0].tensors if read_here else None), found[1]
         )
 
     def _save(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
@@ -241,5 +241,7 @@ class Trainer:
 
         with gathered_weights(self.encoder.module):
             kept = self.ranks.on_first_rank(write)
-        self.ranks.any_of([False])  # the first, who holds what all hear, leaves when all have heard
+        self.ranks.any_of(
+            [False]
+        )  # the first rank serves the store, so it leaves after all others have read it
         return kept

@@ -86,10 +86,10 @@ def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
 class BatchPlan:
     """Every batch of a training: a pure function of pool, samplers, seed and step.
 
-    It depends on no rank and no device, so that any number of them draws the same batches. Nothing is held
-    but what the sampler says of an epoch: with a sampler that gives `Batches`, 10⁹ rows begin at once and
-    step k is computed alone. `max_steps` overrides `epochs`; a fraction of an epoch is its first batches.
-    `negatives` says by task or dataset whether other rows' texts are negatives.
+    It depends on no rank and no device, so that any number of them draws the same batches. Only the
+    sampler's batches of two epochs are in memory: with a sampler that gives `Batches`, 10⁹ rows begin at
+    once and step k is computed alone. `max_steps` overrides `epochs`; a fraction of an epoch is its first batches.
+    `negatives` is, by task or dataset, whether other rows' texts are negatives.
 
     Raises:
         DataError: when there is nothing to train on, or an option names a dataset that is not there.
@@ -163,7 +163,7 @@ class BatchPlan:
     def _epoch(self, epoch: int) -> Sequence[Batch] | Batches:
         if epoch not in self._at_hand:
             with warnings.catch_warnings():
-                if self._groups:  # what a sampler has to say it says once
+                if self._groups:  # a sampler warns once
                     warnings.simplefilter("ignore", UserWarning)
                 found = self._grouping.batches(self.pool, stable_seed(self.seed, "epoch", epoch))
                 if not isinstance(found, Batches):

@@ -25,8 +25,8 @@ __all__ = ["DatasetBatches", "batches_by_dataset"]
 class DatasetBatches(Batches):
     """Batches of one dataset: its rows in a random order, cut into pieces of `size`.
 
-    `tail` says what becomes of the rows that do not fill a last batch: `drop` leaves them out, `wrap` fills
-    up with rows from the start of the order, `keep` makes a smaller batch. A row stands in a batch once:
+    `tail` is the treatment of the rows that do not fill a last batch: `drop` leaves them out, `wrap` fills
+    up with rows from the start of the order, `keep` makes a smaller batch. A row is in a batch once:
     under `wrap` a dataset smaller than a batch stays a smaller batch. `count` is how many batches are
     wanted: fewer leave the rest out, more begin again with another order; None is each row once.
     """
@@ -89,17 +89,17 @@ def batches_by_dataset(
     Raises:
         DataError: when a dataset has no batch size, or no dataset fills a batch.
     """
-    lanes: list[DatasetBatches] = []
+    datasets: list[DatasetBatches] = []
     small: list[str] = []
     for info, rows in pool.items():
         size = _size(batch_size, info)
         own = stable_seed(seed, "rows", info.name)
-        lane = DatasetBatches(info, rows, size, own, tail, stage=stage, negatives=negatives)
-        if len(lane):
-            lanes.append(lane)
+        one = DatasetBatches(info, rows, size, own, tail, stage=stage, negatives=negatives)
+        if len(one):
+            datasets.append(one)
         else:
             small.append(f"'{info.name}' ({len(rows)} rows, batches of {size})")
-    if small and not lanes:
+    if small and not datasets:
         raise DataError(
             f"no dataset fills a batch: {', '.join(small)}; lower batch_size or set tail: keep"
         )
@@ -110,7 +110,7 @@ def batches_by_dataset(
             UserWarning,
             stacklevel=2,
         )
-    return lanes
+    return datasets
 
 
 def _size(batch_size: PerDataset[int], info: DatasetInfo) -> int:

@@ -47,7 +47,7 @@ def same_rows(one: Rows, other: Rows) -> bool:
 
 
 class LazyRows(Sequence[int]):
-    """A sequence of row numbers that stands for an array without being one."""
+    """Sequence of row numbers that are computed when they are read."""
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row numbers at `places`."""

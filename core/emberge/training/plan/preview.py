@@ -70,7 +70,7 @@ def preview_training(
 ) -> TrainingPreview:
     """Return the rows that each dataset will give, and the number of steps.
 
-    Data that do not lie here yet, or that are too large to be counted in passing, are not counted.
+    Data that are not on this machine yet, or that are too large to be counted in passing, are not counted.
 
     Raises:
         DataError: for data that cannot be read, or that fill no batch.

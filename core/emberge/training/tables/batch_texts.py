@@ -56,7 +56,7 @@ class _DrawnPart:
 class DrawnBatch:
     """Texts that this rank encodes, and the place of each text of each part among those of all ranks.
 
-    `counts` are the ranks' numbers of texts, which stand one rank's after another's.
+    `counts` are the ranks' numbers of texts, one rank's after another's.
     """
 
     texts: tuple[TokenisedText, ...]
@@ -227,12 +227,12 @@ def _embeddings(
     )
     if table.guide is None:
         return whole
-    told = table.guide(drawn.entries)
+    guided = table.guide(drawn.entries)
     guide = replace(
         whole,
-        anchor=told[:, 0],
-        positive=told[:, 1 : 1 + slots],
-        negative=told[:, 1 + slots :],
+        anchor=guided[:, 0],
+        positive=guided[:, 1 : 1 + slots],
+        negative=guided[:, 1 + slots :],
         layers={},
     )
     return replace(whole, guide=guide)

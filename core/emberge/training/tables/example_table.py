@@ -61,15 +61,15 @@ def _prompt(given: PerDataset[str], dataset: Dataset, of_data: str, of_model: st
         return given.by_dataset[name]
     if of_data:
         return of_data
-    told = given.of(name, task)
-    return of_model if told is None else told
+    by_task = given.of(name, task)
+    return of_model if by_task is None else by_task
 
 
 @dataclass(frozen=True, eq=False)
 class ExampleTable:
     """Rows of a dataset; row r owns entries starts[r] to starts[r + 1]: anchor, positives, negatives.
 
-    `entries` index `sequences`, which holds each text once for each side; `positives` counts them per row;
+    `entries` index `sequences`, which has each text once for each side; `positives` counts them per row;
     `scores` [entries] are NaN where a file gives none; `labels` are -1 without one; `text_ids` [sequences]
     are equal for equal texts. `guide` gives what a guide makes of entries [*k], as embeddings [*k, d].
     """

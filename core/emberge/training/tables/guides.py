@@ -70,7 +70,7 @@ def with_guides(
             continue
         if folder_of is None:
             raise DataError(
-                f"dataset '{name}': its loss has a guide, and nobody says where it lies"
+                f"dataset '{name}': its loss has a guide, and the job has no `guides` to find it by"
             )
         encoder = next((one for known, one in loaded if known == guide), None)
         if encoder is None:
