@@ -1,4 +1,4 @@
-"""Weights by layer, from how far each model moved there."""
+"""Weights by layer, from the norm of each model's change in it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _OPPOSITE = 1e-3  # as near to a half turn a great circle is any
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSoftmax(MergeStrategy):
-    """Average the models layer by layer, each weighted by the softmax of how far it moved in that layer.
+    """Average of models layer by layer, each weighted by the softmax of its change in that layer.
 
     For model k and layer l the delta norm is ‖theta_k − theta_0‖ over all parameters of the layer, and
     theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l: hierarchical fusion of CoDiEmb (2025,
     arXiv:2508.11442, eqs. 10 to 12). After `group` the models are the groups' soups. Raw norms saturate
-    the softmax, so they are normalised unless told otherwise.
+    the softmax, so they are normalised unless `normalise` is set.
 
     Example:
         merged:
@@ -39,7 +39,7 @@ class LayerSoftmax(MergeStrategy):
     temperature: float = 1.0
     """T: low lets the model that moved furthest win, high averages."""
     normalise: Literal["none", "relative", "mean"] = "mean"
-    """What norms are divided by: nothing, the base's norm of the layer, the mean over layers and models.
+    """Divisor of norms: nothing, the base's norm of the layer, the mean over layers and models.
 
     `none` is the printed formula; norms of real layers then saturate it.
     """
@@ -48,7 +48,7 @@ class LayerSoftmax(MergeStrategy):
     non_layer: Literal["own", "global_mean", "uniform"] = "own"
     """Embeddings, final norm and heads: layers of their own, the layers' mean norm, or equal weights."""
     interpolate: Literal["linear", "slerp"] = "linear"
-    """How the weighted models meet; `slerp` takes two, tensor by tensor."""
+    """Interpolation of the weighted models; `slerp` takes two, tensor by tensor."""
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
@@ -65,16 +65,16 @@ class LayerSoftmax(MergeStrategy):
     passes = 1
 
     def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        # Norms from a file need no weights: one look at each tensor tells which layers there are.
-        told = self.deltas is not None and self.normalise != "relative"
-        return start == 0 or not told or self.interpolate == "slerp"
+        # Norms from a file need no weights: one look at each tensor finds the layers.
+        stated = self.deltas is not None and self.normalise != "relative"
+        return start == 0 or not stated or self.interpolate == "slerp"
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import torch
 
         from_file = self.deltas is not None
         moved = self._told(block) if from_file else _squares(block.deltas)
-        found: dict[str, Any] = {"told" if from_file else "moved": {block.layer: moved}}
+        found: dict[str, Any] = {"stated" if from_file else "moved": {block.layer: moved}}
         if self.normalise == "relative":
             assert block.base is not None
             found["base"] = {block.layer: _squares(block.base[None])}
@@ -85,14 +85,14 @@ class LayerSoftmax(MergeStrategy):
         return found
 
     def join(self, measures: Sequence[Measures]) -> Measures:
-        # What a file says of a layer is said again for each of its tensors, and not to be added up.
-        told = {k: v for m in measures for k, v in m.get("told", {}).items()}
-        summed = super().join([{k: v for k, v in m.items() if k != "told"} for m in measures])
-        return {**summed, "told": told} if told else summed
+        # A file's norm of a layer comes with each of its tensors, and is not to be added up.
+        stated = {k: v for m in measures for k, v in m.get("stated", {}).items()}
+        summed = super().join([{k: v for k, v in m.items() if k != "stated"} for m in measures])
+        return {**summed, "stated": stated} if stated else summed
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         known = stats[-1]
-        norms = known.get("told") or {k: v.sqrt() for k, v in known["moved"].items()}
+        norms = known.get("stated") or {k: v.sqrt() for k, v in known["moved"].items()}
         base = {layer: value.sqrt() for layer, value in known.get("base", {}).items()}
         weights = self.weights_of(block.layer, norms, base)
         if self.interpolate == "linear":
@@ -102,7 +102,7 @@ class LayerSoftmax(MergeStrategy):
     def weights_of(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
     ) -> Tensor:
-        """The models' weights [models] for one layer, given every layer's delta norms and base norm."""
+        """Return the models' weights [models] for one layer, given every layer's delta norms and base norm."""
         import torch
 
         scaled = {name: self._scaled(norms, name, base) for name in norms}
@@ -142,12 +142,12 @@ class LayerSoftmax(MergeStrategy):
 
 
 def _squares(vectors: Tensor) -> Tensor:
-    """‖v‖² of each of [n, *rows], float64."""
+    """Return ‖v‖² of each of [n, *rows], float64."""
     return vectors.reshape(len(vectors), -1).square().sum(1).double()
 
 
 def _slerp(gram: Tensor, t: float) -> list[float]:
-    """What to multiply a and b by to walk the share t of the way, given products of a, b and b - a."""
+    """Return factors of a and b for the share t of the way, given products of a, b and b - a."""
     (aa, ab, ad), (_, bb, _), (_, _, dd) = gram.tolist()
     if min(aa, bb) <= _NOWHERE**2:
         return [1 - t, t]

@@ -1,4 +1,4 @@
-"""Evaluation: models scored side by side, compared with intervals, and held to requirements."""
+"""Evaluation: models scored side by side, compared with intervals, and checked against requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paired bootstrap: how far a difference between models could be chance of the drawn test examples.
+"""Paired bootstrap: the chance in a difference of models that comes from the drawn test examples.
 
 One draw of the units of a task (with replacement) serves all models, so differences between models are
 paired (Efron and Tibshirani, 1993, chapter 16; for retrieval Sakai, 2006). Statistics that are no mean
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 __all__ = ["interval", "lower_bound", "resample", "statistic", "unitless_mean"]
 
 Array = NDArray[np.float64]
-_CELLS = 4_000_000  # draws × units held at once: about 32 MB an array
+_CELLS = 4_000_000  # draws × units in memory at once: about 32 MB an array
 
 
 def resample(
     models: Sequence[Units], *, resamples: int, seed: int, name: str
 ) -> NDArray[np.float64]:
-    """Statistics of one task on `resamples` draws of its units, the same draws for every model.
+    """Return statistics of one task on `resamples` draws of its units, the same draws for every model.
 
     `name` (of the task) and `seed` fix the draws. Units are drawn inside their groups.
 
@@ -42,14 +42,14 @@ def resample(
 
 
 def statistic(units: Units) -> float:
-    """The statistic on the units as they are: what `resample` scatters around."""
+    """Return the statistic on the units as they are: the value that `resample` scatters around."""
     groups = _groups(units)
     values = [_Measure(units, group)(np.ones((1, group.size)))[0] for group in groups]
     return float(np.mean(values))
 
 
 def unitless_mean(scores: Array, *, resamples: int, seed: int, name: str) -> NDArray[np.float64]:
-    """Means over draws of whole tasks, for those that have no units. `scores` is [models, tasks].
+    """Return means over draws of whole tasks, for those without units; `scores` is [models, tasks].
 
     Returns: [models, resamples].
     """
@@ -61,14 +61,14 @@ def unitless_mean(scores: Array, *, resamples: int, seed: int, name: str) -> NDA
 
 
 def interval(samples: Array, confidence: float = 0.95) -> tuple[float, float]:
-    """The two-sided percentile interval of bootstrap samples [resamples]."""
+    """Return the two-sided percentile interval of bootstrap samples [resamples]."""
     tail = (1 - confidence) / 2
     low, high = np.quantile(samples, [tail, 1 - tail])
     return float(low), float(high)
 
 
 def lower_bound(samples: Array, confidence: float = 0.95) -> float:
-    """The one-sided lower percentile bound: with this confidence the truth lies above it."""
+    """Return the one-sided lower percentile bound: with this confidence the truth is above it."""
     return float(np.quantile(samples, 1 - confidence))
 
 
@@ -80,7 +80,7 @@ def _groups(units: Units) -> list[NDArray[np.intp]]:
 
 
 def _draws(rng: np.random.Generator, units: int, resamples: int) -> Iterator[Array]:
-    """How often each unit was drawn, [draws, units] at a time, `resamples` draws in all."""
+    """Yield how often each unit was drawn, [draws, units] at a time, `resamples` draws in all."""
     step = max(1, _CELLS // units)
     for start in range(0, resamples, step):
         draws = min(step, resamples - start)
@@ -118,7 +118,7 @@ class _Measure:
         return self._average_precision(counts)
 
     def _average_precision(self, counts: Array) -> Array:
-        """Σ (recall_k − recall_{k−1}) · precision_k over distinct values, highest first."""
+        """Return Σ (recall_k − recall_{k−1}) · precision_k over distinct values, highest first."""
         ordered = counts[:, self.order]
         drawn = np.cumsum(ordered, axis=1)[:, self.last]
         hits = np.cumsum(ordered * self.gold, axis=1)[:, self.last]
@@ -140,7 +140,7 @@ class _Ranks:
         self.inverse = np.argsort(self.order, kind="stable")
 
     def __call__(self, counts: Array) -> Array:
-        """Ranks from 0.5 up, [draws, units]; that of a unit not drawn has no meaning."""
+        """Return ranks from 0.5 up, [draws, units]; that of a unit not drawn has no meaning."""
         upto = np.cumsum(counts[:, self.order], axis=1)[:, self.last]
         before = np.concatenate([np.zeros((len(counts), 1)), upto[:, :-1]], axis=1)
         middle = (upto + before) / 2
@@ -149,12 +149,12 @@ class _Ranks:
 
 
 def _last_of_ties(ordered: Array) -> NDArray[np.intp]:
-    """Positions of the last of each run of equal values."""
+    """Return positions of the last of each run of equal values."""
     return np.append(np.flatnonzero(np.diff(ordered) != 0), len(ordered) - 1)
 
 
 def _correlation(counts: Array, x: Array, y: Array) -> Array:
-    """Pearson's correlation of x and y [draws, units], each unit counted; 0 where one is constant."""
+    """Return Pearson's correlation of x and y [draws, units], each unit counted; 0 where one is constant."""
     total = counts.sum(1, keepdims=True)
     x = x - (counts * x).sum(1, keepdims=True) / total
     y = y - (counts * y).sum(1, keepdims=True) / total

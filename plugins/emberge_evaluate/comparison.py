@@ -1,14 +1,13 @@
-"""How sure scores, means and differences are: of test examples by a bootstrap, of seeds by their spread."""
+"""Intervals of scores, means and differences: by a bootstrap of test examples, and the spread of seeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge import TaskInfo, TaskScore, Units, stable_seed
-from emberge.engine import parts
+from emberge.engine import MEAN_OF, Comparison, Estimate, Verdict, parts_of_group
 
 from emberge_evaluate.seed_groups import Arm
 
@@ -20,51 +19,16 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Comparison", "Estimate", "Judge"]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A score, its spread (standard deviation) over seeds where there are several, and its interval."""
-
-    mean: float
-    spread: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A difference between two models or arms, as shares, and how sure it is.
-
-    `apart` are the differences seed by seed, where both arms have the same seeds.
-    """
-
-    model: str
-    other: str
-    tasks: str
-    difference: float
-    low: float | None
-    high: float | None
-    confidence: float
-    apart: Mapping[str, float] | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        told = {name: getattr(self, name) for name in _TOLD}
-        return told if self.apart is None else {**told, "by_seed": dict(self.apart)}
-
-
-_TOLD = ("model", "other", "tasks", "difference", "low", "high", "confidence")
+__all__ = ["Judge"]
 
 
 class Judge:
-    """Compares models, and arms of several seeds, on the same bootstrap draws of every task.
+    """Comparison of models, and of arms of several seeds, on the same bootstrap draws of every task.
 
     Units (queries, pairs, texts) are drawn within each task and averaged over tasks; tasks that have none
     (clustering) are themselves drawn, where a mean is over several of them. Seeds enter by Student's t of
     their spread, as a handful is too few to be drawn from: differences seed by seed where two arms have the
-    same seeds (a paired test), else those of two samples (Welch, 1947). An arm of one model stands for that
+    same seeds (a paired test), else those of two samples (Welch, 1947). An arm of one model is that
     model alone. What is compared `on` is "all", "type", "in", "out" or the name of a task.
     """
 
@@ -87,7 +51,7 @@ class Judge:
         self._means_of: dict[str, Array | None] = {}
 
     def estimate(self, arm: str, on: str, confidence: float = 0.95) -> Estimate:
-        """An arm's score (a model is an arm of one): the mean of its models', with its interval."""
+        """Return an arm's score (a model is an arm of one): the mean of its models', with its interval."""
         points, samples = self._of(arm, on)
         error, freedom = _error(points)
         around = samples if samples is None else samples.mean(0)
@@ -96,15 +60,17 @@ class Judge:
         return Estimate(float(points.mean()), spread, *(interval or (None, None)))
 
     def compare(self, arm: str, other: str, on: str, confidence: float = 0.95) -> Comparison:
-        """How much more `arm` scored than `other`, with its two-sided interval."""
-        difference, around, error, freedom, apart = self._difference(arm, other, on)
+        """Return how much more `arm` scored than `other`, with its two-sided interval."""
+        difference, around, error, freedom, by_seed = self._difference(arm, other, on)
         low, high = self._interval(difference, around, error, freedom, confidence) or (None, None)
-        return Comparison(arm, other, on, difference, low, high, confidence, apart)
+        return Comparison(
+            arm, other, MEAN_OF.get(on, on), difference, low, high, confidence, by_seed
+        )
 
     def judge(
         self, requirement: Requirement, demand: Demand, arm: str, other: str, on: str
-    ) -> dict[str, Any]:
-        """Whether one demand holds `on` the tasks it is about, in numbers and in words."""
+    ) -> Verdict:
+        """Return whether one demand is met `on` the tasks that it is about, in numbers and in words."""
         from emberge_evaluate.bootstrap import lower_bound
 
         difference, around, error, freedom, _ = self._difference(arm, other, on)
@@ -118,25 +84,25 @@ class Judge:
             f"{requirement.tasks}: difference {100 * difference:+.2f} points, lower bound "
             f"{100 * bound:+.2f} at {requirement.confidence:.0%}"
         )
-        return {
-            "model": arm,
-            "other": other,
-            "demand": demand,
-            "tasks": requirement.tasks,
-            "margin": requirement.margin,
-            "confidence": requirement.confidence,
-            "difference": difference,
-            "lower_bound": bound,
-            "met": bool(met),
-            "text": text,
-        }
+        return Verdict(
+            text=text,
+            met=bool(met),
+            model=arm,
+            other=other,
+            demand=demand,
+            tasks=requirement.tasks,
+            margin=requirement.margin,
+            confidence=requirement.confidence,
+            difference=difference,
+            lower_bound=bound,
+        )
 
     def _called(self, arm: str) -> str:
         count = len(self.arms[arm].models)
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
     def _of(self, arm: str, on: str) -> tuple[Array, Array | None]:
-        """(scores of the arm's models, the same on every draw); the latter None where nothing is drawn."""
+        """Return (scores of the arm's models, the same on every draw or None where nothing is drawn)."""
         import numpy as np
 
         members = self.arms[arm].members
@@ -148,14 +114,15 @@ class Judge:
     def _point(self, model: str, on: str) -> float:
         mine = self.scores[model]
         means = [
-            sum(mine[t.name].score for t in part) / len(part) for part in parts(self.tasks, on)
+            sum(mine[t.name].score for t in part) / len(part)
+            for part in parts_of_group(self.tasks, on)
         ]
         return sum(means) / len(means)
 
     def _difference(
         self, arm: str, other: str, on: str
     ) -> tuple[float, Array | None, float, float, dict[str, float] | None]:
-        """(difference, the same on draws of examples, standard error over seeds, its freedom, by seed)."""
+        """Return (difference, it on draws of examples, standard error over seeds, freedom, by seed)."""
         (mine, drawn), (theirs, others) = self._of(arm, on), self._of(other, on)
         around = None
         if drawn is not None and others is not None:
@@ -179,7 +146,7 @@ class Judge:
         return interval(self._noisy(point, around, error, freedom), confidence)
 
     def _noisy(self, point: float, around: Array | None, error: float, freedom: float) -> Array:
-        """Draws of test examples with what other seeds would have added."""
+        """Return draws of test examples with the noise that other seeds would have added."""
         import numpy as np
 
         samples = np.full(self._resamples, point) if around is None else around
@@ -190,16 +157,16 @@ class Judge:
         return noisy
 
     def _drawn(self, on: str) -> Array | None:
-        """Means on every draw, [models, resamples]; None where there is nothing to draw from."""
+        """Return means on every draw, [models, resamples]; None where there is nothing to draw from."""
         if on not in self._means_of:
-            found = parts(self.tasks, on)
+            found = parts_of_group(self.tasks, on)
             varies = any(len(part) > 1 or self._task(part[0]) is not None for part in found)
             means = [self._means(part) for part in found] if varies else []
             self._means_of[on] = sum(means[1:], start=means[0]) / len(means) if means else None
         return self._means_of[on]
 
     def _means(self, tasks: Sequence[TaskInfo]) -> Array:
-        """Means over tasks on every draw, [models, resamples]."""
+        """Return means over tasks on every draw, [models, resamples]."""
         import numpy as np
 
         from emberge_evaluate.bootstrap import unitless_mean
@@ -223,7 +190,7 @@ class Judge:
         return total / len(tasks)
 
     def _task(self, task: TaskInfo) -> Array | None:
-        """Scores of one task on every draw, [models, resamples]; None without comparable units."""
+        """Return scores of one task on every draw, [models, resamples]; None without comparable units."""
         from emberge_evaluate.bootstrap import resample
 
         if task.name not in self._samples:
@@ -238,14 +205,14 @@ class Judge:
 
 
 def _error(points: Array) -> tuple[float, float]:
-    """(standard error of the mean over seeds, degrees of freedom); no freedom for one model."""
+    """Return (standard error of the mean over seeds, degrees of freedom); no freedom for one model."""
     if len(points) < 2:
         return 0.0, 0.0
     return float(points.std(ddof=1)) / math.sqrt(len(points)), len(points) - 1.0
 
 
 def _welch(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Standard error and freedom of a difference of two means (Welch, 1947)."""
+    """Return standard error and freedom of a difference of two means (Welch, 1947)."""
     squares = [(error**2, freedom) for error, freedom in (one, other) if freedom]
     total = sum(square for square, _ in squares)
     if not squares or not total:
@@ -255,7 +222,7 @@ def _welch(one: tuple[float, float], other: tuple[float, float]) -> tuple[float,
 
 
 def _alike(units: Units, first: Units | None) -> bool:
-    """Whether the units of two models are the same ones."""
+    """Return whether the units of two models are the same ones."""
     return (
         first is not None
         and len(units.values) == len(first.values)

@@ -1,4 +1,4 @@
-"""The `evaluate` step: score models, compare them honestly, and hold them to what the recipe asks."""
+"""The `evaluate` step: scores of models, their comparison, and the recipe's requirements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from emberge import (
     Artifact,
@@ -23,26 +22,33 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.engine import file_name, plans_of, scores_of
+from emberge.engine import (
+    SCORES_FILE,
+    Scores,
+    plan_tasks,
+    safe_file_name,
+    score_model,
+    write_scores,
+)
 
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import ScoreModel, part_names, scores_in
-from emberge_evaluate.score_result import result_of
+from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
 from emberge_evaluate.seed_groups import Scored
 
 __all__ = ["Evaluate", "ModelEntry"]
 
-SCORES, TABLE = "scores.json", "scores.md"
-Scores = dict[str, dict[str, TaskScore]]
+TABLE = "scores.md"
+TaskScores = dict[str, dict[str, TaskScore]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelEntry:
-    """A model to score, and what to call it in tables (its step's id, hub id or folder by default).
+    """Model to score, and its name in tables (its step's id, hub id or folder by default).
 
-    Models of one `arm` are told apart by chance alone, and pooled: their mean, its spread and its
-    differences from other arms are told. By default those of a `foreach` over `seed` are an arm.
+    Models of one `arm` differ by chance alone, and are pooled into their mean, its spread and its
+    differences from other arms. By default those of a `foreach` over `seed` are an arm.
     """
 
     model: ModelRef
@@ -52,14 +58,14 @@ class ModelEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Step):
-    """Score models on tasks, and say which differences are more than chance.
+    """Scores of models on tasks, and which of their differences are more than chance.
 
     Every model is scored by every evaluator, each model in a step of its own, `id.model=name`, which
     launchers run side by side; what was scored before is not scored again. Differences from the first model
     come with 95 % intervals of a paired bootstrap over `resamples` draws. Models that differ in `seed` alone
-    are compared as one, with the spread of the seeds in the intervals. What models cost to train is told
-    beside, where their steps know it. `require` are claims that must hold: if one does not, the scores are
-    still published and the run ends with exit code 3.
+    are compared as one, with the spread of the seeds in the intervals. Training costs are
+    given where the models' steps know them. `require` are claims that must be true: if one is not, the
+    scores are still published and the run ends with exit code 3.
 
     It leaves `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table, ×
     100) and each evaluator's own results under `results/<model>/<task>.json`.
@@ -76,14 +82,14 @@ class Evaluate(Step):
     models: tuple[ModelEntry, ...]
     """The models to score; differences are to the first."""
     evaluators: tuple[Evaluator, ...]
-    """What scores them: `{mteb: {…}}`."""
+    """Evaluators that score them: `{mteb: {…}}`."""
     require: tuple[Requirement, ...] = ()
     resamples: int = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
     """Steps that score models, by the text of the models' references."""
 
     def expand(self) -> Mapping[str, Step]:
-        """A step for every model, where there are several."""
+        """Return a step for every model, where there are several."""
         names = part_names([entry.model for entry in self.models])
         if len(names) < 2:
             return {"": self}
@@ -133,46 +139,46 @@ class Evaluate(Step):
         for stray in self._strays():
             raise RecipeError(stray)
         models = self._resolve(workspace)
-        plans = plans_of(self.evaluators, workspace, about=self._about)
+        plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = [task for _, plan in plans for task in plan]
-        scores: Scores = {}
-        for place, (name, (said, model)) in enumerate(models.items()):
-            scores[name] = self._of_part(said, model, tasks, workspace) or scores_of(
+        scores: TaskScores = {}
+        for place, (name, (entry, model)) in enumerate(models.items()):
+            scores[name] = self._of_part(entry, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
-        result = result_of(
+        result = scores_of(
             models, tasks, scores, self.require, resamples=self.resamples, seed=workspace.seed
         )
         _write(result, scores, workspace)
-        unmet = [r["text"] for r in result["requirements"] if not r["met"]]
+        unmet = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
             parents=tuple(model.fingerprint for _, model in models.values()),
             details={
-                "scores": SCORES,
+                "scores": SCORES_FILE,
                 "table": TABLE,
                 "models": list(models),
                 "tasks": [task.name for task in tasks],
                 "in_domain": [task.name for task in tasks if task.domain == "in"],
-                "means": result["means"],
+                "means": result.means,
                 "unmet": [] if workspace.rehearsal else unmet,
             },
         )
 
     def _resolve(self, workspace: Workspace) -> dict[str, tuple[Scored, Model]]:
-        """Models by the name they get in tables, with what the recipe says of each."""
+        """Return models by their names in tables, with the recipe's entry of each."""
         found: dict[str, tuple[Scored, Model]] = {}
         for entry in self.models:
             models = workspace.models(entry.model)
             for number, model in enumerate(models, 1):
-                said = Scored(model.name, entry.model, entry.name, entry.arm)
-                wanted = _called(said, number if len(models) > 1 else None)
+                one = Scored(model.name, entry.model, entry.name, entry.arm)
+                wanted = _name_of(one, number if len(models) > 1 else None)
                 name = _free_name([wanted, f"{wanted} ({entry.model})"], found)
-                found[name] = replace(said, name=name), model
+                found[name] = replace(one, name=name), model
         return found
 
     def _strays(self) -> Iterator[str]:
-        """Models of requirements that are not scored."""
+        """Yield problems with models of requirements that are not scored."""
         scored = {entry.model.text for entry in self.models}
         for requirement in self.require:
             for reference in requirement.references():
@@ -180,36 +186,35 @@ class Evaluate(Step):
                     yield f"'{reference}' is in a requirement but not among the models; add it there"
 
     def _of_part(
-        self, said: Scored, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+        self, entry: Scored, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> dict[str, TaskScore] | None:
-        """What the step that scored this model left."""
-        part = self._parts.get(said.reference.text)
+        """Return the scores of the step that scored this model; None without one."""
+        part = self._parts.get(entry.reference.text)
         return scores_in(workspace.artifact(part)[0], model, tasks) if part else None
 
 
-def _called(said: Scored, number: int | None) -> str:
-    """What a model is called: as the recipe says, with its place where that name stands for several."""
-    if said.called is None:
-        return said.name
+def _name_of(entry: Scored, number: int | None) -> str:
+    """Return a model's name by the recipe, with its place where that name is of several."""
+    if entry.called is None:
+        return entry.name
     if number is not None:
-        return f"{said.called}.{number}"
-    return f"{said.called}.{said.place}" if said.place else said.called
+        return f"{entry.called}.{number}"
+    return f"{entry.called}.{entry.place}" if entry.place else entry.called
 
 
 def _free_name(wanted: Sequence[str], taken: Container[str]) -> str:
-    """The first wanted name that is free, or the last one with a number."""
+    """Return the first wanted name that is free, or the last one with a number."""
     numbered = (f"{wanted[-1]} {number}" for number in itertools.count(2))
     return next(name for name in itertools.chain(wanted, numbered) if name not in taken)
 
 
-def _write(result: Mapping[str, Any], scores: Scores, workspace: Workspace) -> None:
+def _write(result: Scores, scores: TaskScores, workspace: Workspace) -> None:
     folder = workspace.folder
-    text = json.dumps(result, indent=1, ensure_ascii=False)
-    (folder / SCORES).write_text(text, encoding="utf-8")
+    write_scores(folder, result)
     (folder / TABLE).write_text(table(result), encoding="utf-8")
     for model, mine in scores.items():
-        own = folder / "results" / file_name(model)
+        own = folder / "results" / safe_file_name(model)
         own.mkdir(parents=True, exist_ok=True)
         for task, score in mine.items():
             text = json.dumps(score.result, indent=1, ensure_ascii=False)
-            (own / f"{file_name(task)}.json").write_text(text, encoding="utf-8")
+            (own / f"{safe_file_name(task)}.json").write_text(text, encoding="utf-8")

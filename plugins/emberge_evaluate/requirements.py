@@ -1,4 +1,4 @@
-"""What a recipe asks of its models' scores, and whether the scores show it."""
+"""Requirements of a recipe on its models' scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Demand = Literal["not_worse_than", "better_than"]
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """A claim about one model that must hold, or the run ends with exit code 3.
+    """Claim about one model that must be true, or the run ends with exit code 3.
 
     `tasks` is all, ind (in domain), ood (out of domain) or the name of a task. `margin` is in points (score
     × 100). By a paired bootstrap, with this `confidence` the difference (model − other) must be at least
@@ -31,19 +31,19 @@ class Requirement:
     confidence: float = 0.95
 
     def demands(self) -> Iterator[tuple[Demand, ModelRef]]:
-        """Each single comparison that is asked for."""
+        """Yield each single comparison that is asked for."""
         for other in self.not_worse_than:
             yield "not_worse_than", other
         for other in self.better_than:
             yield "better_than", other
 
     def references(self) -> Iterator[ModelRef]:
-        """Every model that it is about."""
+        """Yield every model that it is about."""
         yield self.model
         yield from (other for _, other in self.demands())
 
     def problems(self) -> Iterator[str]:
-        """What cannot be meant."""
+        """Yield the options that contradict themselves."""
         if not (self.not_worse_than or self.better_than):
             yield "a requirement needs not_worse_than or better_than"
         if not 0.5 <= self.confidence < 1:

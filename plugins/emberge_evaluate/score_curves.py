@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
-from emberge.engine import LABEL_OF
+from emberge.engine import MEAN_OF, Place, ScoreCurve
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.seed_groups import Arm, Scored
@@ -16,14 +14,14 @@ __all__ = ["curves"]
 
 # Variables of a `foreach` that only draw lots, so that models which differ by them are repetitions.
 LOTS = frozenset({"seed", "draw", "part"})
-# A curve needs so many places; fewer are told by the table.
+# A curve needs so many places; for fewer there is the table.
 PLACES = 3
 
 
-def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[dict[str, Any]]:
-    """Every step whose `foreach` runs over a number of at least three values, and the scores at each.
+def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[ScoreCurve]:
+    """Return a curve for every step whose `foreach` runs over a number of at least three values.
 
-    Models that differ in seed or draw alone are one place. `name` is the step with what else tells it apart.
+    Models that differ in seed or draw alone are one place. `name` is the step with its other variables.
     """
     found: dict[tuple[str, str], dict[float, list[Scored]]] = {}
     for model in models:
@@ -35,23 +33,23 @@ def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> lis
                 name = ",".join([str(model.step).partition(".")[0], *others])
                 found.setdefault((name, variable), {}).setdefault(number, []).append(model)
     return [
-        {"name": name, "variable": variable, "points": _points(places, judge, groups)}
+        ScoreCurve(name, variable, _places(places, judge, groups))
         for (name, variable), places in found.items()
         if len(places) >= PLACES
     ]
 
 
-def _points(
+def _places(
     places: dict[float, list[Scored]], judge: Judge, groups: Sequence[str]
-) -> list[dict[str, Any]]:
-    points = []
+) -> tuple[Place, ...]:
+    found = []
     for at, models in sorted(places.items()):
-        names = [model.name for model in models]
+        names = tuple(model.name for model in models)
         arm = Arm(" + ".join(names), {str(i): name for i, name in enumerate(names)})
         judge.arms.setdefault(arm.name, arm)
-        means = {LABEL_OF[group]: asdict(judge.estimate(arm.name, group)) for group in groups}
-        points.append({"at": at, "models": names, "means": means})
-    return points
+        means = {MEAN_OF[group]: judge.estimate(arm.name, group) for group in groups}
+        found.append(Place(at, names, means))
+    return tuple(found)
 
 
 def _number(text: str) -> float | None:

@@ -1,4 +1,4 @@
-"""A part of an evaluation: the scores of one model, or of a training's kept states."""
+"""Part of an evaluation: the scores of one model, or of a training's kept states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.engine import file_name, plans_of, read_score, scores_of, write_score
+from emberge.engine import plan_tasks, read_score, safe_file_name, score_model, write_score
 
 __all__ = ["ScoreModel", "part_names", "scores_in"]
 
@@ -29,14 +29,14 @@ _LONGEST = 80
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreModel(Step):
-    """Score what one reference leads to, on all tasks of some evaluators."""
+    """Scores of one reference's models on all tasks of some evaluators."""
 
     produces = "file"
 
     model: ModelRef
     evaluators: tuple[Evaluator, ...]
     about: tuple[str, ...] = ()
-    """What requirements say of tasks: what is no task is told before the scoring, and not behind it."""
+    """Words of requirements for tasks, so that one that is no task is refused before the scoring."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         from emberge.engine import whole_problems
@@ -46,31 +46,33 @@ class ScoreModel(Step):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
-        plans = plans_of(self.evaluators, workspace, about=self.about)
+        plans = plan_tasks(self.evaluators, workspace, about=self.about)
         models = workspace.models(self.model)
-        told: dict[str, dict[str, float]] = {}
+        scores: dict[str, dict[str, float]] = {}
         for place, model in enumerate(models):
-            found = scores_of(model, plans, workspace, name=model.name, place=place, of=len(models))
+            found = score_model(
+                model, plans, workspace, name=model.name, place=place, of=len(models)
+            )
             for score in found.values():
                 write_score(_file(workspace.folder, model, score.task), model, score)
-            told[model.name] = {task: score.score for task, score in found.items()}
+            scores[model.name] = {task: score.score for task, score in found.items()}
         parents = tuple(model.fingerprint for model in models)
-        return Artifact(kind="file", parents=parents, details={"scores": told})
+        return Artifact(kind="file", parents=parents, details={"scores": scores})
 
 
 def scores_in(folder: Path, model: Model, tasks: Sequence[TaskInfo]) -> dict[str, TaskScore] | None:
-    """What a part left of a model; None where a score is not there or cannot be read."""
+    """Return a model's scores in the folder of a part; None where one is missing or cannot be read."""
     found = {task.name: read_score(_file(folder, model, task), task) for task in tasks}
     whole = {name: score for name, score in found.items() if score is not None}
     return whole if len(whole) == len(found) else None
 
 
 def _file(folder: Path, model: Model, task: TaskInfo) -> Path:
-    return folder / file_name(model.fingerprint) / f"{file_name(task.name)}.json"
+    return folder / safe_file_name(model.fingerprint) / f"{safe_file_name(task.name)}.json"
 
 
 def part_names(models: Sequence[ModelRef]) -> dict[str, str]:
-    """What the part of each reference is called, by the reference's text: `model=bls.seed=1`."""
+    """Return the name of the part of each reference, by the reference's text: `model=bls.seed=1`."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for text in dict.fromkeys(reference.text for reference in models):

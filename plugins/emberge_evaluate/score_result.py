@@ -1,131 +1,160 @@
-"""What an evaluation leaves in `scores.json`: scores, means, how sure they are, what they cost."""
+"""Scores of an evaluation with means, intervals, comparisons, costs, curves and requirements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from emberge import Artifact, Model, TaskInfo, TaskScore
-from emberge.engine import GROUP_OF, LABEL_OF, means, parts
+from emberge.engine import (
+    GROUP_OF,
+    MEAN_OF,
+    Comparison,
+    Estimate,
+    Scores,
+    Task,
+    TrainingCost,
+    Verdict,
+    means_over_tasks,
+    parts_of_group,
+)
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of
 
-__all__ = ["result_of"]
+__all__ = ["scores_of"]
 
-Scores = Mapping[str, Mapping[str, TaskScore]]
+TaskScores = Mapping[str, Mapping[str, TaskScore]]
 
 
-def result_of(
+def scores_of(
     models: Mapping[str, tuple[Scored, Model]],
     tasks: Sequence[TaskInfo],
-    scores: Scores,
+    scores: TaskScores,
     require: Sequence[Requirement],
     *,
     resamples: int,
     seed: int,
-) -> dict[str, Any]:
-    """The whole result, as JSON. `models` and `scores` are by the name that tables call a model."""
+) -> Scores:
+    """Return the whole result; `models` and `scores` are by the name that tables give a model."""
     arms = arms_of(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
-    shares = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
-    groups = [label for label in ("all", "type", "in", "out") if parts(tasks, label)]
-    several = any(len(arm.models) > 1 for arm in arms)
+    groups = [group for group in ("all", "type", "in", "out") if parts_of_group(tasks, group)]
+    values = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
+    means = {model: means_over_tasks(tasks, values[model]) for model in models}
+    found = Scores(
+        fingerprints={name: model.fingerprint for name, (_, model) in models.items()},
+        tasks=tuple(_task(task, scores) for task in tasks),
+        values=values,
+        intervals=_intervals(_estimates(models, judge, tasks, groups)),
+        means={m: {on: v for on, v in row.items() if v is not None} for m, row in means.items()},
+        comparisons=_comparisons(judge, list(models), tasks, groups),
+        requirements=tuple(_judged(require, models, arms, judge)),
+        costs=_costs({name: model for name, (_, model) in models.items()}),
+        curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
+    )
+    if all(len(arm.models) == 1 for arm in arms):
+        return found
+    return replace(found, pooled=_pooled(found, arms, judge, tasks, groups))
+
+
+def _pooled(
+    scores: Scores,
+    arms: Sequence[Arm],
+    judge: Judge,
+    tasks: Sequence[TaskInfo],
+    groups: Sequence[str],
+) -> Scores:
+    """Return the scores of arms, as those of models are."""
+    names = [arm.name for arm in arms]
+    estimates = _estimates(names, judge, tasks, groups)
+    on_tasks = [task.name for task in tasks]
+    on_means = [MEAN_OF[group] for group in groups]
+    return Scores(
+        fingerprints=dict.fromkeys(names, ""),
+        tasks=scores.tasks,
+        values={name: {on: estimates[name][on].mean for on in on_tasks} for name in names},
+        means={name: {on: estimates[name][on].mean for on in on_means} for name in names},
+        intervals=_intervals(estimates),
+        spreads={
+            name: {on: one.spread for on, one in row.items() if one.spread is not None}
+            for name, row in estimates.items()
+        },
+        members={arm.name: dict(arm.models) for arm in arms},
+        comparisons=_comparisons(judge, names, tasks, groups),
+        costs={
+            arm.name: scores.costs[arm.members[0]] for arm in arms if arm.members[0] in scores.costs
+        },
+    )
+
+
+def _costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
+    """Return what each model cost to train, against one training on the most data that any had."""
+    costs = {name: _cost(model.artifact) for name, model in models.items()}
+    most = max((cost.of for cost in costs.values() if cost and cost.of), default=0)
     return {
-        "format": 1,
-        "models": _models({name: model for name, (_, model) in models.items()}),
-        "tasks": [_task(task, scores) for task in tasks],
-        "scores": shares,
-        "intervals": _intervals(judge, list(models), {task.name: task.name for task in tasks}),
-        "means": {model: means(tasks, shares[model]) for model in models},
-        "mean_intervals": _intervals(judge, list(models), {LABEL_OF[g]: g for g in groups}),
-        "comparisons": _comparisons(judge, list(models), tasks, groups),
-        "arms": [_arm(arm, judge, tasks, groups) for arm in arms] if several else [],
-        "arm_comparisons": (
-            _comparisons(judge, [arm.name for arm in arms], tasks, groups) if several else []
-        ),
-        "curves": curves([scored for scored, _ in models.values()], judge, groups),
-        "requirements": list(_judged(require, models, arms, judge)),
+        name: TrainingCost(round(cost.rows / most, 6), cost.rows, most)
+        if most and cost.rows is not None
+        else cost
+        for name, cost in costs.items()
+        if cost is not None
     }
 
 
-def _models(models: Mapping[str, Model]) -> list[dict[str, Any]]:
-    """The models and what each cost to train, all against one training on the most data that any had."""
-    costs = {name: _cost(model.artifact) for name, model in models.items()}
-    of = max((int(cost["of"]) for cost in costs.values() if cost and "of" in cost), default=0)
-    told = []
-    for name, model in models.items():
-        known: dict[str, Any] = {"name": name, "fingerprint": model.fingerprint}
-        if cost := costs[name]:
-            if of and "rows" in cost:
-                cost |= {"times": round(cost["rows"] / of, 6), "of": of}
-            known["training_cost"] = cost
-        told.append(known)
-    return told
-
-
-def _cost(artifact: Artifact | None) -> dict[str, Any] | None:
-    """How many trainings on all its data a model amounts to: a merge says it, a training's rows tell it."""
+def _cost(artifact: Artifact | None) -> TrainingCost | None:
+    """Return a model's cost in trainings on all its data: a merge states it, a training's rows give it."""
     details = artifact.details if artifact is not None else {}
-    told = details.get("training_cost")
-    if isinstance(told, Mapping) and isinstance(told.get("times"), int | float):
-        kept = {name: told.get(name) for name in ("times", "rows", "of")}
-        return {name: value for name, value in kept.items() if value is not None}
+    stated = details.get("training_cost")
+    if isinstance(stated, Mapping) and isinstance(stated.get("times"), int | float):
+        of = stated.get("of")
+        return TrainingCost(stated["times"], stated.get("rows"), None if of is None else int(of))
     used = details.get("datasets")
     if not isinstance(used, Mapping) or not used:
         return None
     rows, of = (sum(int(one[key]) for one in used.values()) for key in ("rows", "of"))
-    return {"times": round(rows / of, 6), "rows": rows, "of": of} if of else None
+    return TrainingCost(round(rows / of, 6), rows, of) if of else None
 
 
-def _task(task: TaskInfo, scores: Scores) -> dict[str, Any]:
-    """A task as it stands in the result, with what a resampling drew."""
+def _task(task: TaskInfo, scores: TaskScores) -> Task:
+    """Return a task with the units that a resampling drew."""
     units = next(iter(scores.values()))[task.name].units
-    plain = {key: value for key, value in asdict(task).items() if key != "fingerprint"}
-    return {
-        **plain,
-        "languages": list(task.languages),
-        "unit": units.unit if units else None,
-        "units": len(units.values) if units else None,
-    }
+    return Task(
+        name=task.name,
+        kind=task.kind,
+        metric=task.metric,
+        languages=task.languages,
+        domain=task.domain,
+        note=task.note,
+        unit=units.unit if units else "",
+        units=len(units.values) if units else None,
+    )
+
+
+def _estimates(
+    names: Iterable[str], judge: Judge, tasks: Sequence[TaskInfo], groups: Sequence[str]
+) -> dict[str, dict[str, Estimate]]:
+    """Return each model's or arm's estimates by task and mean."""
+    asked = {task.name: task.name for task in tasks} | {MEAN_OF[group]: group for group in groups}
+    return {name: {on: judge.estimate(name, g) for on, g in asked.items()} for name in names}
 
 
 def _intervals(
-    judge: Judge, models: Sequence[str], on: Mapping[str, str]
+    estimates: Mapping[str, Mapping[str, Estimate]],
 ) -> dict[str, dict[str, tuple[float, float]]]:
-    """By model and key of `on`, the interval of its score on what the key stands for, where there is one."""
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    for model in models:
-        estimates = {key: judge.estimate(model, label) for key, label in on.items()}
-        found[model] = {
-            key: (one.low, one.high)
-            for key, one in estimates.items()
-            if one.low is not None and one.high is not None
-        }
-    return found
+    return {
+        name: {on: one.interval for on, one in row.items() if one.interval}
+        for name, row in estimates.items()
+    }
 
 
 def _comparisons(
     judge: Judge, names: Sequence[str], tasks: Sequence[TaskInfo], groups: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Every other one against the first: over groups of tasks, then task by task."""
-    labels = [*groups, *(task.name for task in tasks)]
-    return [judge.compare(name, names[0], on).plain() for name in names[1:] for on in labels]
-
-
-def _arm(
-    arm: Arm, judge: Judge, tasks: Sequence[TaskInfo], groups: Sequence[str]
-) -> dict[str, Any]:
-    return {
-        "name": arm.name,
-        "models": list(arm.members),
-        "seeds": list(arm.models),
-        "scores": {task.name: asdict(judge.estimate(arm.name, task.name)) for task in tasks},
-        "means": {LABEL_OF[g]: asdict(judge.estimate(arm.name, g)) for g in groups},
-    }
+) -> tuple[Comparison, ...]:
+    """Return every other one against the first: over groups of tasks, then task by task."""
+    asked = [*groups, *(task.name for task in tasks)]
+    return tuple(judge.compare(name, names[0], on) for name in names[1:] for on in asked)
 
 
 def _judged(
@@ -133,8 +162,8 @@ def _judged(
     models: Mapping[str, tuple[Scored, Model]],
     arms: Sequence[Arm],
     judge: Judge,
-) -> Iterator[dict[str, Any]]:
-    """Every demand once: a recipe's demand of each seed of an arm is one of the arm."""
+) -> Iterator[Verdict]:
+    """Yield the verdict on every demand once: a recipe's demand of each seed of an arm is one of the arm."""
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     by_reference: dict[str, list[str]] = {}
     for name, (scored, _) in models.items():
@@ -146,7 +175,7 @@ def _judged(
         for demand, reference in requirement.demands():
             for model in by_reference[requirement.model.text]:
                 for other in by_reference[reference.text]:
-                    said = (model, other, demand, on, requirement.margin, requirement.confidence)
-                    if model != other and said not in done:
-                        done.add(said)
+                    key = (model, other, demand, on, requirement.margin, requirement.confidence)
+                    if model != other and key not in done:
+                        done.add(key)
                         yield judge.judge(requirement, demand, model, other, on)

@@ -1,4 +1,4 @@
-"""Arms of a comparison: models that are to be the same but for the seed that they were trained with."""
+"""Arms of a comparison: models that differ in the seed of their training alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEED = "seed"
 
 @dataclass(frozen=True)
 class Scored:
-    """A model among those scored: what tables call it, what the recipe says of it, and the step behind it.
+    """Model among those scored: its name in tables, its reference, and the recipe's names for it.
 
     `given` is the arm that the recipe names; `called` the name that it gives the model.
     """
@@ -26,17 +26,17 @@ class Scored:
 
     @property
     def step(self) -> str | None:
-        """The step's id where it stands for this one model."""
+        """Id of the step that made this one model, None without one."""
         return self.reference.step if self.reference.part is None else None
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables of its step's `foreach`."""
+        """Variables of its step's `foreach`."""
         return variables_of(self.step or "")
 
     @property
     def arm(self) -> str:
-        """What it is called when nobody asks for the seed."""
+        """Name of its arm: its own without the seed."""
         if self.given:
             return self.given
         if self.step is None or SEED not in self.variables:
@@ -45,14 +45,14 @@ class Scored:
 
     @property
     def place(self) -> str:
-        """What tells it from the other models of its arm."""
-        told = self.variables if self.given else {SEED: self.variables.get(SEED, "")}
-        return ",".join(f"{name}={value}" for name, value in told.items() if value)
+        """Values that differ from those of the other models of its arm."""
+        variables = self.variables if self.given else {SEED: self.variables.get(SEED, "")}
+        return ",".join(f"{name}={value}" for name, value in variables.items() if value)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Models of one kind by what tells them apart, such as `seed=1`; an arm of one has that model's name."""
+    """Models of one kind by the values that differ, such as `seed=1`; an arm of one has that model's name."""
 
     name: str
     models: Mapping[str, str]
@@ -64,21 +64,21 @@ class Arm:
 
 
 def variables_of(step: str) -> dict[str, str]:
-    """What the id of a step tells of its variables: ratio and seed of `members.ratio=0.2,seed=1`."""
+    """Return the variables in the id of a step: ratio and seed of `members.ratio=0.2,seed=1`."""
     _, _, suffix = step.partition(".")
     pairs = (pair.partition("=") for pair in suffix.split(","))
     return {name: value for name, equals, value in pairs if equals}
 
 
 def _without(step: str, names: set[str]) -> str:
-    """The step's id with some variables left out."""
+    """Return the step's id with some variables left out."""
     group = step.partition(".")[0]
     left = [f"{n}={value}" for n, value in variables_of(step).items() if n not in names]
     return f"{group}.{','.join(left)}" if left else group
 
 
 def arms_of(models: Iterable[Scored]) -> tuple[Arm, ...]:
-    """Every model in the arm it belongs to, in the order in which arms begin."""
+    """Return every model in the arm it belongs to, in the order in which arms begin."""
     found: dict[str, dict[str, str]] = {}
     for model in models:
         members = found.setdefault(model.arm, {})
@@ -92,5 +92,5 @@ def arms_of(models: Iterable[Scored]) -> tuple[Arm, ...]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """An arm's name that is no model's."""
+    """Return an arm's name that is no model's."""
     return f"{name} (all)" if name in taken else name

@@ -1,4 +1,4 @@
-"""Which of mteb's tasks are in domain: those whose source was trained on, and nothing known by heart."""
+"""Domains of mteb's tasks: in domain are those whose source was trained on."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ __all__ = ["Domains"]
 
 @dataclass(frozen=True)
 class Domains:
-    """What a recipe says of them: tasks by name, and training data whose catalogue names them."""
+    """Tasks in domain: by name, and by training data whose catalogue names them."""
 
     named: tuple[str, ...] = ()
     data: tuple[DataEntry, ...] = ()
 
     @property
-    def said(self) -> bool:
-        """Whether anything is known, so that the other tasks are out of domain."""
+    def known(self) -> bool:
+        """Flag that some tasks are known to be in domain, so that the others are out of domain."""
         return bool(self.named or self.data)
 
     def inside(self, resolve: Callable[[DataRef], Path | None]) -> set[str]:
-        """Names of the tasks that are in domain.
+        """Return names of the tasks that are in domain.
 
         Raises:
-            DataError: when a catalogue cannot be read, or says nothing of domains.
+            DataError: when a catalogue cannot be read, or states no domains.
         """
         return {*self.named, *in_domain_tasks(self.data, resolve)}
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        """Names that mteb does not have."""
+        """Yield problems with names that mteb does not have."""
         from emberge_mteb.hub_tasks import unknown
 
         try:
@@ -45,12 +45,12 @@ class Domains:
             for name, hint in (unknown(names) if names else {}).items():
                 yield context.problem(f"mteb has no task '{name}'{hint}", option)
 
-    def tell(self, names: Sequence[str], context: Preflight) -> None:
-        """Show which of the tasks to be scored are in domain; what cannot be read is told by `check`."""
+    def show(self, names: Sequence[str], context: Preflight) -> None:
+        """Show which of the tasks to be scored are in domain; `check` reports what cannot be read."""
         try:
             inside = [name for name in names if name in self.inside(context.data)]
         except DataError:
             return
-        if self.said:
-            told = f"{len(inside)} of {len(names)} tasks are in domain"
-            context.note("in domain", [f"{told}: {', '.join(inside)}" if inside else told])
+        if self.known:
+            counted = f"{len(inside)} of {len(names)} tasks are in domain"
+            context.note("in domain", [f"{counted}: {', '.join(inside)}" if inside else counted])

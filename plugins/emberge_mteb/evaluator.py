@@ -1,4 +1,4 @@
-"""The `mteb` evaluator: which tasks, on which data, with which model."""
+"""The `mteb` evaluator: its tasks, their data, and the model as mteb calls it."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ __all__ = ["Mteb"]
 
 @dataclass(frozen=True)
 class _Source:
-    """A task that can be scored: what is known of it, and how to make a fresh, loaded object of it."""
+    """Task that can be scored: its facts, and a function that gives a fresh, loaded object of it."""
 
     info: TaskInfo
     make: Callable[[], tuple[Any, int]]
     """Gives (the mteb task, about how many texts it embeds)."""
     asked: Mapping[str, str]
-    """What stands for `{instruction}` and `{prompt}`."""
+    """Texts for `{instruction}` and `{prompt}`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mteb(Evaluator):
-    """Score models with mteb's own evaluators (Muennighoff et al., 2023, arXiv:2210.07316).
+    """Scores by mteb's own evaluators (Muennighoff et al., 2023, arXiv:2210.07316).
 
     `tasks` and `benchmark` name mteb's own tasks, whose data comes from the hub; of tasks in many
     languages, `languages` (such as "eng") keeps some. `only` pins which tasks of the benchmark are meant, in
@@ -60,10 +60,10 @@ class Mteb(Evaluator):
     clustering (V-measure) and pair classification (average precision of the cosine).
 
     By default a model's own prompts are used, and none where it has none. `prompt` is a text to put before
-    queries (before all texts where both sides are alike) instead; in it `{instruction}` stands for the
+    queries (before all texts where both sides are alike) instead; in it `{instruction}` is the
     task's instruction and `{prompt}` for a local set's own prompt. `in_domain` names mteb tasks whose
-    sources were trained on, and `in_domain_of` is training data whose catalogue says it (`ind_tasks`); the
-    other named tasks then count as out of domain. Local sets say so in their catalogue.
+    sources were trained on, and `in_domain_of` is training data whose catalogue names them (`ind_tasks`); the
+    other named tasks then count as out of domain. For local sets their catalogue states it.
 
     Example:
         scores:
@@ -80,14 +80,14 @@ class Mteb(Evaluator):
     in_domain: tuple[str, ...] = ()
     in_domain_of: tuple[DataEntry, ...] = ()
     backbone: Backbone | None = component("text_encoder")
-    """How a checkpoint becomes an encoder."""
+    """Encoder of a checkpoint."""
     prompt: str | None = None
     max_length: int | None = None
     """Tokens of a text at most; default: the model's own limit."""
     token_budget: int | None = None
     """Padded tokens encoded at once; default: fits the device."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the model computes in."""
+    """Type that the model computes in."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not (self.tasks or self.benchmark or self.data):
@@ -129,7 +129,7 @@ class Mteb(Evaluator):
         except DataError as error:
             yield context.problem(str(error), option)
             return
-        self._domains().tell([task.metadata.name for task in tasks], context)
+        self._domains().show([task.metadata.name for task in tasks], context)
         missing = [task.metadata.name for task in tasks if not cached(task)]
         if missing:
             listed = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
@@ -151,14 +151,14 @@ class Mteb(Evaluator):
         from emberge_mteb.scoring import quiet, score_task
 
         sources = {source.info.name: source for source in self._sources(workspace)}
-        told = _Progress(workspace, len(tasks))
+        shown = _Progress(workspace, len(tasks))
         with quiet():
-            wrapped = self._load(model, workspace, told)
+            wrapped = self._load(model, workspace, shown)
         for task in tasks:
             with quiet():
                 made, texts = sources[task.name].make()
-            told.begin(task.name, texts)
-            wrapped.ask(sources[task.name].asked)
+            shown.begin(task.name, texts)
+            wrapped.prepare(sources[task.name].asked)
             score, units, result = score_task(made, wrapped)
             if not math.isfinite(score):
                 workspace.warn(
@@ -166,7 +166,7 @@ class Mteb(Evaluator):
                     "(all similarities are equal); counted as 0"
                 )
                 score = 0.0
-            told.end()
+            shown.end()
             yield TaskScore(task, score, units, result)
 
     def _sources(self, workspace: Workspace) -> list[_Source]:
@@ -215,7 +215,7 @@ class Mteb(Evaluator):
 
         metadata = task.metadata
         domain: Literal["in", "out"] | None = None
-        if self._domains().said:
+        if self._domains().known:
             domain = "in" if metadata.name in inside else "out"
         revision = dict(metadata.dataset).get("revision")
         identity = f"{metadata.name} {revision} {task.hf_subsets} {task.eval_splits} {rows}"
@@ -231,12 +231,12 @@ class Mteb(Evaluator):
         return _Source(info, make, {"instruction": instruction_of(task)})
 
     def _fingerprint(self, data: str) -> str:
-        """A hash of the data, of every option that changes a score on it, and of mteb's version."""
+        """Return a hash of the data, of every option that changes a score on it, and of mteb's version."""
         options = repr((self.backbone, self.prompt, self.max_length, self.dtype))
         parts = (data, options, version("mteb"))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _load(self, model: Model, workspace: Workspace, told: _Progress) -> MtebModel:
+    def _load(self, model: Model, workspace: Workspace, shown: _Progress) -> MtebModel:
         from emberge.engine import TextEmbedder
 
         from emberge_mteb.model import SIMILARITIES, MtebModel
@@ -251,7 +251,7 @@ class Mteb(Evaluator):
             model.folder, device=workspace.machine.devices[0], dtype=self.dtype
         )
         embedder = TextEmbedder(
-            encoder, store=workspace.store, token_budget=self.token_budget, progress=told.embedding
+            encoder, store=workspace.store, token_budget=self.token_budget, progress=shown.embedding
         )
         config = sentence_transformers_config(model.folder)
         similarity = config.get("similarity_fn_name") or "cosine"
@@ -262,12 +262,12 @@ class Mteb(Evaluator):
             fingerprint=model.fingerprint,
             prompts=Prompts(self.prompt, own, own.get(config.get("default_prompt_name") or "", "")),
             similarity=similarity if similarity in SIMILARITIES else "cosine",
-            heard=told.embedded,
+            count=shown.embedded,
         )
 
 
 class _Progress:
-    """Tells how far a model is: tasks done, and of the running one the share of texts embedded."""
+    """Progress of a model: tasks done, and of the running one the share of texts embedded."""
 
     def __init__(self, workspace: Workspace, tasks: int) -> None:
         self._workspace = workspace
@@ -277,22 +277,22 @@ class _Progress:
         self._texts = self._embedded = 0
 
     def begin(self, name: str, texts: int) -> None:
-        """A task starts that embeds about `texts` texts; 0 if that is not known."""
+        """Start a task that embeds about `texts` texts; 0 if that is not known."""
         self._done += 1
         self._name, self._texts, self._embedded = name, texts, 0
         self._tell(0)
 
     def embedding(self, done: int, total: int, unit: str = "texts") -> None:
-        """Some texts of one call were embedded."""
+        """Count texts of the running call that were embedded."""
         self._tell(done)
 
     def embedded(self, texts: int) -> None:
-        """A call for so many texts was answered."""
+        """Count a finished call for so many texts."""
         self._embedded += texts
         self._tell(0)
 
     def end(self) -> None:
-        """The running task has its score."""
+        """Count the running task as done."""
         self._workspace.progress(self._done + 1, self._tasks, "tasks", self._name)
 
     def _tell(self, more: int) -> None:

@@ -18,7 +18,7 @@ def hub_tasks(
     languages: Sequence[str],
     only: Sequence[str] = (),
 ) -> list[Any]:
-    """Fresh task objects, not loaded: those of the benchmark (or its `only`), then those named.
+    """Return fresh task objects, not loaded: those of the benchmark (or its `only`), then those named.
 
     Raises:
         DataError: for a name mteb does not know (with a suggestion), or a task of images or sound.
@@ -66,7 +66,7 @@ def _pinned(benchmark: str, only: Sequence[str]) -> list[Any]:
 
 
 def unknown(names: Sequence[str]) -> dict[str, str]:
-    """The names that are no mteb task's, each with a hint."""
+    """Yield the names that are no mteb task's, each with a hint."""
     import mteb
 
     from emberge_mteb.scoring import quiet
@@ -82,18 +82,18 @@ def unknown(names: Sequence[str]) -> dict[str, str]:
 
 
 def _hint(error: KeyError) -> str:
-    """Mteb's own suggestion: building its whole registry to look for one takes seconds."""
+    """Return mteb's own suggestion: building its whole registry to look for one takes seconds."""
     found = re.search(r"Did you mean:? '?(.+?)'?\?", str(error.args[0]))
     return f"; did you mean '{found[1]}'?" if found else ""
 
 
 def kind_of(task: Any) -> str:
-    """The kind of task in our words: PairClassification is pair_classification, STS is sts."""
+    """Return the kind of task in our words: PairClassification is pair_classification, STS is sts."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(task.metadata.type)).lower()
 
 
 def instruction_of(task: Any) -> str:
-    """What a task asks for, in words."""
+    """Return the instruction of a task, in words."""
     prompt = task.metadata.prompt
     if isinstance(prompt, dict):
         prompt = prompt.get("query")
@@ -101,7 +101,7 @@ def instruction_of(task: Any) -> str:
 
 
 def cached(task: Any) -> bool:
-    """Whether something of the task's data lies in the hub's cache on this machine."""
+    """Return whether some of the task's data is in the hub's cache on this machine."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return all((_cache_folder(HF_HUB_CACHE, path)).is_dir() for path in _repositories(task) if path)
@@ -114,7 +114,7 @@ def _cache_folder(cache: str, repository: str) -> Any:
 
 
 def _repositories(task: Any) -> list[str]:
-    """Hub ids of a task's data; an aggregate has those of its parts."""
+    """Return hub ids of a task's data; an aggregate has those of its parts."""
     parts = getattr(task, "tasks", None)
     if parts:
         return [path for part in parts for path in _repositories(part)]
@@ -161,7 +161,7 @@ def cut_task(task: Any, rows: int) -> None:
 
 
 def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
-    """The first rows of each split; of classification those of a few labels, so that a fit is possible."""
+    """Keep the first rows of each split; of classification those of a few labels, so that a fit works."""
     from datasets import DatasetDict
 
     label = getattr(task, "label_column_name", None)
@@ -179,7 +179,7 @@ def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
 
 
 def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
-    """The first queries with the documents they need, and some others."""
+    """Keep the first queries with the documents they need, and some others."""
     judged = half["relevant_docs"]
     kept = [query for query in half["queries"]["id"] if judged.get(query)][:rows]
     chosen = set(kept)

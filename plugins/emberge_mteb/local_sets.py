@@ -1,4 +1,4 @@
-"""Evaluation sets of local catalogues: which, how much of each, and what a score on them depends on."""
+"""Evaluation sets of local catalogues: their choice, their limits, and fingerprints of their scores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Split = Literal["test", "dev"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvalEntry:
-    """The evaluation sets of a catalogue, or those in `only`.
+    """Evaluation sets of a catalogue, or those in `only`.
 
     `split` is "test", or "dev" for choosing settings. `limit_queries` cuts queries (pairs, texts to
     classify or cluster), `limit_corpus` documents, of which all that are judged relevant stay. The cut
@@ -48,14 +48,14 @@ class EvalEntry:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a set is used; `labels` limits classes, in rehearsals only."""
+    """Limits on the rows of a set that are used; `labels` limits classes, in rehearsals only."""
 
     queries: int | None = None
     corpus: int | None = None
     labels: int | None = None
 
     def tightened(self, rows: int) -> Limits:
-        """For a rehearsal on `rows` rows."""
+        """Return the limits of a rehearsal on `rows` rows."""
         return Limits(
             queries=min(rows, self.queries or rows),
             corpus=min(rows, self.corpus or rows),
@@ -64,7 +64,7 @@ class Limits:
 
     @property
     def note(self) -> str:
-        """What a reader of the score must know."""
+        """Note on the limits for a reader of the score."""
         parts = [
             f"{limit} {word}"
             for limit, word in ((self.queries, "queries"), (self.corpus, "documents"))
@@ -75,7 +75,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class LocalSet:
-    """One evaluation set as it will be scored."""
+    """Evaluation set as it will be scored."""
 
     set: EvalSet
     split: Split
@@ -83,7 +83,7 @@ class LocalSet:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of its files and of how they are read."""
+        """Hash of its files and of how they are read."""
         digest = hashlib.sha256(
             f"{self.set.task} {self.set.metric} {self.set.score_range} "
             f"{self.set.instruction}\0{self.set.prompt}\0"
@@ -96,7 +96,7 @@ class LocalSet:
         return digest.hexdigest()
 
     def load(self, readers: Sequence[Reader]) -> EvalData:
-        """Its texts, cut to the limits.
+        """Return its texts, cut to the limits.
 
         Raises:
             DataError: naming file and line, for what cannot be read.
@@ -106,7 +106,7 @@ class LocalSet:
 
 
 def named_sets(path: Path, entry: EvalEntry) -> list[EvalSet]:
-    """The sets of one entry's catalogue.
+    """Return the sets of one entry's catalogue.
 
     Raises:
         DataError: for a catalogue without evaluation sets, or a name it does not have.
@@ -124,7 +124,7 @@ def named_sets(path: Path, entry: EvalEntry) -> list[EvalSet]:
 
 
 def lacking(one: EvalSet, split: Split) -> str | None:
-    """What a set's folder has not got to be scored on a half of it, found without reading it."""
+    """Return the reason why a half of a set cannot be scored, found without reading it; None without one."""
     if not one.folder.is_dir():
         return f"{one.where}: there is no folder {one.folder}"
     there = [file.relative_to(one.folder).as_posix() for file in one.folder.rglob("*")]
@@ -143,7 +143,7 @@ def lacking(one: EvalSet, split: Split) -> str | None:
 def local_sets(
     entries: Sequence[EvalEntry], resolve: Callable[[DataRef], Path], rehearse: int | None
 ) -> Iterator[LocalSet]:
-    """Every set of the entries, in order; `rehearse` is the number of rows of a rehearsal."""
+    """Return every set of the entries, in order; `rehearse` is the number of rows of a rehearsal."""
     for entry in entries:
         limits = Limits(entry.limit_queries, entry.limit_corpus)
         if rehearse is not None:
@@ -153,7 +153,7 @@ def local_sets(
 
 
 def cut(data: EvalData, limits: Limits, name: str) -> EvalData:
-    """At most so many queries and documents, the same ones for every model."""
+    """Return at most so many queries and documents, the same ones for every model."""
     match data:
         case RetrievalData():
             return _cut_retrieval(data, limits, name)
@@ -200,7 +200,7 @@ def _cut_classification(data: ClassificationData, limits: Limits, name: str) -> 
 
 
 def _chosen(items: Collection[T] | Mapping[T, object], limit: int | None, name: str) -> list[T]:
-    """At most `limit` of them, in their order; a smaller limit keeps a part of a larger one's."""
+    """Return at most `limit` of them, in their order; a smaller limit keeps a part of a larger one's."""
     listed = list(items)
     if limit is None or limit >= len(listed):
         return listed

@@ -18,7 +18,7 @@ from emberge import (
 
 __all__ = ["METRICS", "local_task", "main_metric", "text_count"]
 
-# What each kind of task is judged by unless its catalogue says otherwise, in mteb's words.
+# Main metric of each kind of task unless its catalogue names another, in mteb's words.
 METRICS: Mapping[TaskKind, str] = {
     "retrieval": "ndcg_at_10",
     "reranking": "map_at_1000",
@@ -63,14 +63,14 @@ _LANGUAGES = {
 
 
 def main_metric(one: EvalSet) -> str:
-    """Mteb's name of the metric that a set is judged by."""
+    """Return mteb's name of the metric that a set is judged by."""
     if one.metric is None:
         return METRICS[one.task]
     return _PLAIN_WORDS.get(one.metric, one.metric)
 
 
 def text_count(data: EvalData) -> int:
-    """About how many texts a model embeds for it."""
+    """Return about how many texts a model embeds for the set."""
     match data:
         case RetrievalData():
             return len(data.corpus) + len(data.queries)
@@ -87,7 +87,7 @@ def text_count(data: EvalData) -> int:
 
 
 def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> Any:
-    """A fresh mteb task, its data loaded, that scores `data` on `split`.
+    """Return a fresh mteb task, its data loaded, that scores `data` on `split`.
 
     A task object draws random numbers as it runs, so it serves one model only.
     """
@@ -116,7 +116,7 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
 
 
 def _content(one: EvalSet, data: EvalData, split: str) -> tuple[dict[str, Any], Any]:
-    """(the task's class and its attributes, the dataset in the layout that class reads)."""
+    """Return (the task's class and its attributes, the dataset in the layout that class reads)."""
     from datasets import Dataset, DatasetDict
     from mteb.abstasks import (
         AbsTaskClassification,
@@ -181,7 +181,7 @@ def _retrieval(data: RetrievalData, top_ranked: Mapping[str, list[str]] | None =
 
 
 def _reranking(data: RerankingData) -> Any:
-    """Equal texts are one document, so each is embedded once; candidates are ranked per query."""
+    """Return a reranking dataset: equal texts are one document, and candidates are ranked per query."""
     corpus: dict[str, str] = {}
     for text in (t for texts in (*data.positives, *data.negatives) for t in texts):
         corpus.setdefault(text, f"d{len(corpus)}")

@@ -1,4 +1,4 @@
-"""Our encoder as mteb sees a model."""
+"""Encoder of emberge behind mteb's model interface."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
 
 
 class MtebModel:
-    """Implements mteb's `EncoderProtocol` with an embedding function.
+    """Implementation of mteb's `EncoderProtocol` with an embedding function.
 
     A text that comes again under the same prompt, in one task or in the next, is embedded once.
 
-    `embed` takes texts and a prompt and gives [texts, dimension]; `heard` is told how many texts were
+    `embed` takes texts and a prompt and gives [texts, dimension]; `count` gets how many texts were
     asked for after they have been embedded.
     """
 
@@ -36,28 +36,28 @@ class MtebModel:
         fingerprint: str,
         prompts: Prompts,
         similarity: str = "cosine",
-        heard: Callable[[int], None],
+        count: Callable[[int], None],
     ) -> None:
         from mteb.models.model_meta import ModelMeta
 
         self._embed = embed
         self._prompts = prompts
         self._similarity = similarity
-        self._heard = heard
+        self._count = count
         self._rows: dict[tuple[str, str], Matrix] = {}
         self._asked: Mapping[str, str] = {}
         self.mteb_model_meta = ModelMeta.create_empty(
             {"name": f"emberge/{name}", "revision": fingerprint}
         )
 
-    def ask(self, asked: Mapping[str, str]) -> None:
-        """Say what the next task asks for: its `instruction` and its `prompt`."""
+    def prepare(self, asked: Mapping[str, str]) -> None:
+        """Set the next task's `instruction` and `prompt`."""
         self._asked = asked
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Matrix:
-        """Embeddings [texts, dimension] of a loader's batches, in order."""
+        """Return embeddings [texts, dimension] of a loader's batches, in order."""
         texts = [text for batch in inputs for text in batch["text"]]
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
@@ -72,18 +72,18 @@ class MtebModel:
         if new:
             rows = np.asarray(self._embed(new, prompt), dtype=np.float32)
             self._rows.update(zip(((prompt, text) for text in new), rows, strict=True))
-        self._heard(len(texts))
+        self._count(len(texts))
         return np.stack([self._rows[prompt, text] for text in texts])
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Similarities of all with all, by the function that the model names as its own."""
+        """Return similarities of all with all, by the function that the model names as its own."""
         from mteb.models.model_meta import ScoringFunction
         from mteb.similarity_functions import select_similarity
 
         return select_similarity(embeddings1, embeddings2, ScoringFunction(self._similarity))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Similarities row by row."""
+        """Return similarities row by row."""
         from mteb.models.model_meta import ScoringFunction
         from mteb.similarity_functions import select_pairwise_similarity
 

@@ -1,4 +1,4 @@
-"""Which text goes before a text: the model's own prompts, or a template with the task's instruction."""
+"""Prompts before texts: the model's own, or a template with the task's instruction."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _FILE = "config_sentence_transformers.json"
 
 @dataclass(frozen=True)
 class Prompts:
-    """Chooses a prompt by task and side. `template` beats the model's `own`; `default` is its fallback."""
+    """Choice of a prompt by task and side. `template` beats the model's `own`; `default` is its fallback."""
 
     template: str | None = None
     own: Mapping[str, str] = field(default_factory=dict)
     default: str = ""
 
     def text(self, task: str, kind: str, side: str | None, asked: Mapping[str, str]) -> str:
-        """The prompt of one side ("query", "document", or None where both are alike) of a task.
+        """Return the prompt of one side ("query", "document", or None where both are alike) of a task.
 
-        `asked` fills the template: what stands for `{instruction}` and `{prompt}`. A model's own prompts are
+        `asked` fills the template: the texts for `{instruction}` and `{prompt}`. A model's own prompts are
         looked up in mteb's order: task and side, task, kind and side, kind, side.
         """
         if self.template is not None:
@@ -44,7 +44,7 @@ def _filled(template: str, asked: Mapping[str, str]) -> str:
 
 
 def sentence_transformers_config(folder: Path) -> dict[str, Any]:
-    """Contents of `config_sentence_transformers.json`; empty when there is none.
+    """Return the contents of `config_sentence_transformers.json`; empty when there is none.
 
     Raises:
         CheckpointError: when it is no JSON object.

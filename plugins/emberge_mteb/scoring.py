@@ -1,4 +1,4 @@
-"""One model on one mteb task: mteb runs, its result and the units behind it come back."""
+"""Scoring of one model on one mteb task: mteb's result, and the units behind it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH = 1024  # texts that mteb's loader hands over at once; the encoder batche
 
 
 def score_task(task: Any, model: MtebModel) -> tuple[float, Units | None, dict[str, Any]]:
-    """Run mteb's evaluator. The task's data is loaded; it serves this one model.
+    """Run mteb's evaluator and return the score; the task's data is loaded and serves this one model.
 
     Returns: (main score, units, mteb's result as JSON). The score is NaN where mteb could not define it.
     """
@@ -58,7 +58,7 @@ def score_task(task: Any, model: MtebModel) -> tuple[float, Units | None, dict[s
 
 
 def _read_labels_at_once(task: Any) -> None:
-    """Hand sklearn plain lists: a lazy column is decoded row by row, some forty times a fit.
+    """Give sklearn plain lists: a lazy column is decoded row by row, some forty times a fit.
 
     Of 15 s that 1,076 texts of 64 labels took to classify, 11 went there.
     """
@@ -68,7 +68,7 @@ def _read_labels_at_once(task: Any) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what mteb does to the process to itself: global seeds, progress bars, sklearn's warnings."""
+    """Undo what mteb does to the process: global seeds, progress bars, sklearn's warnings."""
     import datasets
     import numpy as np
     from scipy.stats import ConstantInputWarning
@@ -82,7 +82,7 @@ def quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             # mteb's protocol fits for 100 iterations on 8 texts a label, converged or not, and asks for
-            # the precision of labels that nothing was assigned to. A score that stays undefined is told.
+            # the precision of labels that nothing was assigned to. A score that stays undefined is reported.
             for category in (ConvergenceWarning, UndefinedMetricWarning, ConstantInputWarning):
                 warnings.simplefilter("ignore", category)
             yield

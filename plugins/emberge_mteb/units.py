@@ -1,4 +1,4 @@
-"""What mteb computed a score from, unit by unit, for the paired bootstrap.
+"""Units that mteb computed a score from, for the paired bootstrap.
 
 Retrieval tasks hand per-query figures to `task_specific_scores`, which mteb means to be overridden; the
 other kinds write their predictions to a `prediction_folder`. Both are read after a run; no figure is
@@ -40,7 +40,7 @@ _PAIRS = {
 
 
 def record_queries(task: Any) -> Queries:
-    """Keep what a retrieval task computes for each query; filled while the task runs."""
+    """Record what a retrieval task computes for each query; filled while the task runs."""
     kept: Queries = {}
     original = task.task_specific_scores
 
@@ -55,9 +55,9 @@ def record_queries(task: Any) -> Queries:
 def read_units(
     task: Any, scores: Mapping[str, Sequence[Mapping[str, Any]]], queries: Queries, folder: Path
 ) -> Units | None:
-    """The units of a task that has run, None where mteb gives none that make up its main score.
+    """Return the units of a task that has run, None where mteb gives none that make up its main score.
 
-    `scores` are mteb's, by split; `folder` holds its predictions.
+    `scores` are mteb's, by split; `folder` has its predictions.
     """
     from mteb import abstasks
 
@@ -107,7 +107,7 @@ def _together(
     parts: Sequence[tuple[str, Mapping[str, Any]]],
     read: Callable[[str, Mapping[str, Any]], Part | None],
 ) -> Units | None:
-    """Units of all parts, each a group of its own."""
+    """Return units of all parts, each a group of its own."""
     values: list[float] = []
     gold: list[float] = []
     groups: list[int] = []
@@ -122,7 +122,7 @@ def _together(
 
 
 def _adds_up(statistic: str, values: Sequence[float], entry: Mapping[str, Any]) -> bool:
-    """Whether the mean of the units is the main score, up to mteb's rounding to five digits."""
+    """Return whether the mean of the units is the main score, up to mteb's rounding to five digits."""
     if statistic != "mean":
         return True
     return bool(abs(sum(values) / len(values) - entry["main_score"]) < 2e-5)
@@ -153,7 +153,7 @@ def _pairs(
 
 
 def _texts(predictions: Sequence[Sequence[Any]], labels: Sequence[Any], metric: str) -> Part | None:
-    """How often each text was classified right, over mteb's repeated fits."""
+    """Return how often each text was classified right, over mteb's repeated fits."""
     if metric != "accuracy":
         return None
     gold = list(labels)

@@ -1,4 +1,4 @@
-"""What an evaluation's numbers say, in sentences."""
+"""Conclusions from an evaluation's numbers, in sentences."""
 
 from __future__ import annotations
 
@@ -6,44 +6,47 @@ from collections.abc import Mapping, Sequence
 
 from emberge.engine import MEANS, Comparison, Scores
 
-from emberge_report.page.markup import Child, tag
+from emberge_report.charts.markup import Child, tag
 from emberge_report.page.tables import points, signed
 
-__all__ = ["findings"]
+__all__ = ["conclusions"]
 
 
-def findings(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]:
-    """What the numbers say, in sentences that claim no more than the intervals allow.
+def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]:
+    """Return sentences on the scores that claim no more than the intervals allow.
 
     `merged` names the parents of each merge. Models that differ in seed alone are spoken of as one.
     """
-    said: list[Child] = []
+    lines: list[Child] = []
     if scores.pooled is not None:
-        arm_of = {model: arm for arm, names in scores.pooled.members.items() for model in names}
+        pooled = scores.pooled
+        arm_of = {model: arm for arm in pooled.models for model in pooled.members_of(arm)}
         merged = {
             arm_of[name]: list(dict.fromkeys(arm_of.get(parent, parent) for parent in parents))
             for name, parents in merged.items()
             if name in arm_of
         }
-        scores = scores.pooled
+        scores = pooled
     for on in scores.headlines():
         scored = [m for m in scores.models if scores.value(m, on) is not None]
         if not scored:
             continue
         best = max(scored, key=lambda model: scores.value(model, on) or 0.0)
-        parts: list[Child] = [_finding(scores, best, on, " scores highest,", merged)]
+        parts: list[Child] = [_conclusion(scores, best, on, " scores highest,", merged)]
         parts += [
-            _finding(scores, m, on, " scores", merged) for m in merged if m in scored and m != best
+            _conclusion(scores, m, on, " scores", merged)
+            for m in merged
+            if m in scored and m != best
         ]
         sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
-        said.append((_place(on), ": ", sentences, "."))
-    return said
+        lines.append((_place(on), ": ", sentences, "."))
+    return lines
 
 
-def _finding(
+def _conclusion(
     scores: Scores, model: str, on: str, verb: str, merged: Mapping[str, Sequence[str]]
 ) -> Child:
-    """One model's score, how it compares with the reference, and what a merge's parents score."""
+    """Return one model's score, its comparison with the reference, and a merge's parents' scores."""
     number = f"{verb} {points(scores.value(model, on))}"
     compared = _compared(scores.difference(model, on))
     values = [v for p in merged.get(model, ()) if (v := scores.value(p, on)) is not None]

@@ -1,4 +1,4 @@
-"""How far a model moved from its base, layer by layer, read in pieces and never whole."""
+"""Distances of a model from its base, layer by layer, read in pieces and never whole."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Distances:
 
 
 def layer_order(layers: Iterable[str]) -> list[str]:
-    """Embeddings first, layers by number, other towers' likewise, then the last norm and what follows it."""
+    """Return a sort key: embeddings first, layers by number, other towers' likewise, then the last norm."""
     return sorted(dict.fromkeys(layers), key=_place)
 
 
@@ -49,12 +49,12 @@ def _place(layer: str) -> tuple[int, str, int]:
 
 
 def layer_distances(base: Model, model: Model) -> Distances:
-    """Distances of a model's floating-point weights from its base's, in float64 sums.
+    """Return distances of a model's floating-point weights from its base's, in float64 sums.
 
     Tensors are matched by their names without a wrapper's prefix, and only where shapes agree.
 
     Raises:
-        CheckpointError: when a folder holds no safetensors, or the models have no tensor in common.
+        CheckpointError: when a folder has no safetensors, or the models have no tensor in common.
     """
     from emberge.engine import Checkpoint, layer_of
 
@@ -78,7 +78,7 @@ def layer_distances(base: Model, model: Model) -> Distances:
 
 
 def _specs(model: Model) -> Mapping[str, TensorSpec]:
-    """A model's tensors by canonical name, those that an adapter changes with its changes."""
+    """Return a model's tensors by canonical name, those that an adapter changes with its changes."""
     from emberge.engine import Checkpoint, adapted_names, canonical_names
 
     checkpoint = Checkpoint(model.folder)
@@ -88,7 +88,7 @@ def _specs(model: Model) -> Mapping[str, TensorSpec]:
 
 
 def _pairs(base: Model, model: Model) -> tuple[list[tuple[str, TensorSpec, TensorSpec]], list[str]]:
-    """(canonical name, the base's tensor, the model's), and the names without their like."""
+    """Return (canonical name, the base's tensor, the model's), and the names that only one has."""
     known = _specs(base)
     pairs, left_out = [], []
     for name, spec in _specs(model).items():
@@ -105,7 +105,7 @@ def _pairs(base: Model, model: Model) -> tuple[list[tuple[str, TensorSpec, Tenso
 def _squares(
     old: TensorReader, new: TensorReader, spec: TensorSpec, other: TensorSpec
 ) -> tuple[float, float]:
-    """‖W − W₀‖² and ‖W₀‖² of one tensor."""
+    """Return ‖W − W₀‖² and ‖W₀‖² of one tensor."""
     import torch
 
     moved = size = 0.0

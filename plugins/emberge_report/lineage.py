@@ -1,4 +1,4 @@
-"""Where a model comes from: its parents, their licences and languages, as far as they themselves say."""
+"""Lineage of a model: its parents, with the licences and languages that they state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A model that another was made from; what nobody says is empty or None.
+    """Model that another was made from; facts that no file states are empty or None.
 
     `bases` are hub ids that it goes back to: itself for a model of the hub.
     """
@@ -39,7 +39,7 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A data set that a model was trained on: `rows` of its `whole` number of examples."""
+    """Data set that a model was trained on: `rows` of its `whole` number of examples."""
 
     name: str
     task: str = ""
@@ -49,10 +49,10 @@ class Trained:
 
 
 def parents_of(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
-    """The parents of a model that a step in `out` made; `origin` is the folder of its recipe.
+    """Return the parents of a model that a step in `out` made; `origin` is the folder of its recipe.
 
     A training's parent is its base; a merge's are its models, and its base if it has one. Where a parent is
-    called by a folder's name alone, the recipe's words for it tell where it lies.
+    called by a folder's name alone, its reference in the recipe leads to it.
     """
     weights = _weights(artifact)
     base = artifact.details.get("base")
@@ -70,7 +70,7 @@ def parents_of(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Pare
 
 
 def _weights(artifact: Artifact) -> dict[str, Any]:
-    """Weights by parent; None where nobody says."""
+    """Return weights by parent; None where no artifact states them."""
     found = artifact.details.get("weights")
     if isinstance(found, Mapping):
         return {str(name): weight for name, weight in found.items()}
@@ -88,24 +88,24 @@ def _parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
     if _link(text, out).is_dir():
         return Parent(text, weight, step=True)
     folder = _folder(name, revision or None, origin)
-    said = _front_matter(folder) if folder else {}
+    card = _front_matter(folder) if folder else {}
     if _HUB_ID.fullmatch(name) and not adapter:
         link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
-        return Parent(name, weight, revision or None, link, bases=(name,), **_told(said))
-    return Parent(text, weight, bases=_texts(said.get("base_model")), **_told(said))
+        return Parent(name, weight, revision or None, link, bases=(name,), **_stated_in_card(card))
+    return Parent(text, weight, bases=_texts(card.get("base_model")), **_stated_in_card(card))
 
 
-def _told(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Licence and languages of a card's front matter."""
-    licence = said.get("license")
+def _stated_in_card(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return licence and languages of a card's front matter."""
+    licence = card.get("license")
     if licence == "other":
-        licence = said.get("license_name") or licence
+        licence = card.get("license_name") or licence
     shown = ", ".join(_texts(licence))
-    return {"licence": shown or None, "languages": _texts(said.get("language"))}
+    return {"licence": shown or None, "languages": _texts(card.get("language"))}
 
 
 def _folder(name: str, revision: str | None, origin: Path | None) -> Path | None:
-    """Where a model outside the run lies, found without a network."""
+    """Return the folder of a model outside the run, found without a network."""
     from emberge.engine import in_package
 
     if name.startswith("pkg:"):
@@ -128,7 +128,7 @@ def _front_matter(folder: Path) -> Mapping[str, Any]:
 
     try:
         found = metadata_load(folder / README)
-    except Exception:  # a card of somebody else, in whatever state
+    except Exception:  # a card that others wrote, in whatever state
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -142,7 +142,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 def ancestry(
     artifact: Artifact, out: Path, origin: Path | None
 ) -> tuple[tuple[Parent, ...], tuple[Trained, ...]]:
-    """The models outside the run that a model goes back to, and all data it and its parents learned from."""
+    """Return the models outside the run that a model goes back to, and all data that it learned from."""
     roots: dict[str, Parent] = {}
     data: dict[str, Trained] = {}
     waiting, met = [artifact], set[str]()
@@ -163,14 +163,14 @@ def ancestry(
 
 
 def _link(text: str, out: Path) -> Path:
-    """Where a step's result stands, if a step made this: `$id`, `id`, or a kept state `id/step-100`."""
+    """Return the link of a step's result, if a step made it: `$id`, `id`, or a kept state `id/step-100`."""
     name = text.partition("+")[0].removeprefix("$").removesuffix(".checkpoints")
     whole = OutFolder(out).link(name)
     return whole if whole.is_dir() else OutFolder(out).link(name.partition("/")[0])
 
 
 def data_of(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
-    """The data sets that a training used any rows of, with the licences that catalogues state."""
+    """Return the data sets that a training used any rows of, with the licences that catalogues state."""
     found = artifact.details.get("datasets")
     if not isinstance(found, Mapping):
         return ()
@@ -180,11 +180,11 @@ def data_of(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
 
 
 def _trained(name: str, used: Any, licence: str | None) -> Trained:
-    said = used if isinstance(used, Mapping) else {}
-    rows, whole = said.get("rows"), said.get("of")
+    counts = used if isinstance(used, Mapping) else {}
+    rows, whole = counts.get("rows"), counts.get("of")
     return Trained(
         name,
-        task=str(said.get("task") or ""),
+        task=str(counts.get("task") or ""),
         rows=rows if isinstance(rows, int) else None,
         whole=whole if isinstance(whole, int) else None,
         licence=licence,
@@ -192,7 +192,7 @@ def _trained(name: str, used: Any, licence: str | None) -> Trained:
 
 
 def _licences(out: Path) -> Iterator[tuple[str, str]]:
-    """(data set, licence) of every catalogue that a step of the run made."""
+    """Yield (data set, licence) of every catalogue that a step of the run made."""
     import yaml
 
     for folder in results(out):
@@ -210,12 +210,12 @@ def _licences(out: Path) -> Iterator[tuple[str, str]]:
                 yield str(entry.get("name")), stated
 
 
-def _stated(said: Any) -> str | None:
-    """The licence that an entry of a catalogue, or the source it names, states."""
-    found = (said.get("licence") or said.get("license")) if isinstance(said, Mapping) else None
+def _stated(entry: Any) -> str | None:
+    """Return the licence that an entry of a catalogue, or the source it names, states."""
+    found = (entry.get("licence") or entry.get("license")) if isinstance(entry, Mapping) else None
     return str(found) if found and str(found) != "unknown" else None
 
 
 def results(out: Path) -> list[Path]:
-    """The links in OUT that lead to steps' current results."""
+    """Return the links in OUT that lead to steps' current results."""
     return sorted(path for path in out.iterdir() if path.is_symlink() and path.is_dir())

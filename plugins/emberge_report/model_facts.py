@@ -1,4 +1,4 @@
-"""What a SentenceTransformers folder says about how text becomes an embedding, for those who will use it."""
+"""Facts of a SentenceTransformers folder for its users: how text becomes an embedding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Anatomy", "anatomy"]
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """Dimension, longest text in tokens, pooling, prompts, similarity; None is what no file says."""
+    """Dimension, longest text in tokens, pooling, prompts, similarity; None where no file states it."""
 
     architecture: str | None = None
     dimension: int | None = None
@@ -32,12 +32,12 @@ class Anatomy:
 
     @property
     def asymmetric(self) -> bool:
-        """Whether queries and documents have prompts of their own."""
+        """Flag that queries and documents have prompts of their own."""
         return bool(self.prompts.get("query") or self.prompts.get("document"))
 
 
 def anatomy(folder: Path) -> Anatomy:
-    """Read the configs of a model folder; one that cannot be read tells nothing."""
+    """Return the facts in the configs of a model folder; one that cannot be read gives none."""
     try:
         layout = read_layout(folder)
     except CheckpointError:
@@ -67,7 +67,7 @@ def _architecture(config: Mapping[str, Any]) -> str | None:
 
 
 def _dimension(folder: Path, modules: list[str], config: Mapping[str, Any]) -> int | None:
-    """That of the last module that states one, else the transformer's."""
+    """Return the dimension that the last module states, else the transformer's."""
     for path in reversed(modules):
         found = _json(folder / path / "config.json")
         for key in ("out_features", "word_embedding_dimension", "embedding_dimension"):

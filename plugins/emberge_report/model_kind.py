@@ -1,4 +1,4 @@
-"""What kind of model a folder holds, and so which class opens it and what for."""
+"""Kind of model that a folder has, and so the class that opens it and its purpose."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["EMBEDDER", "ModelKind", "purpose_of"]
 
 @dataclass(frozen=True, slots=True)
 class ModelKind:
-    """A class of sentence-transformers, the hub's words for such a model, and a person's.
+    """Class of sentence-transformers, with the hub's words for such a model, and a person's.
 
     `lines` follow `model = …` in a snippet; without any, the model embeds texts into one vector each.
     """
@@ -60,7 +60,7 @@ _KINDS = {
         "text-ranking",
         ("cross-encoder", "reranker"),
         "reranker",
-        "It reads a query and a document together and says how well the two fit.",
+        "It reads a query and a document together and rates how well the two fit.",
         ('print(model.rank("how to sort a list", ["sorted(items)", "open(path)"]))',),
     ),
 }
@@ -74,7 +74,7 @@ _BY_MODULE = {
 
 
 def purpose_of(folder: Path) -> ModelKind:
-    """From what a folder's configs say of it; an embedder where they say nothing else."""
+    """Return the kind from a folder's configs; an embedder where they state nothing else."""
     settings = _read(folder / "config_sentence_transformers.json")
     named = settings.get("model_type")
     listed = _read(folder / "modules.json")

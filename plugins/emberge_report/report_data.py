@@ -1,4 +1,4 @@
-"""Everything that a report tells, gathered from the folders of the steps it is about."""
+"""Data of a report, gathered from the folders of the steps that it is about."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from emberge import CheckpointError, EmbergeError, ModelRef
 from emberge.engine import Scores, read_scores
 
-from emberge_report.charts.figures import Figure, read_figures
-from emberge_report.curves import Curve, read_curves
+from emberge_report.charts.line_chart import Curve
+from emberge_report.page.figures import Figure, read_figures
 
 if TYPE_CHECKING:
     from emberge import Artifact, Model, StepRef, Workspace
 
     from emberge_report.distances import Distances
 
-__all__ = ["Made", "ReportData", "gather"]
+__all__ = ["Made", "ReportData", "gather", "read_curves"]
 
 # What a run keeps beside the results, and in each of them.
 RECIPE, METRICS, RECORD = "recipe.yaml", "metrics.jsonl", "artifact.json"
@@ -28,7 +28,7 @@ _PLACES = ("$", "pkg:", "./", "../", "/", "~")
 
 @dataclass(frozen=True)
 class Done:
-    """A step that the report is about: its component, how long it took, what it was made under."""
+    """Step that the report is about: its component, its duration, its fingerprint."""
 
     name: str
     component: str = ""
@@ -38,7 +38,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Made:
-    """A model that a step of the run made."""
+    """Model that a step of the run made."""
 
     name: str
     folder: Path
@@ -51,23 +51,23 @@ class Made:
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """What the step says of itself."""
+        """Details that the step's artifact states."""
         return self.artifact.details
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The models it came from, as tables call them."""
+        """Models it came from, by their names in tables."""
         return tuple(parent.removeprefix("$") for parent in self.artifact.parents)
 
     @property
     def merged(self) -> bool:
-        """Whether a merge made it; otherwise a training did."""
+        """Flag of a model that a merge made; otherwise a training did."""
         return "strategy" in self.details
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a page shows. `base` is the name of the model that distances are measured from."""
+    """Data that a page shows. `base` is the name of the model that distances are measured from."""
 
     title: str
     made: tuple[Made, ...] = ()
@@ -81,17 +81,17 @@ class ReportData:
 
     @property
     def trained(self) -> tuple[Made, ...]:
-        """The models that trainings made."""
+        """Models that trainings made."""
         return tuple(made for made in self.made if not made.merged)
 
     @property
     def merges(self) -> tuple[Made, ...]:
-        """The models that merges made."""
+        """Models that merges made."""
         return tuple(made for made in self.made if made.merged)
 
     @property
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """(step, warning) of every step."""
+        """Warnings of every step: (step, warning)."""
         for name, artifact in (*((m.name, m.artifact) for m in self.made), *self.others):
             for warning in artifact.warnings:
                 yield name, warning
@@ -100,7 +100,7 @@ class ReportData:
 def gather(
     steps: Sequence[StepRef], workspace: Workspace, *, title: str, base: ModelRef | None = None
 ) -> ReportData:
-    """Read what the steps left.
+    """Read what the steps left, and return it.
 
     Raises:
         DataError: for scores or drawings that cannot be read.
@@ -131,7 +131,7 @@ def gather(
 
 
 def _done(name: str, folder: Path) -> Done:
-    """What the runner wrote beside the artifact."""
+    """Return the step's record, which the runner wrote beside the artifact."""
     try:
         found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -154,7 +154,7 @@ def _recipe(out: Path) -> str:
 def _with_distances(
     made: Made, given: Model | None, everyone: Sequence[Made], workspace: Workspace, beside: Path
 ) -> Made:
-    """With how far each layer moved; `beside` is the recipe's folder."""
+    """Return the data with each layer's distance from the base; `beside` is the recipe's folder."""
     from emberge_report.distances import layer_distances
 
     try:
@@ -173,7 +173,7 @@ def _as_model(made: Made) -> ModelRef:
 def _own_base(
     made: Made, everyone: Sequence[Made], workspace: Workspace, beside: Path
 ) -> Model | None:
-    """The base that a training started from, or the one that all parents of a merge started from.
+    """Return the base that a training started from, or the one that all parents of a merge started from.
 
     Raises:
         CheckpointError: when it is not there any more, or is another model now.
@@ -185,7 +185,7 @@ def _own_base(
     name = reference.removeprefix("$")
     known = {one.name for one in everyone}
     if name not in known and not reference.startswith(_PLACES) and "/" not in reference:
-        return None  # the name of a folder, which does not say where it lies
+        return None  # the name of a folder, which does not lead to it
     found = workspace.model(ModelRef(f"${name}" if name in known else reference, beside))
     if content and found.fingerprint != content:
         raise CheckpointError(f"'{name}' is another model now than when it was trained on")
@@ -193,7 +193,7 @@ def _own_base(
 
 
 def _bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
-    """(the recipe's words, content hash) of the models that trainings behind this model started from."""
+    """Return (reference, content hash) of the models that trainings behind this model started from."""
     base = made.details.get("base_reference") or made.details.get("base")
     if isinstance(base, str) and base:
         return {(base, str(made.details.get("base_fingerprint", "")))}
@@ -206,3 +206,38 @@ def _bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
 def _one_base(made: Sequence[Made]) -> str | None:
     names = {one.distances.base for one in made if one.distances}
     return names.pop() if len(names) == 1 else None
+
+
+def read_curves(path: Path) -> Mapping[str, Curve]:
+    """Return every logged metric by name, as points (at, value) sorted by `at`.
+
+    A training that was continued repeats some steps; the last word on a step counts. A line that is not a
+    whole record, such as the last one of a killed run, is left out. Without `at`, the number of the record
+    serves. Values may be NaN or infinite.
+    """
+    found: dict[str, dict[float, float]] = {}
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        record = _record(line)
+        if record is None:
+            continue
+        curve = found.setdefault(record["name"], {})
+        at = record.get("at")
+        curve[float(len(curve) if at is None else at)] = float(record["value"])
+    return {name: sorted(curve.items()) for name, curve in found.items()}
+
+
+def _record(line: str) -> Mapping[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("name"), str):
+        return None
+    numbers = [record.get("value"), record.get("at")]
+    value, at = (None if isinstance(n, bool) else n for n in numbers)
+    fits = isinstance(value, int | float) and isinstance(at, int | float | None)
+    return record if fits else None

@@ -1,4 +1,4 @@
-"""The `report` step: one page that tells what was made and whether it helped."""
+"""The `report` step: one page on the models of a run and their scores."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FILE = "report.html"
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Step):
-    """Tell about earlier steps on one self-contained HTML page, `report.html`.
+    """Report on earlier steps as one self-contained HTML page, `report.html`.
 
     It shows what was run, the scores of all models with their intervals, differences from the first model
     scored, the loss curves of trainings, how far each layer of every model moved from the base, and every
     warning. The page loads nothing from anywhere, so it can be mailed, printed and kept.
 
-    `of` are the steps to tell about: trainings, merges, scores. `base` is the model that distances are
+    `of` are the steps to report on: trainings, merges, scores. `base` is the model that distances are
     measured from; without it each training's own base serves, and a merge's if all its parents share one.
 
     Example:
@@ -39,7 +39,7 @@ class Report(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.of:
-            yield context.problem("there is no step to tell about", "of")
+            yield context.problem("there is no step to report on", "of")
         if self.base is not None:
             context.model(self.base)
 
@@ -49,8 +49,8 @@ class Report(Step):
 
         story = gather(self.of, workspace, title=self.title, base=self.base)
         (workspace.folder / FILE).write_text(page(story), encoding="utf-8")
-        told = [made.name for made in story.made]
+        names = [made.name for made in story.made]
         return Artifact(
             kind="report",
-            details={"file": FILE, "title": self.title, "models": told, "steps": len(self.of)},
+            details={"file": FILE, "title": self.title, "models": names, "steps": len(self.of)},
         )

@@ -1,4 +1,4 @@
-"""How far a model moved from its base, layer by layer."""
+"""Norms of the changes from a base to a model, layer by layer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PIECE = 1 << 20
 
 
 def delta_norms(base: Model, model: Model) -> dict[str, float]:
-    """‖theta − theta₀‖ by layer, over the tensors that hold floating-point numbers.
+    """Return ‖theta − theta₀‖ by layer, over the tensors of floating-point numbers.
 
     Raises:
-        CheckpointError: when a tensor is missing in one of them or has another shape, or holds NaN.
+        CheckpointError: when a tensor is missing in one of them or has another shape, or has NaN.
     """
     from emberge.engine import TensorReader, layer_of
 
@@ -32,14 +32,14 @@ def delta_norms(base: Model, model: Model) -> dict[str, float]:
             moved = _moved(reader, old, new)
             if not math.isfinite(moved):
                 raise CheckpointError(
-                    f"{name}: '{model.name}' or '{base.name}' holds NaN or infinity"
+                    f"{name}: '{model.name}' or '{base.name}' has NaN or infinity"
                 )
             squares[layer] = squares.get(layer, 0.0) + moved
     return {layer: math.sqrt(square) for layer, square in squares.items()}
 
 
 def _specs(model: Model) -> Mapping[str, TensorSpec]:
-    """A model's tensors, those that an adapter changes with its changes."""
+    """Return a model's tensors, those that an adapter changes with its changes."""
     from emberge.engine import Checkpoint, adapted_names, canonical_names
 
     checkpoint = Checkpoint(model.folder)
@@ -65,7 +65,7 @@ def _pairs(base: Model, model: Model) -> Iterator[tuple[str, TensorSpec, TensorS
 
 
 def _moved(reader: TensorReader, old: TensorSpec, new: TensorSpec) -> float:
-    """The squared norm of one tensor's change, piece by piece."""
+    """Return the squared norm of one tensor's change, summed piece by piece."""
     import torch
 
     total = 0.0

@@ -20,7 +20,7 @@ __all__ = ["GramCounter", "Layer", "measure_grams", "plan_passes"]
 
 # Texts that are put in order of their length at once: more fill chunks better.
 WINDOW = 512
-# Sums of Gram matrices held at once where no limit is given.
+# Sums of Gram matrices in memory at once where no limit is given.
 DEFAULT_MEMORY = 4 << 30
 
 # Function from a file's name and its numbers by tensor to the path that it was written to.
@@ -29,7 +29,7 @@ Write = Callable[[str, Mapping[str, Tensor]], Path]
 
 @dataclass(frozen=True)
 class Layer:
-    """A module whose inputs are summed, and the modules that are fed the very same tensors."""
+    """Module whose inputs are summed, and the modules that get the very same tensors."""
 
     module: str
     width: int
@@ -39,19 +39,19 @@ class Layer:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the sum."""
+        """Shape of the sum."""
         return (self.width,) if self.tokens else (self.width, self.width)
 
     @property
     def bytes(self) -> int:
-        """Of the sum in float64."""
+        """Size of the sum in float64."""
         return 8 * math.prod(self.shape)
 
 
 def measure_grams(
     session: Session, stored: StoredTensors, work: Path, write: Write, memory: int | None = None
 ) -> Iterator[Path]:
-    """Measure Gram matrices and yield the file of each pass over the data; finished passes are not repeated.
+    """Measure Gram matrices and yield the file of each pass over the data; finished ones are not repeated.
 
     There is one, float32 [in, in], for each linear layer: the sum of x xᵀ over tokens; for the embedding
     there are the counts of tokens [vocabulary]. `memory` bounds the sums of a pass, in bytes.
@@ -91,7 +91,7 @@ def plan_passes(
     text: TokenisedText,
     memory: int | None,
 ) -> list[list[Layer]]:
-    """The layers to sum in each pass over the data, so that the sums of a pass fit into memory.
+    """Return the layers to sum in each pass over the data, so that the sums of a pass fit into memory.
 
     `called` are the parameters' names on disk, and those in `vocabulary` have a row a token. One text is
     encoded to see which layers are fed the same tensors (query, key and value; gate and up): their Gram
@@ -131,7 +131,7 @@ def _layers(
     finally:
         for hook in hooks:
             hook.remove()
-    # All inputs are still held, so what lies at one place in one version are the same numbers.
+    # All inputs are still in memory, so one address and version means the same numbers.
     alike: dict[Any, list[str]] = {}
     for name, inputs in fed.items():
         seen = tuple((x.data_ptr(), x._version, x.shape, x.stride()) for x in inputs)
@@ -147,7 +147,7 @@ def _layer(module: nn.Module, names: tuple[str, ...]) -> Layer:
 
 
 class GramCounter:
-    """Sums what some layers are fed, in float64, while it is entered."""
+    """Sums of layers' inputs in float64, which grow while it is entered."""
 
     def __init__(self, encoder: Encoder, layers: Sequence[Layer], token_budget: int) -> None:
         device = next(encoder.module.parameters()).device
@@ -197,7 +197,7 @@ class GramCounter:
             start = end
 
     def entries(self, called: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
-        """Canonical tensor names and the float32 sums that belong to them."""
+        """Yield canonical tensor names and the float32 sums that belong to them."""
         for layer in self._layers:
             total = self.sums[layer.module].float().cpu()
             for name in layer.shared:

@@ -1,4 +1,4 @@
-"""The `measure_statistics` step: numbers of models, measured once for merges to come."""
+"""The `measure_statistics` step: numbers of models, measured once for later merges."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["MeasureStatistics", "measure_on_data"]
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureStatistics(BatchOptions, Step):
-    """Measure models once and keep the numbers in a statistics file that merges can name.
+    """Statistics of models, measured once and kept in a file that merges can name.
 
     `fisher` is the diagonal Fisher information, the mean over batches of the squared gradient of the loss,
     one number for each of the model's (for the strategy `fisher`; Matena and Raffel, 2022,
@@ -51,7 +51,7 @@ class MeasureStatistics(BatchOptions, Step):
     `delta_norms` are the norms ‖theta − theta₀‖ over all parameters of each layer, from weights alone (for
     `layer_softmax`; CoDiEmb, 2025, arXiv:2508.11442, eq. 11), in one file.
 
-    The file, `statistics.safetensors`, says what was measured, on which data (names, numbers of rows and
+    The file, `statistics.safetensors`, states what was measured, on which data (names, numbers of rows and
     hashes, never a text), with which seed and versions, and of which models: a merge refuses it for others.
     It can be shared without the data.
 
@@ -68,29 +68,29 @@ class MeasureStatistics(BatchOptions, Step):
     models: dict[str, ModelRef] | tuple[ModelRef, ...]
     """The models, or each under the name of the model or group whose weights its norms decide."""
     measure: Literal["delta_norms", "fisher", "gram"] = "delta_norms"
-    """What is measured."""
+    """Kind of numbers."""
     base: ModelRef | None = None
-    """What the models were trained from, for `delta_norms`."""
+    """Model that the others were trained from, for `delta_norms`."""
     data: tuple[DataEntry, ...] = ()
-    """What `fisher` and `gram` are measured on: best what the model was trained on."""
+    """Data of `fisher` and `gram`: best those that the model was trained on."""
     sampler: tuple[Sampler, ...] = component("batch_shuffle", batch_size=8, tail="keep")
-    """How the data are cut into batches."""
+    """Chain that cuts the data into batches."""
     loss: PerDataset[tuple[Loss, ...]] = component("infonce")
-    """The loss of the Fisher information, as for training."""
+    """Loss of the Fisher information, as for training."""
     backbone: Backbone = component("text_encoder")
-    """How a checkpoint becomes an encoder."""
+    """Encoder of a checkpoint."""
     seed: int | None = None
     """Seed of the batches; by default the recipe's."""
 
     @property
     def _models(self) -> dict[str, ModelRef]:
-        """The models by label; unnamed ones by what they are called."""
+        """Models by label; unnamed ones by their references."""
         if isinstance(self.models, dict):
             return self.models
         return labelled(self.models)
 
     def expand(self) -> Mapping[str, Step]:
-        """A step for each model, unless one file compares them all with a base."""
+        """Return a step for each model, unless one file compares them all with a base."""
         models = self._models
         if self.measure == "delta_norms" or len(models) < 2:
             return {"": self}
@@ -106,7 +106,7 @@ class MeasureStatistics(BatchOptions, Step):
             yield context.problem("there are no models to measure", "models")
         for label, model in self._models.items():
             if "/" in label:
-                yield context.problem(f"'{label}' holds a slash; name it without", "models")
+                yield context.problem(f"'{label}' has a slash; name it without", "models")
             adapted = whole_problems(context.model(model), context.adapter(model))
             for problem in adapted:
                 yield context.problem(str(problem), "models")
@@ -247,7 +247,7 @@ class MeasureStatistics(BatchOptions, Step):
 
 
 def _facts(workspace: Workspace) -> dict[str, str]:
-    """What a file says of its making: the step's fingerprint, seed and versions."""
+    """Return the facts on the origin of a file: the step's fingerprint, seed and versions."""
     return {"made": json.dumps(dict(workspace.provenance), default=str)}
 
 

@@ -1,4 +1,4 @@
-"""Training: the `train` step, its losses and samplers, and evaluation on the way."""
+"""Training: the `train` step, its losses and samplers, and evaluation during a training."""
 
 from __future__ import annotations
 

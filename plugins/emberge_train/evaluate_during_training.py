@@ -1,14 +1,14 @@
-"""Scores of a model while it trains: what `train` does with evaluators before it has ended."""
+"""Evaluation during a training: its scores, when it ends, and which model is its result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import Evaluator, Model, Preflight, Problem, RecipeError, TaskInfo, Workspace, suggest
-from emberge.engine import GROUPS, ScoreStore, scored, select
+from emberge import Evaluator, Model, Preflight, Problem, RecipeError, Workspace, suggest
+from emberge.engine import GROUPS, score_tasks, tasks_in_group
 
 if TYPE_CHECKING:
     from emberge.engine import EarlyStopping
@@ -18,7 +18,7 @@ __all__ = ["EvaluateDuringTraining"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateDuringTraining:
-    """Score the model while it trains, and let the scores decide when it ends and what the result is.
+    """Scores of the model during its training, which decide when it ends and which model is the result.
 
     Several ranks wait while the first one scores. What is scored, and so where the training ends, is part of
     what a killed training goes on with.
@@ -27,16 +27,16 @@ class EvaluateDuringTraining:
     every: int
     """Steps from one scoring to the next; the model of the last step is always scored."""
     evaluators: tuple[Evaluator, ...]
-    """What scores it: `{mteb: {data: …}}`, as in a step `evaluate`."""
+    """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
     metric: str = "all"
-    """What is to rise: the mean over `all` tasks, those `in` or `out` of domain, or one task by its name."""
+    """Deciding score: the mean over `all` tasks, those `in` or `out` of domain, or one task by its name."""
     patience: int | None = None
     """End after so many scorings in turn without a new best one; by default train to the end."""
     best: bool = True
-    """Whether the result is the best of the scored models, the earliest of equals, or the last one."""
+    """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        """Faults that can be seen before a run."""
+        """Yield problems that can be seen before a run."""
         for name, value in (("every", self.every), ("patience", self.patience)):
             if value is not None and value < 1:
                 yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
@@ -46,7 +46,7 @@ class EvaluateDuringTraining:
     def early_stopping(
         self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
     ) -> EarlyStopping:
-        """What the training is to do on the way; `metric` is told the scores of tasks.
+        """Return the rule of early stopping; scores of tasks go to `metric`.
 
         `start` is the model it starts from; with `adapts` what it writes is an adapter of that.
 
@@ -58,12 +58,11 @@ class EvaluateDuringTraining:
 
         plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
         tasks = [task for _, plan in plans for task in plan]
-        wanted = {task.name for task in select(tasks, self.metric)}
+        wanted = {task.name for task in tasks_in_group(tasks, self.metric)}
         if not wanted:
             known = [*GROUPS, *(task.name for task in tasks)]
             hint = suggest(self.metric, known) or f"; there are {', '.join(known)}"
             raise RecipeError(f"evaluate: no task belongs to metric '{self.metric}'{hint}")
-        store = ScoreStore(workspace.store / "scores")
         quiet: Any = _Quiet(workspace)
 
         def score(folder: Path, step: int) -> float:
@@ -71,28 +70,14 @@ class EvaluateDuringTraining:
             found: dict[str, float] = {}
             for evaluator, plan in plans:
                 chosen = [task for task in plan if task.name in wanted]
-                found |= _scores(evaluator, model, chosen, quiet, store)
+                scores = score_tasks(evaluator, model, chosen, quiet)
+                found |= {name: one.score for name, one in scores.items()}
             for name, value in found.items():
                 metric(f"score/{name}", value, step)
             return sum(found.values()) / len(found)
 
         identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
         return EarlyStopping(self.every, score, identity, self.patience, self.best)
-
-
-def _scores(
-    evaluator: Evaluator,
-    model: Model,
-    tasks: Sequence[TaskInfo],
-    workspace: Any,
-    store: ScoreStore,
-) -> dict[str, float]:
-    kept = {task.name: store.read(model, task) for task in tasks}
-    missing = [task for task in tasks if kept[task.name] is None]
-    for score in scored(evaluator, model, missing, workspace) if missing else ():
-        store.write(model, score)
-        kept[score.task.name] = score
-    return {name: score.score for name, score in kept.items() if score is not None}
 
 
 def _model(name: str, folder: Path, base: Model | None) -> Model:
@@ -105,7 +90,7 @@ def _model(name: str, folder: Path, base: Model | None) -> Model:
 
 
 class _Quiet:
-    """A workspace that keeps an evaluator's progress to itself: the bar is the training's."""
+    """Workspace that shows no progress of an evaluator: the bar is the training's."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -114,4 +99,4 @@ class _Quiet:
         return getattr(self._workspace, name)
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Say nothing."""
+        """Ignore progress."""

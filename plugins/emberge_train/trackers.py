@@ -1,4 +1,4 @@
-"""Trackers of experiments: TensorBoard, Weights & Biases and whatever else accelerate has a class for."""
+"""Trackers of experiments: TensorBoard, Weights & Biases and others of accelerate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from emberge import RecipeError, suggest
 
-__all__ = ["tracker_faults", "tracking"]
+__all__ = ["tracker_problems", "tracking"]
 
 # accelerate's own, each under the name of the module that it needs.
 _MODULES = (
@@ -22,8 +22,8 @@ _EXTRAS = {"tensorboard": "'emberge[tensorboard]'"}
 Metric = Callable[..., None]
 
 
-def tracker_faults(names: Sequence[str]) -> Iterator[str]:
-    """What is wrong with these names of trackers: unknown ones, and those that are not installed."""
+def tracker_problems(names: Sequence[str]) -> Iterator[str]:
+    """Yield problems with names of trackers: unknown ones, and those that are not installed."""
     for name in names:
         if name in _MODULES:
             if importlib.util.find_spec(name) is None:
@@ -39,14 +39,14 @@ def tracker_faults(names: Sequence[str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def tracking(names: Sequence[str], *, run: str, folder: Path, metric: Metric) -> Iterator[Metric]:
-    """Logs a number with `metric` and with every tracker named, which are closed in the end.
+    """Yield a function that logs a number with `metric` and every tracker; they are closed at the end.
 
     A tracker is opened by the first number, as `run`; those that write files do so in `folder/run`.
 
     Raises:
         RecipeError: for a tracker that is unknown or not installed.
     """
-    for fault in tracker_faults(names):
+    for fault in tracker_problems(names):
         raise RecipeError(fault)
     trackers: list[Any] = []
 

@@ -31,7 +31,7 @@ from emberge import (
 from emberge.engine import FitOptions, FitResult, write_bags
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
-from emberge_train.trackers import tracker_faults, tracking
+from emberge_train.trackers import tracker_problems, tracking
 
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight
@@ -42,7 +42,7 @@ __all__ = ["Train", "expected_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class Train(FitOptions, Step):
-    """Fine-tune a model on datasets, one dataset an optimizer step as the sampler groups them.
+    """Training of one model on datasets, one dataset an optimizer step as the sampler groups them.
 
     Training lasts `epochs` (1; a fraction is its first batches) or `max_steps`. Options have the names of
     transformers' TrainingArguments where one exists.
@@ -79,7 +79,7 @@ class Train(FitOptions, Step):
     loss: PerDataset[tuple[Loss, ...]]
     """A weighted sum of losses for every task or dataset."""
     backbone: Backbone = component("text_encoder")
-    """How the model's folder becomes an encoder; everything that the folder has is kept."""
+    """Encoder of the model's folder; everything that the folder has is kept."""
     seed: int | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
     evaluate: EvaluateDuringTraining | None = None
@@ -102,7 +102,7 @@ class Train(FitOptions, Step):
         yield from self._check_guides(context)
         for sampler in self.sampler:
             yield from sampler.check(context)
-        for fault in tracker_faults(self.trackers):
+        for fault in tracker_problems(self.trackers):
             yield context.problem(fault, "trackers")
         if self.evaluate is not None:
             yield from self.evaluate.check(context)
@@ -173,7 +173,7 @@ class Train(FitOptions, Step):
         context.expect(expected_of(ahead))
 
     def _sampler_now(self, context: Preflight) -> list[Sampler] | None:
-        """The sampler with what it reads; None while that is not there, or not what it needs."""
+        """Return the sampler with the files that it reads; None while those are missing or unfit."""
         places = {
             file: context.earlier_result(file) if file.step is not None else context.data(file)
             for sampler in self.sampler
@@ -183,7 +183,7 @@ class Train(FitOptions, Step):
         try:
             return [sampler.resolved(known.__getitem__) for sampler in self.sampler]
         except (EmbergeError, KeyError):
-            return None  # the sampler's own check has said what there is to say
+            return None  # the sampler's own check reports the problem
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.engine import FitJob, fit, load_datasets
@@ -285,7 +285,7 @@ def _guide_folder(workspace: Workspace, reference: ModelRef) -> Path:
 
 
 def _adapter(folder: Path) -> dict[str, Any]:
-    """What an adapter holds, as its config says it."""
+    """Return the ranks of an adapter's modules, from its config."""
     import json
 
     path = folder / "adapter_config.json"
@@ -297,7 +297,7 @@ def _adapter(folder: Path) -> dict[str, Any]:
 def _used(
     tasks: Mapping[str, tuple[str, int]], result: FitResult, bags: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What was used of each dataset, and where the numbers of its rows stand if they are not all."""
+    """Return the rows taken of each dataset, with the file of their numbers where they are not all."""
     return {
         name: {
             "task": task,
@@ -310,7 +310,7 @@ def _used(
 
 
 def expected_of(ahead: TrainingPreview) -> Expected:
-    """What a training is expected to leave."""
+    """Return the artifact that a training is expected to leave."""
     datasets: dict[str, dict[str, Any]] = {
         name: {"task": ahead.tasks[name], "rows": len(ahead.rows.get(name, ())), "of": size}
         for name, size in ahead.sizes.items()

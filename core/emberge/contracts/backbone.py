@@ -1,4 +1,4 @@
-"""Backbones: how a checkpoint becomes an encoder, and what an encoder can do."""
+"""Backbones, which make an encoder of a checkpoint, and encoders, which embed texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TokenisedText:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Auxiliary:
-    """A loss term of the model's own that is no sum over texts, such as the balance of a router's experts.
+    """Loss term of the model's own that is no sum over texts, such as the balance of a router's experts.
 
     `counts` are what it needs of the whole batch (tokens, tokens an expert), without a gradient; those of
     chunks and ranks are added up. `term(counts)` is this chunk's part of the loss given the counts of the
@@ -37,7 +37,7 @@ class Auxiliary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embedded:
-    """What a forward pass gives: embeddings [n, d], those of asked layers, and the model's own loss term."""
+    """Output of a forward pass: embeddings [n, d], those of layers, and the model's own loss term."""
 
     embeddings: Tensor
     layers: Mapping[float, Tensor] = field(default_factory=dict)
@@ -45,11 +45,11 @@ class Embedded:
 
 
 class Encoder(Protocol):
-    """The thing that embeds. Only the training runner's `encode` calls it."""
+    """Model that embeds texts. Only the `encoding` room calls it."""
 
     @property
     def module(self) -> torch.nn.Module:
-        """All weights: what is optimised, moved and saved."""
+        """Module with all weights: it is optimised, moved and saved."""
         ...
 
     @property
@@ -59,26 +59,26 @@ class Encoder(Protocol):
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        """A hash of everything that turns text into ids, for token caches."""
+        """Hash of all that turns text into ids, for token caches."""
         ...
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """Texts the model wants before its inputs by name, such as "query" and "document"."""
+        """Texts that the model wants before its inputs by name, such as "query" and "document"."""
         ...
 
     def tokenise(
         self, texts: Sequence[str], *, prompt: str, max_length: int | None
     ) -> list[TokenisedText]:
-        """Ids of each text with the prompt before it, cut to `max_length` (default: the model's own)."""
+        """Return ids of each text with the prompt before it, cut to `max_length` or the model's own limit."""
         ...
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
-        """One padded batch on the CPU, with the masks the model needs."""
+        """Return one padded batch on the CPU, with the masks that the model needs."""
         ...
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
-        """Embed one batch that lies on the module's device."""
+        """Embed one batch that is on the module's device."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -88,10 +88,10 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class NamesWeights(Protocol):
-    """An encoder that says what its weights are called on disk: statistics of a model need it."""
+    """Encoder that names its weights as they are on disk: statistics of a model need it."""
 
     def stored_names(self) -> Mapping[str, str]:
-        """Name of every parameter of `module` to its tensor's name in a checkpoint.
+        """Return the name of every parameter of `module` with its tensor's name in a checkpoint.
 
         The trunk's may have any prefix; those of further modules begin with their folder (`2_Dense.`).
         """
@@ -100,15 +100,15 @@ class NamesWeights(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """How a checkpoint becomes an encoder: attention, pooling, prompts, adapters."""
+    """Recipe for an encoder of a checkpoint: attention, pooling, prompts, adapters."""
 
     @property
     def leaves_adapter(self) -> bool:
-        """Whether what its encoders save is an adapter of the checkpoint, and no model by itself."""
+        """Flag that its encoders save an adapter of the checkpoint, and no model by itself."""
         return False
 
     def check(self, checkpoint: Path) -> list[str]:
-        """What is wrong with using this backbone on that checkpoint, from configs alone."""
+        """Return reasons why this backbone cannot load that checkpoint, from configs alone."""
         return []
 
     def dimension(self, checkpoint: Path) -> int | None:
@@ -120,7 +120,7 @@ class Backbone:
         return None
 
     def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
-        """The encoder. `dtype` is "float32", "bfloat16" or "float16".
+        """Load an encoder; `dtype` is "float32", "bfloat16" or "float16".
 
         Raises:
             CheckpointError: when weights are missing or left over.
@@ -128,5 +128,5 @@ class Backbone:
         raise NotImplementedError
 
     def options(self) -> Mapping[str, Any]:
-        """The options as plain values, for a model card."""
+        """Return the options as plain values, for a model card."""
         return {}

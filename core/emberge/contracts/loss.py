@@ -47,8 +47,8 @@ class Embeddings:
     anchor [b, d], positive [b, p, d], negative [b, n, d]; valid [b, p + n] (bool) masks the filling where
     rows have fewer; positive_score [b, p] and negative_score [b, n] or None, NaN where a text has none;
     label [b] (integers, -1 where a row has none) or None; text_id [b, 1 + p + n] is equal for equal texts,
-    and means nothing where `valid` is False. `layers` holds embeddings of the intermediate layers asked for,
-    `guide` those of the guide that the loss names, without a gradient. `in_batch` says whether other rows'
+    and means nothing where `valid` is False. `layers` are embeddings of the intermediate layers asked for,
+    `guide` those of the guide that the loss names, without a gradient. `in_batch` is whether other rows'
     texts are negatives here. Embeddings come as the encoder gives them: a loss normalises.
     """
 
@@ -88,7 +88,7 @@ class Embeddings:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A function of one batch's embeddings. Fields are its YAML options.
+    """Function of one batch's embeddings. Fields are its YAML options.
 
     `weight` is its factor in a sum of losses, applied by the runner; `cross_rank` gathers embeddings over
     ranks (retrieval) or stays local (similarity); `layers` are intermediate layers it wants, fraction f being
@@ -101,7 +101,7 @@ class Loss:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it reads beside anchor and positive; the runner refuses rows without it, before training.
+        """Columns that it reads beside anchor and positive; rows without them are refused before training.
 
         Of "negative", "positive_score", "negative_score", "label", and "contrast": negatives of its own where
         other rows' texts are none.
@@ -110,28 +110,28 @@ class Loss:
 
     @property
     def guided_by(self) -> Guide | None:
-        """The model whose embeddings it reads as `Embeddings.guide`, if any."""
+        """Model whose embeddings it reads as `Embeddings.guide`, None without one."""
         return None
 
     def check(self, dimension: int) -> Sequence[str]:
-        """What is wrong with using it on embeddings of `dimension` numbers."""
+        """Return reasons why it cannot be used on embeddings of `dimension` numbers."""
         return ()
 
     def parameters(self) -> Mapping[str, Tensor]:
-        """Learned values (a temperature) as they start; trained, saved, and handed back at the call."""
+        """Return learned values (a temperature) as they start; they are trained, saved and given to calls."""
         return {}
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The loss of this batch, a scalar that keeps the graph."""
+        """Return the loss of this batch, a scalar that keeps the graph."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
-    """Token ids of one text [t] and what a corruption of them may know.
+    """Token ids of one text [t] and the facts that a corruption of them may use.
 
-    `spared` [t] (bool) marks special tokens and the prompt's, which stay as they are; `mask_id` stands for a
-    hidden token, and ids lie below `vocabulary`.
+    `spared` [t] (bool) marks special tokens and the prompt's, which stay as they are; `mask_id` replaces a
+    hidden token, and ids are below `vocabulary`.
     """
 
     ids: NDArray[np.int64]
@@ -142,7 +142,7 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLoss:
-    """A mean over scored token positions (MLM, MNTP), never holding all logits at once.
+    """Mean over scored token positions (MLM, MNTP), computed without all logits in memory at once.
 
     The runner takes it over all texts of a batch and weighs chunks by their scored positions, so that it is
     the mean over those of the whole batch.
@@ -152,14 +152,14 @@ class TokenLoss:
     weight: float = 1.0
 
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(corrupted ids, labels), both [t]; labels are -100 where nothing is scored.
+        """Return (corrupted ids, labels), both [t]; labels are -100 where no token is scored.
 
         A pure function: the same text and seed give the same corruption in any batch.
         """
         raise NotImplementedError
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
-        """The mean over scored positions, given final hidden states [b, t, d] and labels [b, t].
+        """Return the mean over scored positions, given final hidden states [b, t, d] and labels [b, t].
 
         `head` makes logits [s, vocabulary] of states [s, d].
         """
@@ -169,7 +169,7 @@ class TokenLoss:
 def loss_problems(
     losses: PerDataset[tuple[Loss, ...]], info: DatasetInfo, *, scored: bool
 ) -> Iterator[str]:
-    """Why a dataset, which is `scored` or not, cannot be trained on by the losses that a recipe gives it."""
+    """Yield reasons why a dataset, which is `scored` or not, cannot be trained on by its losses."""
     own = losses.of(info.name, info.task)
     if not own:
         yield (
@@ -187,7 +187,7 @@ def loss_problems(
 def dimension_problems(
     losses: PerDataset[tuple[Loss, ...]], dimension: int | None
 ) -> Iterator[str]:
-    """Yield why losses cannot be used on embeddings of `dimension` numbers; nothing where it is None."""
+    """Yield reasons why losses cannot be used on embeddings of `dimension` numbers; none where it is None."""
     given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
     checked: list[Loss] = []
     for loss in (one for several in given for one in several or ()):

@@ -1,4 +1,4 @@
-"""How much may be kept for a backward pass: it decides the speed and never the bytes."""
+"""Memory for activations of a backward pass: it decides the speed and never the bytes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BYTES_A_PARAMETER = 12
 
 
 def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) -> int:
-    """Bytes that activations may take: a share of what is free once gradients and moments are there.
+    """Return the bytes that activations may take: a share of what gradients and moments leave free.
 
     On a CPU `beside` ranks share the memory.
     """
-    later = BYTES_A_PARAMETER * sum(_held(p) for p in module.parameters())
+    later = BYTES_A_PARAMETER * sum(_local_size(p) for p in module.parameters())
     if device.type == "cuda":
         free, share = torch.cuda.mem_get_info(device)[0], GPU_SHARE
     else:
@@ -31,8 +31,8 @@ def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) 
     return max(0, int((free - later) * share))
 
 
-def _held(parameter: Tensor) -> int:
-    """Numbers of a parameter that lie here: all, unless ranks share it."""
+def _local_size(parameter: Tensor) -> int:
+    """Return how many numbers of a parameter this rank has: all, unless ranks share it."""
     local = getattr(parameter, "to_local", None)
     return (local() if local is not None else parameter).numel()
 

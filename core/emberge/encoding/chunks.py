@@ -1,4 +1,4 @@
-"""Texts of like length together: chunks of a batch under a token budget."""
+"""Chunks of a batch: texts of like length together, under a token budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["chunks", "padded_tokens"]
 
 # A chunk costs about as much beside its tokens as the budget divided by this, in tokens.
 OVERHEAD_SHARE = 32
-# Beyond this many texts lengths lie so close that the best cuts are no better than full chunks.
+# Beyond this many texts lengths are so close that the best cuts are no better than full chunks.
 TEXTS_WEIGHED = 4096
 
 
@@ -39,7 +39,7 @@ def _full_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
 
 
 def _best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
-    """Starts of the cheapest cuts, by dynamic programming over prefixes."""
+    """Return the starts of the cheapest chunks, by dynamic programming over prefixes."""
     count, overhead = len(falling), budget // OVERHEAD_SHARE
     cost = np.full(count + 1, np.iinfo(np.int64).max // 2, np.int64)
     cost[0] = 0
@@ -60,5 +60,5 @@ def _best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
 
 
 def padded_tokens(lengths: NDArray[np.int64], pieces: Sequence[NDArray[np.int64]]) -> int:
-    """Tokens that the encoder computes for these chunks, padding included."""
+    """Return the number of tokens that the encoder computes for these chunks, padding included."""
     return sum(len(piece) * int(lengths[piece].max()) for piece in pieces if len(piece))

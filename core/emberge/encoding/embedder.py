@@ -1,4 +1,4 @@
-"""Embeddings for evaluation and mining; the passes of training stand beside it.
+"""Embeddings of texts without gradients, for evaluation and mining.
 
 Nothing else calls a model.
 """
@@ -43,17 +43,17 @@ ROWS_ON_DEVICE = 65536
 
 
 def default_token_budget(device: str, *, training: bool) -> int:
-    """Tokens of a chunk: it depends on the kind of device alone, so that equal machines sum alike."""
+    """Return the tokens of a chunk: by the kind of device alone, so that equal machines sum alike."""
     if device.startswith("cpu"):
         return 2048  # what keeps a small model's activations near the cache; measured
     return 16384 if training else 65536
 
 
 class TextEmbedder:
-    """Turns texts into embeddings: tokenised once, equal texts encoded once, in chunks of like length.
+    """Embedder of texts: tokenised once, equal texts encoded once, in chunks of like length.
 
     `store` is a folder for token ids that other models with the same tokenizer may share; `token_budget`
-    is the padded size of a chunk; `progress(done, total, unit)` is told after every chunk.
+    is the padded size of a chunk; `progress(done, total, unit)` is called after every chunk.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TextEmbedder:
     def embed(
         self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
     ) -> NDArray[np.float32]:
-        """Embeddings float32 [n, d] in the order of `texts`, each with `prompt` before it."""
+        """Return embeddings float32 [n, d] in the order of `texts`, each with `prompt` before it."""
         distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         place = np.fromiter((distinct[text] for text in texts), np.int64, len(texts))
         tokens = self._tokens(list(distinct), prompt, max_length)
@@ -93,14 +93,14 @@ class TextEmbedder:
         return self._caches[key].tokens(texts)
 
     def embed_tokens(self, texts: Sequence[TokenisedText]) -> NDArray[np.float32]:
-        """Embeddings float32 [n, d] of texts that are token ids already."""
+        """Return embeddings float32 [n, d] of texts that are token ids already."""
         result = np.empty((len(texts), self.encoder.dimension), np.float32)
         pieces = chunks([len(t.ids) for t in texts], self.token_budget)
         module = self.encoder.module
         training = module.training
         module.eval()
         waiting: list[tuple[NDArray[np.int64], Tensor]] = []
-        done = held = 0
+        done = on_device = 0
         try:
             with (
                 torch.inference_mode(),
@@ -110,10 +110,10 @@ class TextEmbedder:
                 for index, piece in enumerate(pieces):
                     out = embedded(self.encoder, given[index]).embeddings
                     waiting.append((piece, out))
-                    held += len(piece)
+                    on_device += len(piece)
                     done += len(piece)
-                    if held >= ROWS_ON_DEVICE:
-                        held = _collect(waiting, result)
+                    if on_device >= ROWS_ON_DEVICE:
+                        on_device = _collect(waiting, result)
                     if self.progress is not None:
                         self.progress(done, len(texts), "texts")
                 _collect(waiting, result)
@@ -123,7 +123,7 @@ class TextEmbedder:
 
 
 def _collect(waiting: list[tuple[NDArray[np.int64], Tensor]], result: NDArray[Any]) -> int:
-    """Copy what waits on the device with one transfer, which is the only one that waits for it."""
+    """Copy the rows that wait on the device to the host in one transfer, and return 0 rows left."""
     if waiting:
         rows = np.concatenate([piece for piece, _ in waiting])
         result[rows] = torch.cat([out for _, out in waiting]).float().cpu().numpy()

@@ -1,4 +1,4 @@
-"""The forward and backward passes of training: chunks of a batch, with a gradient cache.
+"""Forward and backward passes of training: chunks of a batch, with a gradient cache.
 
 A batch of texts is cut into chunks of like length. Each chunk runs by itself, its random numbers seeded by
 its place; the loss sees all embeddings at once and gives back their gradients; each chunk then takes its
@@ -38,11 +38,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EncodePlan:
-    """How a batch runs: tokens of a chunk, how many activations are kept, precision, dropout.
+    """Settings of a batch's passes: tokens of a chunk, activations kept, precision, dropout, ranks.
 
     Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
     with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. With `sharded`
-    the `ranks` hold a share of the weights each, and run as many chunks at the same time.
+    the `ranks` have a share of the weights each, and run as many chunks at the same time.
     """
 
     token_budget: int
@@ -63,13 +63,13 @@ class BatchEmbeddings:
 
     @property
     def leaves(self) -> list[Tensor]:
-        """Everything that the loss may send a gradient to."""
+        """Embeddings and those of layers: all tensors that the loss may send a gradient to."""
         return [self.embeddings, *self.layers.values()]
 
 
 @dataclass(frozen=True)
 class PassResult:
-    """What a training pass leaves on one rank.
+    """Loss and counts of tokens of a training pass on one rank.
 
     `loss` is its share of the batch's, detached and on the device; `tokens` are counted without padding and
     `padded` with it; of those, activations were kept for `kept`.
@@ -100,7 +100,7 @@ def encode_and_backward(
     pieces = chunks(lengths, plan.token_budget)
     # Ranks that share weights hand them round in every chunk, so all of them run equally many.
     idle = plan.ranks.largest(len(pieces)) - len(pieces) if plan.sharded else 0
-    # A chunk that is only there for the others' sake holds any one text.
+    # A chunk that only keeps step with the others has any one text.
     run = [*pieces, *[np.zeros(1, np.int64)] * idle]
     with feed(encoder, texts, run) as given:
         runner = _Chunks(given, pieces, plan, seed, tuple(layers), idle)
@@ -113,7 +113,7 @@ def encode_and_backward(
 
 @dataclass(eq=False)
 class _First:
-    """What the first pass leaves: embeddings as leaves, the graphs that are kept, counts of the batch."""
+    """Result of the first pass: embeddings as leaves, the graphs that are kept, counts of the batch."""
 
     encoded: BatchEmbeddings
     graphs: list[_Output | None]
@@ -123,7 +123,7 @@ class _First:
 
 @dataclass(frozen=True, eq=False)
 class _Output:
-    """What a chunk gives: its embeddings and those of layers, and the model's own loss term."""
+    """Outputs of a chunk: its embeddings and those of layers, and the model's own loss term."""
 
     values: list[Tensor]
     auxiliary: Auxiliary | None
@@ -145,7 +145,7 @@ class _Chunks:
         return self.given.encoder
 
     def first(self) -> _First:
-        """All embeddings as leaves, and the graphs of the chunks that keep theirs."""
+        """Return all embeddings as leaves, and the graphs of the chunks that keep theirs."""
         device = device_of(self.encoder)
         left, kept = self.plan.kept_tokens, 0
         measured = left is None and self.plan.kept_bytes is not None
@@ -178,7 +178,7 @@ class _Chunks:
         return _First(encoded, graphs, total, kept)
 
     def _agreed(self, keep: bool) -> bool:
-        """Whether all ranks that run this chunk together keep its graph."""
+        """Return whether all ranks that run this chunk together keep its graph."""
         return not self.plan.ranks.any_of([not keep])[0] if self.plan.sharded else keep
 
     def _size(self, index: int) -> int:
@@ -209,7 +209,7 @@ class _Chunks:
     def _pulls(
         self, index: int, output: _Output, encoded: BatchEmbeddings
     ) -> list[tuple[Tensor, Tensor]]:
-        """A chunk's outputs, each with its gradient."""
+        """Return a chunk's outputs, each with its gradient."""
         if index >= len(self.pieces):
             return [
                 (value, torch.zeros_like(value)) for value in output.values if value.requires_grad
@@ -248,7 +248,7 @@ def forward(
     layers: Sequence[float] = (),
     autocast: torch.dtype | None = None,
 ) -> Embedded:
-    """Embed one batch of texts, on the encoder's device."""
+    """Embed one batch of texts on the encoder's device, and return the output with its graph."""
     device = device_of(encoder)
     features = {name: to_device(value, device) for name, value in encoder.collate(texts).items()}
     return embedded(encoder, features, layers, autocast)
@@ -260,12 +260,12 @@ def embedded(
     layers: Sequence[float] = (),
     autocast: torch.dtype | None = None,
 ) -> Embedded:
-    """Embed what lies on the encoder's device."""
+    """Embed features that are on the encoder's device, and return the output."""
     kind = device_of(encoder).type
     with torch.autocast(kind, dtype=autocast, enabled=autocast is not None):
         return encoder(features, layers)
 
 
 def device_of(encoder: Encoder) -> torch.device:
-    """Where an encoder's weights lie."""
+    """Return the device of an encoder's weights."""
     return next(encoder.module.parameters()).device

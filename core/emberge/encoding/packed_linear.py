@@ -1,4 +1,4 @@
-"""Weights laid out as the CPU's kernels read them, for passes that only embed."""
+"""Packed copies of linear weights, as the CPU's kernels read them, for passes that only embed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 30
 
 @dataclass(eq=False)
 class PackedWeights:
-    """A model's linear layers with packed copies of their weights, made once and kept.
+    """Linear layers of a model with packed copies of their weights, built once and kept.
 
     Of float32 on a CPU, oneDNN multiplies by a packed matrix about a fifth faster than by one that it must
     read in PyTorch's layout (MiniLM's layers, 2,048 rows, one thread: 99 against 75 GFLOP/s). Results
@@ -34,7 +34,7 @@ class PackedWeights:
 
     @contextlib.contextmanager
     def used(self, rows: int) -> Iterator[None]:
-        """Let the linear layers multiply by packed weights inside; `rows` is how many they mostly get.
+        """Make the linear layers use packed weights inside; `rows` is the usual number of their input's rows.
 
         For passes without gradients alone.
         """
@@ -70,7 +70,7 @@ def _multiplied(values: Tensor, *, weight: Tensor, bias: Tensor | None) -> Tenso
 
 
 def _is_plain(linear: nn.Linear) -> bool:
-    """Whether the layer's forward is torch's own, on ordinary float32 weights of the CPU."""
+    """Return whether the layer's forward is torch's own, on ordinary float32 weights of the CPU."""
     weight = linear.weight
     return (
         "forward" not in vars(linear)

@@ -1,4 +1,4 @@
-"""What a device is given: from pinned memory, made while it computes, and never waited for."""
+"""Features of chunks on their way to a device: from pinned memory, prepared while it computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Features = Mapping[str, Tensor]
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device. A copy to a GPU takes its turn there, and the caller goes on at once."""
+    """Return the tensor on the device; a copy to a GPU is queued there and not waited for."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         # A copy from ordinary memory would wait until the GPU has done all that it was given.
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -29,7 +29,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(eq=False)
 class Feed:
-    """Hands out the features of chunks of `texts`; with a `worker` the next chunk's are made meanwhile."""
+    """Features of chunks of `texts`; with a `worker` those of the next chunk are prepared meanwhile."""
 
     encoder: Encoder
     texts: Sequence[TokenisedText]
@@ -39,7 +39,7 @@ class Feed:
     _ahead: tuple[int, Future[Features]] | None = None
 
     def __getitem__(self, index: int) -> Features:
-        """Features of a chunk, on the device."""
+        """Return the features of a chunk on the device."""
         ahead, self._ahead = self._ahead, None
         made = ahead[1].result() if ahead and ahead[0] == index else self._made(index)
         if self.worker is not None and index + 1 < len(self.pieces):
@@ -61,7 +61,7 @@ def feed(
     *,
     ahead: bool | None = None,
 ) -> Iterator[Feed]:
-    """A feed for the encoder's device; `ahead` is whether a thread works ahead: by default for a GPU."""
+    """Yield a feed for the encoder's device; with `ahead` (default: on a GPU) a thread prepares chunks."""
     device = next(encoder.module.parameters()).device
     ahead = device.type == "cuda" if ahead is None else ahead
     if not ahead:  # on a CPU it would only take the model's own time

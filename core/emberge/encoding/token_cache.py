@@ -1,4 +1,4 @@
-"""Token ids of many texts: made once, kept on disk, mapped into memory."""
+"""Token ids of many texts: computed once, kept on disk, mapped into memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS_AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Token ids [total], text i at offsets[i] to offsets[i + 1], and how many of its ids are the prompt's."""
+    """Token ids [total]; text i has offsets[i] to offsets[i + 1], and `prompts` count its prompt's ids."""
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -40,12 +40,12 @@ class Ragged:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of every text."""
+        """Number of tokens of every text."""
         return np.diff(self.offsets)
 
     @classmethod
     def of(cls, texts: Sequence[TokenisedText]) -> Ragged:
-        """Lay texts one after another."""
+        """Return texts one after another."""
         lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
         flat = [np.asarray(t.ids, dtype=np.int32) for t in texts]
         ids = np.concatenate(flat) if flat else np.zeros(0, np.int32)
@@ -54,7 +54,7 @@ class Ragged:
 
     @classmethod
     def load(cls, folder: Path) -> Ragged:
-        """Map what a RaggedWriter wrote into memory."""
+        """Return the files of a RaggedWriter, mapped into memory."""
         path = folder / "ids.bin"
         empty = path.stat().st_size == 0
         ids = np.zeros(0, np.int32) if empty else np.memmap(path, np.int32, mode="r")
@@ -62,7 +62,7 @@ class Ragged:
 
 
 class RaggedWriter:
-    """Writes token ids as they come, so that a large dataset's never lie in memory at once."""
+    """Writer of token ids as they come, so that a large dataset's are never in memory at once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -86,7 +86,7 @@ class RaggedWriter:
             self._finish()
 
     def _finish(self) -> None:
-        """Write what finds the texts again."""
+        """Write the offsets by which texts are found again."""
         lengths = np.concatenate([np.zeros(1, np.int64), *self._lengths])
         np.save(self._folder / "offsets.npy", np.cumsum(lengths))
         np.save(
@@ -97,7 +97,7 @@ class RaggedWriter:
 class TokenCache:
     """Token ids by text, for one tokenizer, prompt and length; shared by models and tasks.
 
-    It is a folder of segments, each written at once under the hash of its texts. What a segment holds is
+    It is a folder of segments, each written at once under the hash of its texts. A segment's content is
     found by the texts' hashes, so a text that another task or an earlier model has brought is not tokenised
     again.
     """
@@ -113,7 +113,7 @@ class TokenCache:
         self._refresh()
 
     def _refresh(self) -> None:
-        """Learn of segments that have appeared, also those of other processes."""
+        """Look for segments that have appeared, also those of other processes."""
         if not self.folder.is_dir():
             return
         for path in sorted(self.folder.iterdir()):
@@ -125,7 +125,7 @@ class TokenCache:
                 self._places.setdefault(keys[i : i + 16], (path.name, i // 16))
 
     def tokens(self, texts: Sequence[str]) -> list[TokenisedText]:
-        """The ids of every text, tokenising those that are new."""
+        """Return the ids of every text, tokenising those that are new."""
         keys = [
             hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
             for text in texts

@@ -1,42 +1,131 @@
-"""The scores of a run, read back from `scores.json`."""
+"""The file `scores.json` of an evaluation: its only writer and reader."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from emberge.errors import DataError
 from emberge.evaluating.scores import (
     Comparison,
+    Estimate,
     Interval,
     Place,
-    Requirement,
     ScoreCurve,
     Scores,
     Task,
+    TrainingCost,
+    Verdict,
 )
 
-__all__ = ["read_scores"]
+__all__ = ["SCORES_FILE", "read_scores", "write_scores"]
 
-FILE = "scores.json"
-# How an evaluation names the groups of tasks that it compares models on.
-_GROUPS = {"all": "task"}
+SCORES_FILE = "scores.json"
+# Names of means in the file that are others than those of `MEANS`: comparisons are on groups of tasks.
+_GROUP_OF_MEAN = {"task": "all"}
+_MEAN_OF_GROUP = {"all": "task"}
+_MEANS = ("task", "type", "in", "out")
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_scores(folder: Path, scores: Scores) -> Path:
+    """Write `scores.json` into a folder and return its path."""
+    pooled = scores.pooled
+    content = {
+        "format": 1,
+        "models": [_written_model(name, scores) for name in scores.models],
+        "tasks": [_written_task(task) for task in scores.tasks],
+        "scores": scores.values,
+        "intervals": {m: _on_tasks(row, scores) for m, row in scores.intervals.items()},
+        "means": {m: {mean: row.get(mean) for mean in _MEANS} for m, row in scores.means.items()},
+        "mean_intervals": {m: _on_means(row) for m, row in scores.intervals.items()},
+        "comparisons": _written_comparisons(scores.comparisons),
+        "arms": [_written_arm(name, pooled) for name in pooled.models] if pooled else [],
+        "arm_comparisons": _written_comparisons(pooled.comparisons) if pooled else [],
+        "curves": [_written_curve(curve) for curve in scores.curves],
+        "requirements": [asdict(verdict) for verdict in scores.requirements],
+    }
+    path = folder / SCORES_FILE
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def _on_tasks(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
+    return {task.name: row[task.name] for task in scores.tasks if task.name in row}
+
+
+def _on_means(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {mean: row[mean] for mean in _MEANS if mean in row}
+
+
+def _written_model(name: str, scores: Scores) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
+    if cost := scores.costs.get(name):
+        found["training_cost"] = {k: v for k, v in asdict(cost).items() if v is not None}
+    return found
+
+
+def _written_task(task: Task) -> dict[str, Any]:
+    return {**asdict(task), "languages": list(task.languages), "unit": task.unit or None}
+
+
+def _written_comparisons(comparisons: Iterable[Comparison]) -> list[dict[str, Any]]:
+    found = []
+    for one in comparisons:
+        values = asdict(one)
+        by_seed = values.pop("by_seed")
+        names = {"other": values.pop("reference"), "tasks": values.pop("on")}
+        names["tasks"] = _GROUP_OF_MEAN.get(names["tasks"], names["tasks"])
+        seeds = {} if by_seed is None else {"by_seed": dict(by_seed)}
+        found.append({"model": values.pop("model"), **names, **values, **seeds})
+    return found
+
+
+def _written_arm(name: str, pooled: Scores) -> dict[str, Any]:
+    def estimate(on: str) -> dict[str, Any]:
+        low, high = pooled.interval(name, on) or (None, None)
+        value, spread = pooled.value(name, on), pooled.spread(name, on)
+        return {"mean": value, "spread": spread, "low": low, "high": high}
+
+    return {
+        "name": name,
+        "models": list(pooled.members[name].values()),
+        "seeds": list(pooled.members[name]),
+        "scores": {task.name: estimate(task.name) for task in pooled.tasks},
+        "means": {mean: estimate(mean) for mean in _MEANS if mean in pooled.means[name]},
+    }
+
+
+def _written_curve(curve: ScoreCurve) -> dict[str, Any]:
+    points = [
+        {
+            "at": place.at,
+            "models": list(place.models),
+            "means": {on: asdict(one) for on, one in place.means.items()},
+        }
+        for place in curve.places
+    ]
+    return {"name": curve.name, "variable": curve.variable, "points": points}
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def read_scores(folder: Path) -> Scores:
-    """The scores of an evaluation's folder.
+    """Return the scores of an evaluation's folder.
 
     Raises:
         DataError: when the file is missing or is not what an evaluation writes.
     """
-    path = folder / FILE
+    path = folder / SCORES_FILE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return _scores(found)
+        return _scores(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: these are no scores that can be read ({error!r}); run the evaluation again"
@@ -44,27 +133,19 @@ def read_scores(folder: Path) -> Scores:
 
 
 def _scores(found: Mapping[str, Any]) -> Scores:
-    values = {
-        model: {task: float(v) for task, v in row.items() if _finite(v)}
-        for model, row in found["scores"].items()
-    }
-    tasks, around = found["tasks"], _by_model(found.get("intervals"))
+    around = _by_model(found.get("intervals"))
     for model, means in _by_model(found.get("mean_intervals")).items():
         around[model] = {**around.get(model, {}), **means}
     scores = Scores(
         fingerprints={m["name"]: m.get("fingerprint", "") for m in found["models"]},
-        tasks=tuple(_task(task) for task in tasks),
-        values=values,
+        tasks=tuple(_task(task) for task in found["tasks"]),
+        values=_finite_values(found["scores"]),
         intervals=around,
-        means={
-            model: {mean: float(v) for mean, v in row.items() if _finite(v)}
-            for model, row in (found.get("means") or {}).items()
-        },
-        comparisons=tuple(_comparison(c) for c in found.get("comparisons") or ()),
-        requirements=tuple(_requirement(r) for r in found.get("requirements") or ()),
-        confidence=next((float(c["confidence"]) for c in found.get("comparisons") or ()), 0.95),
+        means=_finite_values(found.get("means") or {}),
+        comparisons=_comparisons(found.get("comparisons")),
+        requirements=tuple(Verdict(**one) for one in found.get("requirements") or ()),
         costs={
-            m["name"]: float(m["training_cost"]["times"])
+            m["name"]: TrainingCost(**m["training_cost"])
             for m in found["models"]
             if m.get("training_cost")
         },
@@ -75,25 +156,33 @@ def _scores(found: Mapping[str, Any]) -> Scores:
 
 
 def _pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) -> Scores:
-    """The arms as if they were models."""
-    estimates = {arm["name"]: {**arm["scores"], **arm["means"]} for arm in arms}
+    """Return the scores of arms, as those of models are."""
+    estimates = {
+        arm["name"]: {on: Estimate(**one) for on, one in {**arm["scores"], **arm["means"]}.items()}
+        for arm in arms
+    }
     return replace(
         scores,
         fingerprints={arm["name"]: "" for arm in arms},
         values={arm["name"]: _kept(arm["scores"], "mean") for arm in arms},
         means={arm["name"]: _kept(arm["means"], "mean") for arm in arms},
         intervals={
-            name: {on: pair for on, one in row.items() if (pair := _ends(one))}
+            name: {on: one.interval for on, one in row.items() if one.interval}
             for name, row in estimates.items()
         },
-        spreads={name: _kept(row, "spread") for name, row in estimates.items()},
-        members={arm["name"]: tuple(arm["models"]) for arm in arms},
-        comparisons=tuple(_comparison(c) for c in found.get("arm_comparisons") or ()),
+        spreads={
+            name: {on: one.spread for on, one in row.items() if one.spread is not None}
+            for name, row in estimates.items()
+        },
+        members={arm["name"]: dict(zip(arm["seeds"], arm["models"], strict=True)) for arm in arms},
+        comparisons=_comparisons(found.get("arm_comparisons")),
+        requirements=(),
         costs={
             arm["name"]: scores.costs[arm["models"][0]]
             for arm in arms
             if arm["models"][0] in scores.costs
         },
+        curves=(),
     )
 
 
@@ -101,8 +190,14 @@ def _kept(row: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:
     return {on: float(one[key]) for on, one in row.items() if _finite(one.get(key))}
 
 
-def _ends(one: Mapping[str, Any]) -> Interval | None:
-    return _interval([one.get("low"), one.get("high")])
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _finite_values(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    return {
+        model: {on: float(v) for on, v in row.items() if _finite(v)} for model, row in found.items()
+    }
 
 
 def _curve(found: Mapping[str, Any]) -> ScoreCurve:
@@ -110,16 +205,11 @@ def _curve(found: Mapping[str, Any]) -> ScoreCurve:
         Place(
             float(point["at"]),
             tuple(point["models"]),
-            _kept(point["means"], "mean"),
-            {on: pair for on, one in point["means"].items() if (pair := _ends(one))},
+            {on: Estimate(**one) for on, one in point["means"].items()},
         )
         for point in found["points"]
     )
     return ScoreCurve(str(found["name"]), str(found["variable"]), places)
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _task(found: Mapping[str, Any]) -> Task:
@@ -135,29 +225,24 @@ def _task(found: Mapping[str, Any]) -> Task:
     )
 
 
-def _interval(found: Any) -> Interval | None:
-    if not isinstance(found, Sequence) or len(found) != 2 or not all(map(_finite, found)):
-        return None
-    return float(found[0]), float(found[1])
-
-
 def _by_model(found: Mapping[str, Any] | None) -> dict[str, dict[str, Interval]]:
     return {
-        model: {on: pair for on, v in row.items() if (pair := _interval(v)) is not None}
+        model: {on: (float(v[0]), float(v[1])) for on, v in row.items() if all(map(_finite, v))}
         for model, row in (found or {}).items()
     }
 
 
-def _comparison(found: Mapping[str, Any]) -> Comparison:
-    return Comparison(
-        model=found["model"],
-        reference=found["other"],
-        on=_GROUPS.get(found["tasks"], found["tasks"]),
-        difference=float(found["difference"]),
-        interval=_ends(found),
-        apart=tuple(float(value) for value in (found.get("by_seed") or {}).values()),
+def _comparisons(found: Iterable[Mapping[str, Any]] | None) -> tuple[Comparison, ...]:
+    return tuple(
+        Comparison(
+            model=one["model"],
+            reference=one["other"],
+            on=_MEAN_OF_GROUP.get(one["tasks"], one["tasks"]),
+            difference=float(one["difference"]),
+            low=one.get("low"),
+            high=one.get("high"),
+            confidence=float(one["confidence"]),
+            by_seed=one.get("by_seed"),
+        )
+        for one in found or ()
     )
-
-
-def _requirement(found: Mapping[str, Any]) -> Requirement:
-    return Requirement(str(found["text"]), bool(found["met"]))

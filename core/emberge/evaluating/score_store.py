@@ -1,4 +1,4 @@
-"""Scores on disk: those that were computed before, under the model's content and what else they depend on."""
+"""Store of scores on disk, under the model's content and the task's fingerprint."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from emberge.contracts.evaluator import TaskInfo, TaskScore, Units
 from emberge.contracts.reference import Model
 from emberge.files.atomic import write_text
 
-__all__ = ["ScoreStore", "file_name", "read_score", "write_score"]
+__all__ = ["ScoreStore", "read_score", "safe_file_name", "write_score"]
 
 
 class ScoreStore:
-    """A folder of scores, `<model's fingerprint>/<task>-<task's fingerprint>.json`."""
+    """Folder of scores, `<model's fingerprint>/<task>-<task's fingerprint>.json`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def read(self, model: Model, task: TaskInfo) -> TaskScore | None:
-        """What was kept of a model on a task; None when there is nothing, or nothing that can be read."""
+        """Return the stored score of a model on a task; None when there is none that can be read."""
         return read_score(self._path(model, task), task) if task.fingerprint else None
 
     def write(self, model: Model, score: TaskScore) -> None:
-        """Keep a score, so that a killed evaluation goes on behind it."""
+        """Store a score, so that a killed evaluation does not compute it again."""
         if score.task.fingerprint:
             write_score(self._path(model, score.task), model, score)
 
     def _path(self, model: Model, task: TaskInfo) -> Path:
-        name = f"{file_name(task.name)}-{task.fingerprint[:32]}.json"
-        return self.folder / file_name(model.fingerprint) / name
+        name = f"{safe_file_name(task.name)}-{task.fingerprint[:32]}.json"
+        return self.folder / safe_file_name(model.fingerprint) / name
 
 
 def read_score(path: Path, task: TaskInfo) -> TaskScore | None:
-    """A score on a task; None when there is no file, or a damaged one."""
+    """Return the score on a task in a file; None when there is no file, or a damaged one."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         units = Units(**kept["units"]) if kept["units"] else None
@@ -46,7 +46,7 @@ def read_score(path: Path, task: TaskInfo) -> TaskScore | None:
 
 
 def write_score(path: Path, model: Model, score: TaskScore) -> None:
-    """Write a score, whole or not at all."""
+    """Write a score into a file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept: dict[str, Any] = {
         "model": model.name,
@@ -58,6 +58,6 @@ def write_score(path: Path, model: Model, score: TaskScore) -> None:
     write_text(path, json.dumps(kept), shared=True)
 
 
-def file_name(text: str) -> str:
-    """A name that is safe in every file system."""
+def safe_file_name(text: str) -> str:
+    """Return a text as a file name that every file system accepts."""
     return re.sub(r"[^\w.=+-]+", "-", text).strip(".") or "_"

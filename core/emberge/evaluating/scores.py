@@ -1,4 +1,4 @@
-"""The scores of a run, by model and task or mean."""
+"""Scores of an evaluation by model and task or mean, with their intervals, comparisons and costs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ __all__ = [
     "FEW",
     "MEANS",
     "Comparison",
+    "Estimate",
     "Interval",
     "Place",
-    "Requirement",
     "ScoreCurve",
     "Scores",
     "Task",
+    "TrainingCost",
+    "Verdict",
 ]
 
-# What means are taken over, in the order in which they are shown, and how a reader calls them.
+# Names of means in the order in which they are shown, and their titles.
 MEANS = {
     "in": "in-domain mean",
     "out": "out-of-domain mean",
     "task": "mean over tasks",
     "type": "mean over task types",
 }
-# Up to so many tasks a reader takes in side by side.
+# Number of tasks up to which all are shown side by side.
 FEW = 6
 
 Interval = tuple[float, float]
@@ -32,7 +34,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Task:
-    """A task that models were scored on; `domain` is "in", "out" or None where nobody said."""
+    """Task that models were scored on; `domain` is "in", "out" or None where it is unknown."""
 
     name: str
     kind: str = ""
@@ -42,26 +44,49 @@ class Task:
     note: str = ""
     unit: str = ""
     units: int | None = None
-    """How many queries, pairs or texts (`unit`) the score was computed from."""
+    """Number of queries, pairs or texts (`unit`) that the score was computed from."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Score, its spread (standard deviation) over seeds where there are several, and its interval."""
+
+    mean: float
+    spread: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """Interval from low to high, None where it is unknown."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much more `model` scored than `reference` on a task, or in a mean of `MEANS`; shares.
+    """Difference of two models or arms on a task, or in a mean of `MEANS`, as shares; and its interval.
 
-    `apart` are the differences seed by seed, where two arms have the same seeds.
+    It is the score of `model` minus that of `reference`. `by_seed` are the differences seed by seed, where
+    both arms have the same seeds.
     """
 
     model: str
     reference: str
     on: str
     difference: float
-    interval: Interval | None = None
-    apart: tuple[float, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    confidence: float = 0.95
+    by_seed: Mapping[str, float] | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """Interval from low to high, None where it is unknown."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def verdict(self) -> str:
-        """What the interval allows to say: better, worse, no clear difference, or unknown."""
+        """Conclusion that the interval allows: better, worse, no clear difference, or unknown."""
         if self.interval is None:
             return "unknown"
         low, high = self.interval
@@ -71,13 +96,41 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """Result of one requirement on two models or arms: whether it is met, in words and numbers.
+
+    `demand` is "not_worse_than" or "better_than", by `margin` points on `tasks`; `lower_bound` is that of the
+    `difference`.
+    """
+
+    text: str
+    met: bool
+    model: str = ""
+    other: str = ""
+    demand: str = ""
+    tasks: str = "all"
+    margin: float = 0.0
+    confidence: float = 0.95
+    difference: float = 0.0
+    lower_bound: float = 0.0
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """Cost of a model in trainings on all data: the `rows` that it was trained on of `of`."""
+
+    times: float
+    rows: int | None = None
+    of: int | None = None
+
+
+@dataclass(frozen=True)
 class Place:
-    """One place of a curve: scores of the models made with the number `at`, by task or mean of `MEANS`."""
+    """One place of a curve: estimates over the models made with the number `at`, by mean of `MEANS`."""
 
     at: float
     models: tuple[str, ...]
-    values: Mapping[str, float]
-    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    means: Mapping[str, Estimate]
 
 
 @dataclass(frozen=True)
@@ -90,19 +143,11 @@ class ScoreCurve:
 
 
 @dataclass(frozen=True)
-class Requirement:
-    """Something that the recipe required of the scores, and whether it held."""
-
-    text: str
-    met: bool
-
-
-@dataclass(frozen=True)
 class Scores:
-    """Scores as shares, by model and task. `fingerprints` tell which weights of a name were scored.
+    """Scores as shares, by model and task. `fingerprints` are those of the models' weights.
 
-    `costs` are in trainings on all rows. Where models were trained with several seeds, `pooled` is the same
-    by arm: its models are the arms, with the `spreads` of their `members`.
+    Where models were trained with several seeds, `pooled` are the same by arm: its models are the arms, with
+    the `spreads` of their `members`, which are models by seed.
     """
 
     fingerprints: Mapping[str, str]
@@ -111,54 +156,65 @@ class Scores:
     intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
     means: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
-    requirements: tuple[Requirement, ...] = ()
-    confidence: float = 0.95
-    costs: Mapping[str, float] = field(default_factory=dict)
+    requirements: tuple[Verdict, ...] = ()
+    costs: Mapping[str, TrainingCost] = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    members: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     curves: tuple[ScoreCurve, ...] = ()
     pooled: Scores | None = None
 
     @property
+    def confidence(self) -> float:
+        """Confidence of all intervals."""
+        return next((one.confidence for one in self.comparisons), 0.95)
+
+    def members_of(self, model: str) -> tuple[str, ...]:
+        """Return the names of an arm's models, or the model's own."""
+        return tuple(self.members.get(model, {"": model}).values())
+
+    @property
     def models(self) -> tuple[str, ...]:
-        """The models in the order scored."""
+        """Models in the order scored."""
         return tuple(self.fingerprints)
 
     @property
     def reference(self) -> str | None:
-        """The model that others are compared with: the first."""
+        """Model that others are compared with: the first."""
         return next(iter(self.fingerprints), None)
 
     def value(self, model: str, on: str) -> float | None:
-        """A model's score on a task or in a mean of `MEANS`."""
+        """Return a model's score on a task or in a mean of `MEANS`, None where there is none."""
         tasks, means = self.values.get(model, {}), self.means.get(model, {})
         return tasks.get(on, means.get(on)) if on not in MEANS else means.get(on)
 
     def interval(self, model: str, on: str) -> Interval | None:
-        """The interval of that score, where it is known."""
+        """Return the interval of a model's score, None where it is unknown."""
         return self.intervals.get(model, {}).get(on)
 
     def spread(self, model: str, on: str) -> float | None:
-        """The standard deviation of that score over seeds, where there are several."""
+        """Return the standard deviation of a score over seeds, None where there are not several."""
         return self.spreads.get(model, {}).get(on)
 
     def best(self, on: str) -> float | None:
-        """The highest score of any model, None where there are not two to compare."""
+        """Return the highest score of any model, None where there are not two to compare."""
         values = [v for m in self.models if (v := self.value(m, on)) is not None]
         return max(values) if len(values) > 1 else None
 
     @property
     def means_known(self) -> tuple[str, ...]:
-        """The means that any model has, in order."""
+        """Means that any model has, in the order of `MEANS`."""
         return tuple(m for m in MEANS if any(m in self.means.get(name, {}) for name in self.models))
 
     def columns(self) -> tuple[str, ...]:
-        """Tasks, and the means that say more than one of the tasks does; of many tasks the means first."""
+        """Return tasks and means as columns of a table; means come first where there are many tasks.
+
+        Means over a single task are left out.
+        """
         tasks = tuple(task.name for task in self.tasks)
-        means = tuple(m for m in self.means_known if self._says_more(m))
+        means = tuple(m for m in self.means_known if self._adds_to_tasks(m))
         return (*means, *tasks) if len(tasks) > FEW else (*tasks, *means)
 
-    def _says_more(self, mean: str) -> bool:
+    def _adds_to_tasks(self, mean: str) -> bool:
         if mean == "type":
             return len({task.kind for task in self.tasks}) > 1
         if mean == "task":
@@ -166,12 +222,15 @@ class Scores:
         return sum(task.domain == mean for task in self.tasks) > 1
 
     def headlines(self) -> tuple[str, ...]:
-        """What the run is judged by: in and out of domain, else the mean over tasks."""
+        """Return the means that a run is judged by: in and out of domain, else the mean over tasks."""
         domains = tuple(mean for mean in self.means_known if mean in ("in", "out"))
         return domains or self.means_known[:1] or self.columns()[:1]
 
     def difference(self, model: str, on: str, reference: str | None = None) -> Comparison | None:
-        """The comparison of a model with the reference on a task or mean, without interval if need be."""
+        """Return how a model compares with the reference on a task or mean; None without both scores.
+
+        It has no interval where the evaluation made no such comparison.
+        """
         reference = reference or self.reference
         for found in self.comparisons:
             if (found.model, found.reference, found.on) == (model, reference, on):

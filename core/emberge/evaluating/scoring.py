@@ -1,9 +1,9 @@
-"""Evaluators meet models: scores that were kept are read, others are computed and kept."""
+"""Scoring of models by evaluators: scores in the store are read, others are computed and stored."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +12,17 @@ from emberge.contracts.reference import Model
 from emberge.contracts.step import Workspace
 from emberge.errors import RecipeError
 from emberge.evaluating.score_store import ScoreStore
-from emberge.evaluating.task_groups import tasks_of
+from emberge.evaluating.task_groups import required_tasks
 
-__all__ = ["Plans", "plans_of", "scored", "scores_of"]
+__all__ = ["Plans", "plan_tasks", "score_model", "score_tasks"]
 
 Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 
 
-def plans_of(
+def plan_tasks(
     evaluators: Sequence[Evaluator], workspace: Workspace, *, about: Sequence[str] = ()
 ) -> Plans:
-    """Every evaluator with its tasks; `about` is what requirements say of tasks.
+    """Return every evaluator with its tasks; `about` are the words that requirements use for tasks.
 
     Raises:
         RecipeError: for two tasks of one name, or a requirement about no task.
@@ -33,47 +33,50 @@ def plans_of(
         if count > 1:
             raise RecipeError(f"{count} evaluators give a task called '{name}'; leave one out")
     for word in about:
-        tasks_of(word, tasks)
+        required_tasks(word, tasks)
     return plans
 
 
-def scores_of(
+def score_model(
     model: Model, plans: Plans, workspace: Workspace, *, name: str, place: int = 0, of: int = 1
 ) -> dict[str, TaskScore]:
-    """A model's scores by task, those that were computed before from the store that all steps share.
+    """Return a model's scores by task, and log each as a metric `score/<task>/<name>`.
 
-    `name` is what it is called in numbers that are logged, `place` its place among the `of` models whose
-    scores are a whole.
+    `place` is the model's among the `of` models that the step scores, for its progress.
     """
-    store = ScoreStore(workspace.store / "scores")
     found: dict[str, TaskScore] = {}
     for column, (evaluator, tasks) in enumerate(plans):
-        share = _Share(workspace, name, place * len(plans) + column, of * len(plans))
-        kept = {task.name: store.read(model, task) for task in tasks}
-        missing = [task for task in tasks if kept[task.name] is None]
-        for score in scored(evaluator, model, missing, share) if missing else ():
-            store.write(model, score)
-            kept[score.task.name] = score
-        found.update((task, score) for task, score in kept.items() if score is not None)
-        share.ended()
+        share = _ShareOfProgress(workspace, name, place * len(plans) + column, of * len(plans))
+        found |= score_tasks(evaluator, model, tasks, share)
+        share.finish()
     for task, score in found.items():
         workspace.metric(f"score/{task}/{name}", score.score)
     return found
 
 
-def scored(
+def score_tasks(
     evaluator: Evaluator, model: Model, tasks: Sequence[TaskInfo], workspace: Any
-) -> Iterator[TaskScore]:
-    """An evaluator's scores; it sees a whole model, whatever the model is made of."""
+) -> dict[str, TaskScore]:
+    """Return a model's scores by task; those that all steps' store has are not computed again.
+
+    The evaluator gets a whole model folder, also of an adapter on its base.
+    """
     from emberge.merging.whole_model import whole_model
 
-    with whole_model(model, workspace.work, workspace.machine) as folder:
-        whole = replace(model, folder=folder, adapter=None)
-        yield from evaluator.evaluate(whole, tasks, workspace)
+    store = ScoreStore(workspace.store / "scores")
+    kept = {task.name: store.read(model, task) for task in tasks}
+    missing = [task for task in tasks if kept[task.name] is None]
+    if missing:
+        with whole_model(model, workspace.work, workspace.machine) as folder:
+            whole = replace(model, folder=folder, adapter=None)
+            for score in evaluator.evaluate(whole, missing, workspace):
+                store.write(model, score)
+                kept[score.task.name] = score
+    return {name: score for name, score in kept.items() if score is not None}
 
 
-class _Share:
-    """A workspace for one model and evaluator: of several, its progress is a share of the whole step's."""
+class _ShareOfProgress:
+    """Workspace for one model and evaluator, whose progress is a share of the whole step's."""
 
     def __init__(self, workspace: Workspace, model: str, place: int, parts: int) -> None:
         self._workspace = workspace
@@ -85,7 +88,7 @@ class _Share:
         return getattr(self._workspace, name)
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Say how far this model is."""
+        """Report the model's progress as a share of the step's."""
         if self._parts == 1:
             self._workspace.progress(done, total, unit, note)
             return
@@ -93,7 +96,7 @@ class _Share:
         words = f"{self._model} · {note}" if note else self._model
         self._workspace.progress(self._place + share, self._parts, "models", words)
 
-    def ended(self) -> None:
-        """Say that this model has its scores, whoever computed them."""
+    def finish(self) -> None:
+        """Report that this evaluator has scored the model."""
         if self._parts > 1:
             self.progress(1, 1)

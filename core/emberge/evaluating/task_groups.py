@@ -1,4 +1,4 @@
-"""Means over tasks and kinds of task.
+"""Groups of tasks, and means over them.
 
 `Mean(Task)` is the mean over tasks, `Mean(TaskType)` the mean over kinds of task of their means, as in
 MTEB (Muennighoff et al., 2023, arXiv:2210.07316).
@@ -11,15 +11,23 @@ from collections.abc import Mapping, Sequence
 from emberge.contracts.evaluator import TaskInfo
 from emberge.errors import RecipeError, suggest
 
-__all__ = ["GROUPS", "GROUP_OF", "LABEL_OF", "means", "parts", "select", "tasks_of"]
+__all__ = [
+    "GROUPS",
+    "GROUP_OF",
+    "MEAN_OF",
+    "means_over_tasks",
+    "parts_of_group",
+    "required_tasks",
+    "tasks_in_group",
+]
 
 GROUPS = {"all": "all tasks", "in": "in domain", "out": "out of domain"}
-# What the mean over a group of tasks is called in a result.
-LABEL_OF = {"all": "task", "type": "type", "in": "in", "out": "out"}
+# Names of the means over groups of tasks in a result.
+MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out"}
 
 
-def select(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
-    """The tasks of a group: "all", "in" or "out" of domain, or the one of that name."""
+def tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
+    """Return the tasks of a group: "all", "in" or "out" of domain, or the one of that name."""
     if group == "all":
         return list(tasks)
     if group in ("in", "out"):
@@ -27,10 +35,13 @@ def select(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
     return [task for task in tasks if task.name == group]
 
 
-def parts(tasks: Sequence[TaskInfo], label: str) -> list[list[TaskInfo]]:
-    """The tasks of a group, or for "type" those of each kind: a score is the mean of the parts' means."""
-    if label != "type":
-        chosen = select(tasks, label)
+def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]]:
+    """Return the tasks of a group in one list, or for "type" those of each kind of task in a list.
+
+    The group's score is the mean of the lists' means.
+    """
+    if group != "type":
+        chosen = tasks_in_group(tasks, group)
         return [chosen] if chosen else []
     by_kind: dict[str, list[TaskInfo]] = {}
     for task in tasks:
@@ -38,33 +49,35 @@ def parts(tasks: Sequence[TaskInfo], label: str) -> list[list[TaskInfo]]:
     return list(by_kind.values())
 
 
-def means(tasks: Sequence[TaskInfo], scores: Mapping[str, float]) -> dict[str, float | None]:
-    """A model's means: over tasks, over kinds of task, in domain, out of domain; None over no task."""
+def means_over_tasks(
+    tasks: Sequence[TaskInfo], scores: Mapping[str, float]
+) -> dict[str, float | None]:
+    """Return a model's means over all tasks, kinds of task, in and out of domain; None over no task."""
     found: dict[str, float | None] = {}
-    for group, name in LABEL_OF.items():
-        kinds = [[scores[task.name] for task in part] for part in parts(tasks, group)]
+    for group, name in MEAN_OF.items():
+        kinds = [[scores[task.name] for task in part] for part in parts_of_group(tasks, group)]
         averages = [sum(values) / len(values) for values in kinds]
         found[name] = sum(averages) / len(averages) if averages else None
     return found
 
 
-# How a recipe says which tasks, and what that is in a result.
+# Words of a recipe for groups of tasks.
 GROUP_OF = {"all": "all", "ind": "in", "ood": "out"}
 
 
-def tasks_of(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """The tasks that a requirement is about: `all`, `ind`, `ood`, or the one of that name.
+def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
+    """Return the tasks that a requirement is about: `all`, `ind`, `ood`, or the one of that name.
 
     Raises:
         RecipeError: when there is none.
     """
-    chosen = select(tasks, GROUP_OF.get(word, word))
+    chosen = tasks_in_group(tasks, GROUP_OF.get(word, word))
     if chosen:
         return chosen
     if word in GROUP_OF:
         raise RecipeError(
             f"a requirement is about '{word}' tasks, but none of the tasks is "
-            f"{'in' if word == 'ind' else 'out of'} domain; say `domain` in the catalogue"
+            f"{'in' if word == 'ind' else 'out of'} domain; give `domain` in the catalogue"
         )
     hint = suggest(word, [*GROUP_OF, *(task.name for task in tasks)])
     raise RecipeError(f"a requirement is about '{word}', which is no task here{hint}")

@@ -1,4 +1,4 @@
-"""Weights that several ranks share: split with FSDP2, put together to be saved, restored and clipped.
+"""Weights that several ranks share (FSDP2): split, gathered to be saved, restored and clipped.
 
 Without a split everything here is the plain thing.
 """
@@ -18,19 +18,19 @@ from emberge.ranks.ranks import Ranks
 
 __all__ = [
     "clip_gradients",
+    "gathered_weights",
     "is_split",
     "put",
     "split_weights",
     "sum_gradients",
     "whole",
-    "whole_model",
 ]
 
 PROBE = "a text to see which modules run"
 
 
 def split_weights(encoder: Encoder, ranks: Ranks) -> None:
-    """Let each rank hold its share of the encoder's weights (FSDP2; Zhao et al., 2023, arXiv:2304.11277).
+    """Split the encoder's weights among the ranks (FSDP2; Zhao et al., 2023, arXiv:2304.11277).
 
     What is split are the modules that a forward pass calls first, and the repeated blocks inside them: an
     encoder need not call its own `module`, and hooks of one that is not called would never gather anything.
@@ -70,7 +70,7 @@ def _inside(module: nn.Module, other: nn.Module) -> bool:
 
 
 def _blocks(root: nn.Module) -> Iterator[nn.Module]:
-    """The members of the outermost lists of like modules: a transformer's layers."""
+    """Return the members of the outermost lists of like modules: a transformer's layers."""
     for child in root.children():
         if isinstance(child, nn.ModuleList):
             yield from child
@@ -83,18 +83,18 @@ def _has_weights(module: nn.Module) -> bool:
 
 
 def is_split(tensor: Tensor) -> bool:
-    """Whether ranks hold a share of it each."""
+    """Return whether ranks have a share of the tensor each."""
     return isinstance(tensor, DTensor)
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor on the CPU; every rank must ask for it."""
+    """Return all of a tensor on the CPU; every rank must call it."""
     full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full.detach().cpu()
 
 
 def put(like: Tensor, value: Tensor) -> Tensor:
-    """A whole value, laid out and placed as `like` is."""
+    """Return a whole value, split and placed as `like` is."""
     value = value.to(like.device)
     if isinstance(like, DTensor):
         return distribute_tensor(value, like.device_mesh, like.placements)
@@ -102,10 +102,10 @@ def put(like: Tensor, value: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def whole_model(module: nn.Module) -> Iterator[None]:
-    """Inside, the module's split parameters are whole, on the CPU, to be saved.
+def gathered_weights(module: nn.Module) -> Iterator[None]:
+    """Gather the module's split parameters on the CPU while the block runs, to be saved.
 
-    They are put in by hand: FSDP2 splits its own again as soon as somebody asks for the state.
+    They are set one by one: FSDP2 splits its own again as soon as the state is read.
     """
     split = [
         (owner, name, parameter)
@@ -126,7 +126,7 @@ def whole_model(module: nn.Module) -> Iterator[None]:
 
 
 def sum_gradients(parameters: Mapping[str, Tensor], ranks: Ranks, split: bool) -> None:
-    """Give every parameter the sum of all ranks' gradients; those of split ones have it already."""
+    """Replace every parameter's gradient by the sum over ranks; FSDP2 has summed those of split ones."""
     plain = {name: p for name, p in parameters.items() if not is_split(p)}
     if split:
         # The engine has scaled the model's gradients for the mean that split ones get.
@@ -137,7 +137,7 @@ def sum_gradients(parameters: Mapping[str, Tensor], ranks: Ranks, split: bool) -
 
 
 def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
-    """Cut all gradients to a common length of at most `limit`, and return what it was."""
+    """Cut all gradients to a common length of at most `limit`, and return the length before."""
     with_grad = [p for p in parameters if p.grad is not None]
     if not any(is_split(p) for p in with_grad):
         return torch.nn.utils.clip_grad_norm_(parameters, limit)
@@ -157,6 +157,6 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
 
 
 def whole_here(tensor: Tensor) -> Tensor:
-    """All of a tensor, where it lies."""
+    """Return all of a tensor, on its own device."""
     full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full

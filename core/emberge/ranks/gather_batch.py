@@ -16,7 +16,7 @@ __all__ = ["gathered", "rows_of"]
 
 
 def gathered(parts: Sequence[Embeddings]) -> Embeddings:
-    """The rows of every part, one after another, as the batch that a loss sees.
+    """Return the rows of every part, one after another, as the batch that a loss gets.
 
     Parts whose rows have fewer positives or negatives get filling, which `valid` masks. Scores and labels
     that only some parts have are NaN and -1 elsewhere. Texts and labels are numbered alike on every rank,
@@ -48,7 +48,7 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
 
 
 def rows_of(batch: Embeddings, which: Any) -> Embeddings:
-    """Some rows of a batch (a slice, or numbers in any order), in everything that has rows."""
+    """Return some rows of a batch (a slice, or numbers in any order), of every column that has rows."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
     taken: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
     layers = {name: rows_of(inner, which) for name, inner in batch.layers.items()}
@@ -57,13 +57,13 @@ def rows_of(batch: Embeddings, which: Any) -> Embeddings:
 
 
 def _wide(values: Tensor, width: int, filling: float) -> Tensor:
-    """Values [b, k, …] with columns added behind up to `width`."""
+    """Return values [b, k, …] with columns added at the end up to `width`."""
     behind = (0, width - values.shape[1])
     return pad(values, (0, 0) * (values.ndim - 2) + behind, value=filling)
 
 
 def _both(part: Embeddings, values: Tensor, widths: tuple[int, int], filling: float) -> Tensor:
-    """Values [b, p + n] with either side widened."""
+    """Return values [b, p + n] with either side widened."""
     slots = part.positive.shape[1]
     sides = zip((values[:, :slots], values[:, slots:]), widths, strict=True)
     return torch.cat([_wide(side, width, filling) for side, width in sides], dim=1)

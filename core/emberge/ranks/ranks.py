@@ -1,4 +1,4 @@
-"""The ranks of a training: how rows are split over them, and what they tell each other.
+"""Ranks of a training: collectives, and how rows are split over processes.
 
 Every rank draws the same batch and encodes its own rows. Losses that gather see all ranks' embeddings, in
 the order that one rank would have them in, and each rank's backward pass goes through its own rows alone;
@@ -46,21 +46,21 @@ NAMED = 5
 
 
 class RanksError(EmbergeError):
-    """Ranks have lost each other, or do not agree."""
+    """Ranks that have lost each other, or do not agree."""
 
 
 class LostRankError(RanksError):
-    """Another rank has gone."""
+    """Another rank that has ended."""
 
 
 def shard_rows(size: int, rank: int, ranks: int) -> slice:
-    """The rank's rows of `size`: contiguous, in order, and sizes differ by one at most."""
+    """Return the rank's rows of `size`: contiguous, in order, and sizes differ by one at most."""
     return slice(size * rank // ranks, size * (rank + 1) // ranks)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """One process's place among those that train together.
+    """Place of one process among those that train together, and their collectives.
 
     `store` is seen by all of them; the first rank writes files and logs, the others only train.
     """
@@ -73,16 +73,16 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this one writes, logs and shows progress."""
+        """Flag of the rank that writes, logs and shows progress."""
         return self.rank == 0
 
     @property
     def beside(self) -> int:
-        """Ranks on this machine, which share its cores and memory."""
+        """Number of ranks on this machine, which share its cores and memory."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if self.size > 1 else 1
 
     def gathered(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """Every rank's rows [sum of counts, …], in order of ranks; the gradient goes to the own ones.
+        """Return every rank's rows [sum of counts, …] in order of ranks; the gradient goes to the own ones.
 
         Shards may differ in size: they travel padded to the largest.
         """
@@ -92,35 +92,35 @@ class Ranks:
         sent = own.new_zeros((widest, *own.shape[1:]))
         sent[: len(own)] = own.detach()
         found = [torch.empty_like(sent) for _ in counts]
-        with _together():
+        with _explain_lost_rank():
             dist.all_gather(found, sent)
         parts = [rows[:count] for rows, count in zip(found, counts, strict=True)]
         parts[self.rank] = own
         return torch.cat(parts)
 
     def total(self, value: Tensor) -> Tensor:
-        """The sum of every rank's value, the same bits on each."""
+        """Return the sum of every rank's value, the same bits on each."""
         if self.size > 1:
             value = value.clone()
-            with _together():
+            with _explain_lost_rank():
                 dist.all_reduce(value)
         return value
 
     def any_of(self, flags: Sequence[bool]) -> list[bool]:
-        """For each flag whether any rank has raised it; no device waits for it."""
+        """Return for each flag whether any rank has raised it; no device waits for it."""
         if self.size == 1 or not flags:
             return list(flags)
         raised = torch.tensor(flags, dtype=torch.uint8)
-        with _together():
+        with _explain_lost_rank():
             dist.all_reduce(raised, op=dist.ReduceOp.MAX)
         return [bool(flag) for flag in raised.tolist()]
 
     def largest(self, number: int) -> int:
-        """The largest of every rank's numbers."""
+        """Return the largest of every rank's numbers."""
         if self.size == 1:
             return number
         found = torch.tensor([number], dtype=torch.int64)
-        with _together():
+        with _explain_lost_rank():
             dist.all_reduce(found, op=dist.ReduceOp.MAX)
         return int(found)
 
@@ -136,7 +136,7 @@ class Ranks:
                 parameter.grad = torch.zeros_like(parameter)
         for bucket in _buckets([p.grad for p in taking if p.grad is not None]):
             flat = torch.cat([grad.flatten() for grad in bucket])
-            with _together():
+            with _explain_lost_rank():
                 dist.all_reduce(flat)
             for grad, part in zip(
                 bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True
@@ -144,7 +144,7 @@ class Ranks:
                 grad.copy_(part.view_as(grad))
 
     def require_equal(self, tensors: Mapping[str, Tensor], what: str) -> None:
-        """Compare a hash of tensors over ranks.
+        """Refuse tensors whose hashes differ between ranks.
 
         Raises:
             RanksError: on every rank, naming the tensors that differ.
@@ -153,7 +153,7 @@ class Ranks:
             return
         marks = {name: mark(tensor) for name, tensor in tensors.items()}
         found: list[Any] = [None] * self.size
-        with _together():
+        with _explain_lost_rank():
             dist.all_gather_object(found, marks)
         names = sorted({name for one in found for name in one})
         differing = [n for n in names if len({one.get(n) for one in found}) > 1]
@@ -165,7 +165,7 @@ class Ranks:
             )
 
     def on_first_rank(self, work: Callable[[], T]) -> T:
-        """Let the first rank do something while the others wait, and give its result to all.
+        """Run a function on the first rank while the others wait, and return its result on all.
 
         Raises:
             Exception: what the first rank's work raises; the others get its text as a RanksError.
@@ -187,12 +187,12 @@ class Ranks:
         return result
 
     def send(self, key: str, value: Any) -> None:
-        """Put something under a key where every rank can read it."""
-        with _together():
+        """Store a value under a key that every rank can read."""
+        with _explain_lost_rank():
             self.store.set(key, pickle.dumps(value))
 
     def receive(self, key: str, patience: datetime.timedelta | None = None) -> Any:
-        """What stands under a key, waiting until it does.
+        """Return the value under a key, waiting until there is one.
 
         Raises:
             RanksError: when the ranks have lost each other, or nothing came within `patience`.
@@ -208,7 +208,7 @@ class Ranks:
                 raise _lost(error) from error
 
     def broadcast(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-        """The first rank's tensors on the CPU, for all."""
+        """Return the first rank's tensors on the CPU, on every rank."""
         if self.size == 1:
             return dict(tensors or {})
         shapes = None
@@ -219,7 +219,7 @@ class Ranks:
         for name, (shape, dtype) in known.items():
             found[name] = torch.empty(shape, dtype=dtype) if tensors is None else tensors[name]
             found[name] = found[name].contiguous()
-            with _together():
+            with _explain_lost_rank():
                 dist.broadcast(found[name], 0)
         return found
 
@@ -228,8 +228,8 @@ ALONE = Ranks()
 
 
 @contextlib.contextmanager
-def _together() -> Iterator[None]:
-    """What torch says when another rank has gone becomes one line."""
+def _explain_lost_rank() -> Iterator[None]:
+    """Turn torch's error about a rank that has ended into a LostRankError of one line."""
     try:
         yield
     except (dist.DistError, RuntimeError) as error:
@@ -239,13 +239,13 @@ def _together() -> Iterator[None]:
 def _lost(error: Exception) -> LostRankError:
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return LostRankError(
-        f"another rank has ended ({line[:160]}); its own message says why, and the same command goes on "
-        "from the newest state"
+        f"another rank has ended ({line[:160]}); its own message names the reason, and the same "
+        "command goes on from the newest state"
     )
 
 
 def _buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Gradients of one dtype in order, about BUCKET numbers at a time."""
+    """Yield gradients of one dtype in order, about BUCKET numbers at a time."""
     bucket: list[Tensor] = []
     for grad in grads:
         full = sum(g.numel() for g in bucket) + grad.numel() > BUCKET
@@ -258,7 +258,7 @@ def _buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def mark(tensor: Tensor) -> tuple[int, int]:
-    """Two sums over a tensor's bits: equal tensors have equal ones, and a changed one hardly ever."""
+    """Return two sums over a tensor's bits: equal tensors have equal ones, and a changed one hardly ever."""
     flat = tensor.detach().contiguous().flatten()
     bits = flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)
     plain = placed = 0
@@ -270,9 +270,9 @@ def mark(tensor: Tensor) -> tuple[int, int]:
 
 
 def join_ranks(device: str = "cpu") -> Ranks:
-    """The process's ranks, as `torchrun`, `accelerate launch` or `emberge run --ranks` have set them up.
+    """Return this process's ranks, as `torchrun`, `accelerate launch` or `emberge run --ranks` set them up.
 
-    They are told by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without them, or alone, there
+    They are found by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without them, or alone, there
     is one rank. `device` is a kind or one device; each rank on a machine takes the GPU of its number.
 
     Raises:
@@ -321,7 +321,7 @@ def _join(device: str) -> Ranks:
 
 @contextlib.contextmanager
 def _threads_kept() -> Iterator[None]:
-    """Keep accelerate from setting torch's threads: the engine does, and a given OMP_NUM_THREADS stops it."""
+    """Keep accelerate from setting torch's threads: the session sets them, and OMP_NUM_THREADS stops it."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = before or str(torch.get_num_threads())
     try:
@@ -332,7 +332,7 @@ def _threads_kept() -> Iterator[None]:
 
 
 def leave_ranks() -> None:
-    """Let go of the other ranks; at the end of a process."""
+    """Leave the group of ranks, at the end of a process."""
     if dist.is_initialized():
         dist.destroy_process_group()
         _JOINED.clear()

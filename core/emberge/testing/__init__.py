@@ -1,4 +1,4 @@
-"""The laws that any plugin can be held to: call these from your tests."""
+"""Laws for plugins: call these from your tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches for laws: random ones with everything a loss may read, and changes of them."""
+"""Batches for laws: random ones with every column that a loss may read, and changes of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = [
     "example_embeddings",
     "moved",
     "rows_of",
-    "told",
     "widened",
     "with_columns",
+    "with_layers",
 ]
 
 
@@ -32,7 +32,7 @@ def example_embeddings(
     in_batch: bool = True,
     seed: int = 0,
 ) -> Embeddings:
-    """A random batch with everything a loss may read but a guide: scores, labels, two places of filling."""
+    """Return a random batch with every column but a guide: scores, labels, two places of filling."""
     made = torch.Generator().manual_seed(seed)
     width = 1 + positives + negatives
     vectors = torch.randn(rows, width, WIDTH, generator=made)
@@ -55,8 +55,8 @@ def example_embeddings(
     )
 
 
-def told(loss: Loss, batch: Embeddings) -> Embeddings:
-    """The batch with the layers and the guide that a loss asks for."""
+def with_layers(loss: Loss, batch: Embeddings) -> Embeddings:
+    """Return the batch with the layers and the guide that a loss asks for."""
     layers = {f: moved(batch, lambda t, f=f: Words.layer(t, f)) for f in loss.layers}  # type: ignore[misc]
     guide = None
     if loss.guided_by is not None:
@@ -66,7 +66,7 @@ def told(loss: Loss, batch: Embeddings) -> Embeddings:
 
 
 def moved(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> Embeddings:
-    """The batch with all its embeddings changed, those of layers too, but not a guide's."""
+    """Return the batch with all its embeddings changed, those of layers too, but not a guide's."""
     return dataclasses.replace(
         batch,
         anchor=change(batch.anchor),
@@ -77,7 +77,7 @@ def moved(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> Embeddings:
 
 
 def rows_of(batch: Embeddings, which: Any) -> Embeddings:
-    """Some rows of a batch, in some order."""
+    """Return some rows of a batch, in some order."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
     taken: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
     layers = {name: rows_of(inner, which) for name, inner in batch.layers.items()}
@@ -86,12 +86,12 @@ def rows_of(batch: Embeddings, which: Any) -> Embeddings:
 
 
 def columns(batch: Embeddings) -> Tensor:
-    """All embeddings of every row [b, 1 + p + n, d]."""
+    """Return all embeddings of every row [b, 1 + p + n, d]."""
     return torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
 
 
 def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tensor]) -> Embeddings:
-    """The batch with other embeddings [b, 1 + p + n, d], and others of some layers."""
+    """Return the batch with other embeddings [b, 1 + p + n, d], and others of some layers."""
     slots = batch.positive.shape[1]
     inner = {
         name: with_columns(one, layers[name], {}) if name in layers else one
@@ -107,7 +107,7 @@ def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tenso
 
 
 def widened(loss: Loss, batch: Embeddings) -> Embeddings:
-    """The batch with one more place for a positive and for a negative, which no row fills."""
+    """Return the batch with one more place for a positive and for a negative, which no row fills."""
     slots, hard = batch.positive.shape[1], batch.negative.shape[1]
     other = example_embeddings(1, positives=slots + 1, negatives=hard + 1, in_batch=batch.in_batch)
     absent: dict[str, Any] = {
@@ -115,5 +115,5 @@ def widened(loss: Loss, batch: Embeddings) -> Embeddings:
         for name in ("positive_score", "negative_score", "label")
         if getattr(batch, name) is None
     }
-    other = told(loss, dataclasses.replace(other, **absent))
+    other = with_layers(loss, dataclasses.replace(other, **absent))
     return rows_of(gathered([batch, other]), slice(0, len(batch.anchor)))

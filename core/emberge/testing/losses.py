@@ -1,4 +1,4 @@
-"""Laws of losses: what any plugin's can be held to. A broken one is an AssertionError with its name."""
+"""Laws of losses. A broken one is an AssertionError with its name."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from emberge.testing.batches import (
     example_embeddings,
     moved,
     rows_of,
-    told,
     widened,
     with_columns,
+    with_layers,
 )
 from emberge.testing.words import Words
 
@@ -35,10 +35,10 @@ READ = ("positive_score", "negative_score", "label")
 def check_loss(
     loss: Loss, *, lengths: bool = True, one_row: bool = True, filling: bool = True
 ) -> None:
-    """Hold a loss to the laws of training, with other rows as negatives and without.
+    """Check a loss against the laws of training, with other rows as negatives and without.
 
     Always: it is a pure function and gives a finite scalar with finite gradients, also of zero vectors and of
-    equal texts; it reads only what it declares to need; the order of rows does not matter, nor what stands in
+    equal texts; it reads only what it declares to need; the order of rows does not matter, nor the content of
     places that `valid` masks, nor how many of them there are; its own `weight` is left to the runner; learned
     parameters are trained as they are handed back; gradients through a cache, in chunks of any size, equal
     those of one pass; and a loss that gathers gives the same gradients from two ranks as from one.
@@ -74,8 +74,8 @@ def _trials(loss: Loss, filling: bool) -> Iterator[_Trial]:
             least: dict[str, Any] = {
                 name: getattr(batch, name) if name in loss.needs else None for name in READ
             }
-            yield _Trial(loss, told(loss, dataclasses.replace(batch, **least)))
-            yield _Trial(loss, told(loss, batch))
+            yield _Trial(loss, with_layers(loss, dataclasses.replace(batch, **least)))
+            yield _Trial(loss, with_layers(loss, batch))
 
 
 def _alike(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
@@ -99,7 +99,7 @@ class _Trial:
         return self.loss(batch, given)
 
     def pulled(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
-        """The loss and its gradient to all embeddings, zero where none reaches."""
+        """Return the loss and its gradient to all embeddings, zero where none reaches."""
         leaf = columns(batch).detach().requires_grad_()
         layers = {n: columns(one).detach().requires_grad_() for n, one in batch.layers.items()}
         value = self.value(with_columns(batch, leaf, layers))
@@ -172,9 +172,9 @@ class _Trial:
             self.pulled(batch),
             self.pulled(dataclasses.replace(other, text_id=twins)),
         )
-        assert _alike(first, second), "filling: what stands in masked places changes the loss"
+        assert _alike(first, second), "filling: the content of masked places changes the loss"
         assert not pull2[:, empty].any(), "filling: a gradient reaches masked places"
-        assert _alike(pull, pull2), "filling: what stands in masked places changes the gradient"
+        assert _alike(pull, pull2), "filling: the content of masked places changes the gradient"
         third = self.value(widened(self.loss, batch))
         assert _alike(first, third), "filling: how many masked places there are changes the loss"
 
@@ -223,7 +223,7 @@ class _Trial:
             assert _alike(grad, both), f"ranks: two give {name} another gradient than one"
 
     def trained(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
-        """Gradients of an encoder and of what the loss learns, through the engine.
+        """Return gradients of an encoder and of the loss's own parameters, through the engine.
 
         With a `shard` the engine encodes its rows alone, and the others' embeddings come as from another
         rank: at their places, without a gradient.
@@ -260,7 +260,7 @@ class _Trial:
         return {name: grad for name, grad in found.items() if grad is not None}
 
     def texts(self, part: slice) -> list[TokenisedText]:
-        """A text of its own for every place of some rows."""
+        """Return a text of its own for every place of some rows."""
         width = 1 + self.batch.valid.shape[1]
         return [
             TokenisedText([1 + (i * 7 + j * 3) % 63 for j in range(1 + i % 5)])
@@ -268,7 +268,7 @@ class _Trial:
         ]
 
     def encoded(self, part: slice, encoded: BatchEmbeddings) -> Embeddings:
-        """The batch's rows with embeddings that an encoder made of `texts`."""
+        """Return the batch's rows with embeddings that an encoder made of `texts`."""
         shape = (part.stop - part.start, 1 + self.batch.valid.shape[1], -1)
         layers = {name: values.view(shape) for name, values in encoded.layers.items()}
         return with_columns(rows_of(self.batch, part), encoded.embeddings.view(shape), layers)

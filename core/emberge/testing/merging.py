@@ -1,4 +1,4 @@
-"""The laws that every merge strategy can be held to, a third party's too."""
+"""Laws of merge strategies, a third party's too. A broken one is an AssertionError with its name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emberge.merging.merge_in_memory import merge_state_dicts
 
 __all__ = ["check_strategy"]
 
-# A matrix, a vector, a number, rows that are odd in number and length, and a tensor that nobody changed.
+# A matrix, a vector, a number, rows that are odd in number and length, and a tensor that no model changed.
 _SHAPES: Mapping[str, tuple[int, ...]] = {
     "embeddings.weight": (37, 13),
     "layers.0.mlp.weight": (16, 24),
@@ -37,7 +37,7 @@ def check_strategy(
     scale: bool = True,
     tolerance: float = 2e-5,
 ) -> None:
-    """Hold a strategy, or the links of a chain, to the laws of merging.
+    """Check a strategy, or the links of a chain, against the laws of merging.
 
     Always: shapes, dtypes and names stay; inputs are not changed; two runs give the same bytes; the size of
     the blocks does not show; zeros and unchanged tensors give finite numbers. Unless switched off, for a
@@ -104,7 +104,7 @@ class _Trial:
         origin = None if self.base is None else (base or self.base)
         order = order or range(len(chosen))
         given = list(weights or self.weights)
-        # Masks are keyed by name, so a model keeps its own wherever it stands.
+        # Masks are keyed by name, so a model keeps its own at any place.
         try:
             return merge_state_dicts(
                 [chosen[i] for i in order],
@@ -123,9 +123,11 @@ class _Trial:
         merged = self.merge()
         for name, tensor in self.models[0].items():
             found = merged.get(name)
-            told = None if found is None else (found.shape, found.dtype)
+            with_layers = None if found is None else (found.shape, found.dtype)
             expected = tensor.shape, tensor.dtype
-            assert told == expected, f"shapes: {name} should be {expected} and is {told}"
+            assert with_layers == expected, (
+                f"shapes: {name} should be {expected} and is {with_layers}"
+            )
         for model, copy in zip(inputs, before, strict=True):
             for name in model:
                 assert torch.equal(model[name], copy[name]), (

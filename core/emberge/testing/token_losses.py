@@ -17,7 +17,7 @@ VOCABULARY, WIDTH, MASK, UNSCORED = 50, 8, 4, -100
 
 
 def check_token_loss(loss: TokenLoss) -> None:
-    """Hold a loss over tokens to the laws of training.
+    """Check a loss over tokens against the laws of training.
 
     A corruption is a pure function of text and seed, another one by another seed; it keeps the number of
     tokens, spares what is to be spared, stays inside the vocabulary, and its labels are the text's own ids.
@@ -40,7 +40,7 @@ def check_token_loss(loss: TokenLoss) -> None:
     ]
     for text in texts:
         _corruption(loss, text)
-    _Trial(loss, texts).hold()
+    _Trial(loss, texts).check()
 
 
 def _corruption(loss: TokenLoss, text: Tokens) -> None:
@@ -51,8 +51,8 @@ def _corruption(loss: TokenLoss, text: Tokens) -> None:
     assert not np.array_equal(ids, other), "seed: another one corrupts alike"
     assert ids.shape == labels.shape == text.ids.shape, "length: there are more or fewer ids"
     assert ids.dtype == labels.dtype == np.int64, "type: ids and labels are int64"
-    assert (ids >= 0).all(), "vocabulary: an id lies below 0"
-    assert (ids < text.vocabulary).all(), "vocabulary: an id lies outside"
+    assert (ids >= 0).all(), "vocabulary: an id is below 0"
+    assert (ids < text.vocabulary).all(), "vocabulary: an id is outside"
     scored = labels != UNSCORED
     assert (labels[scored] == text.ids[scored]).all(), "labels: they are not the text's own ids"
     assert not scored[text.spared].any(), "spared: a special token or a prompt's is scored"
@@ -64,7 +64,7 @@ class _Trial:
     loss: TokenLoss
     texts: list[Tokens]
 
-    def hold(self) -> None:
+    def check(self) -> None:
         hidden, labels, head = self._batch()
         value, pull = self._pulled(hidden, labels, head)
         assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"

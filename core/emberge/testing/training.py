@@ -1,4 +1,4 @@
-"""Laws of training: what any sampler and backbone can be held to. A broken one is an AssertionError."""
+"""Laws of samplers and backbones. A broken one is an AssertionError."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TEXTS = ("open a file", "sort a list of numbers by value", "the weather", "a", "
 
 
 def check_sampler(sampler: Sampler, pool: Pool | None = None, *, repeats: bool = False) -> None:
-    """Hold a sampler to its laws.
+    """Check a sampler against its laws.
 
-    The same seed gives the same rows, and another seed others; every row is of the pool; a batch holds rows
+    The same seed gives the same rows, and another seed others; every row is of the pool; a batch has rows
     of one dataset, none twice; and unless `repeats` no row comes twice in an epoch.
     """
     pool = pool or {
@@ -55,8 +55,8 @@ def _check_batches(
         assert len(names) == 1, f"a batch mixes datasets: {sorted(names)}"
         rows = [(part.dataset, int(row)) for part in batch.parts for row in part.rows]
         assert rows, "a batch is empty"
-        assert len(set(rows)) == len(rows), "a row stands twice in a batch"
-        assert repeats or not seen & set(rows), "a row stands in two batches of an epoch"
+        assert len(set(rows)) == len(rows), "a row is in a batch twice"
+        assert repeats or not seen & set(rows), "a row is in two batches of an epoch"
         for name, row in rows:
             assert row in known[name], f"row {row} of '{name}' is not in the pool"
         seen |= set(rows)
@@ -71,7 +71,7 @@ def _plain(batches: Sequence[Batch]) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
-    """Hold a backbone to its laws on a checkpoint.
+    """Check a backbone against its laws on a checkpoint.
 
     `check` finds nothing wrong; a text's embedding depends on neither its place nor its neighbours; gradients
     are finite; and the saved folder, loaded by plain SentenceTransformers, gives the same embeddings to 1e-5.

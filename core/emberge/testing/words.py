@@ -1,4 +1,4 @@
-"""An encoder small enough for laws: the mean of learned word vectors, with dropout."""
+"""Encoder small enough for laws: the mean of learned word vectors, with dropout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH = 8
 
 
 class Words(nn.Module):
-    """Fills the Encoder contract; a text's letters are its words."""
+    """Encoder whose words are a text's letters."""
 
     dimension = WIDTH
     tokenizer_fingerprint = "words"
@@ -32,22 +32,22 @@ class Words(nn.Module):
 
     @property
     def module(self) -> nn.Module:
-        """All weights."""
+        """Module with all weights."""
         return self
 
     def tokenise(
         self, texts: Sequence[str], *, prompt: str, max_length: int | None
     ) -> list[TokenisedText]:
-        """A number for every letter."""
+        """Return a number for every letter of each text."""
         return [TokenisedText([1 + ord(c) % 63 for c in prompt + t][:max_length]) for t in texts]
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
-        """Ids with zeros behind."""
+        """Return ids with zeros at the end of shorter texts."""
         longest = max(len(t.ids) for t in texts)
         return {"input_ids": torch.tensor([[*t.ids] + [0] * (longest - len(t.ids)) for t in texts])}
 
     def forward(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
-        """The mean of the vectors, and what `layer` makes of it."""
+        """Return the mean of each text's vectors, and `layer` of it for each layer."""
         ids = features["input_ids"]
         states = self.words(ids)
         # Dropout of whole embeddings' entries: its pattern must not depend on the padding.
@@ -57,7 +57,7 @@ class Words(nn.Module):
 
     @staticmethod
     def layer(pooled: Tensor, layer: float) -> Tensor:
-        """What stands for an intermediate layer's embeddings."""
+        """Return the embeddings of an intermediate layer."""
         return pooled.roll(1, dims=-1) + layer
 
     def save(self, folder: Path) -> None:

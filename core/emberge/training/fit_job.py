@@ -1,4 +1,4 @@
-"""A training as one object: all that decides its result."""
+"""One training as an object: all that decides its result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FitJob:
     """All that decides the result of a training: the same job gives the same bytes on equal machines."""
 
     backbone: Backbone
-    """How the checkpoint becomes an encoder."""
+    """Recipe for the encoder of the checkpoint."""
     checkpoint: Path
     """The model folder that the training starts from."""
     datasets: Sequence[Dataset]

@@ -144,7 +144,7 @@ def require_at_least(options: object, bounds: Mapping[str, float]) -> None:
 
 @dataclass(frozen=True)
 class FitResult:
-    """The result of a training, without its model.
+    """Result of a training, without its model.
 
     `pool` counts the rows per dataset after the samplers' selection; `bags` are their row numbers where
     they are not all rows in order. `losses` are means over each dataset's last tenth of steps (at least one),

@@ -1,4 +1,4 @@
-"""The losses of a training: which dataset has which, what they learn themselves, and their weighted sum."""
+"""Losses of a training: by dataset, with the parameters that they learn, and their weighted sum."""
 
 from __future__ import annotations
 
@@ -67,23 +67,23 @@ class Objective:
             )
 
     def of(self, dataset: str) -> tuple[Loss, ...]:
-        """The losses of a dataset."""
+        """Return the losses of a dataset."""
         return self._losses[dataset]
 
     def layers(self, datasets: Sequence[str]) -> tuple[float, ...]:
-        """The intermediate layers that these datasets' losses want."""
+        """Return the intermediate layers that these datasets' losses read, as fractions."""
         return tuple(sorted({f for d in datasets for loss in self._losses[d] for f in loss.layers}))
 
     def gathers(self, dataset: str) -> bool:
-        """Whether a loss of the dataset wants the rows of all ranks."""
+        """Return whether a loss of the dataset reads the rows of all ranks."""
         return any(loss.cross_rank for loss in self._losses[dataset])
 
     def __call__(self, dataset: str, embeddings: Embeddings) -> Tensor:
-        """The weighted sum of a dataset's losses, over all rows of a batch."""
+        """Return the weighted sum of a dataset's losses over all rows of a batch."""
         return self._sum(self._losses[dataset], embeddings, 1)
 
     def gathering(self, dataset: str, embeddings: Embeddings, ranks: int) -> Tensor:
-        """One of several ranks' share in the losses that take the rows of all ranks.
+        """Return one of several ranks' share in the losses that read the rows of all ranks.
 
         The value is that share, and so is the gradient of what losses learn, for every rank has all of it;
         the gradient of embeddings is whole, for each rank takes only its own rows' back.
@@ -93,7 +93,7 @@ class Objective:
         return _WholeGradient.apply(whole, ranks)  # type: ignore[no-any-return,no-untyped-call]
 
     def local(self, dataset: str, embeddings: Embeddings) -> Tensor:
-        """The weighted sum of the losses that take a rank's own rows."""
+        """Return the weighted sum of the losses that read a rank's own rows."""
         losses = [loss for loss in self._losses[dataset] if not loss.cross_rank]
         return self._sum(losses, embeddings, 1)
 
@@ -110,7 +110,7 @@ class Objective:
         return total
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Put back learned parameters."""
+        """Load learned parameters from a saved state."""
         with torch.no_grad():
             for name, value in self.parameters.items():
                 value.copy_(saved[name])

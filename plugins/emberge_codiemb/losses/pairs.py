@@ -1,4 +1,4 @@
-"""The scored pairs of a batch: cosine and gold score of every anchor with each of its texts."""
+"""Scored pairs of a batch: cosine and gold score of every anchor with each of its texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["scored_pairs"]
 
 
 def scored_pairs(e: Embeddings, loss: str) -> tuple[Tensor, Tensor, Tensor]:
-    """(cosine, score, whether there is one), each [m]; the first two are zero where there is none.
+    """Return (cosine, score, mask of scored pairs), each [m]; the first two are zero where there is none.
 
     Raises:
         ValueError: where nothing has a score.

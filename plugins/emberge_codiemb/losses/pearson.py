@@ -1,4 +1,4 @@
-"""Pearson: cosines shall lie on a line over the scores."""
+"""Pearson: cosines are to be a linear function of the scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_SPREAD = 1e-8
 
 @dataclass(frozen=True, kw_only=True)
 class Pearson(Loss):
-    """One minus the correlation of a batch's cosines with their scores (CoDiEmb, arXiv:2508.11442).
+    """Correlation of a batch's cosines with their scores, subtracted from one (CoDiEmb, arXiv:2508.11442).
 
     Over every anchor with each of its scored positives and negatives. A batch whose scores or cosines are all
     equal has no correlation: it gives 0 and a gradient of zero. Local to a rank by default.

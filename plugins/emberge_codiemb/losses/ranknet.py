@@ -1,4 +1,4 @@
-"""RankNet: of any two pairs the one with the higher score shall have the higher cosine."""
+"""RankNet: of any two pairs the one with the higher score is to have the higher cosine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RankNet(Loss):
-    """Sum of log(1 + e^(cos_j - cos_i)) over all y_i > y_j (Burges et al., 2005, ICML, "learning to rank").
+    """Order of pairs: sum of log(1 + e^(cos_j - cos_i)) over all y_i > y_j (Burges et al., 2005, ICML).
 
     A baseline of CoDiEmb (arXiv:2508.11442), over every anchor with each of its scored positives and
     negatives, with cosines times `scale`. A sum grows with the square of the batch; `reduction: mean` divides

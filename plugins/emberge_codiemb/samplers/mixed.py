@@ -20,10 +20,10 @@ from emberge import (
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed(Sampler):
-    """Put several small batches, each of a dataset of its own, into one step: the baseline of CoDiEmb.
+    """Steps of several small batches, each of a dataset of its own: the baseline of CoDiEmb.
 
     In its comparisons (arXiv:2508.11442) every rank draws by itself, so that tasks differ between the ranks
-    of one step and ranks may hold the same rows. Here a step has `draws` small batches, as many as it would
+    of one step and ranks may have the same rows. Here a step has `draws` small batches, as many as it would
     have ranks, drawn independently of one another; each has the loss of its own dataset and negatives from
     itself alone. `batch_size` counts the examples of a whole step and may differ by task or dataset: a
     small batch has its part of them. An epoch has about as many examples as there are rows; what does not
@@ -58,17 +58,17 @@ class Mixed(Sampler):
             by_task={name: value // self.draws for name, value in size.by_task.items()},
             by_dataset={name: value // self.draws for name, value in size.by_dataset.items()},
         )
-        lanes = batches_by_dataset(pool, small, "drop", seed)
+        datasets = batches_by_dataset(pool, small, "drop", seed)
         drawn = []
         for draw in range(self.draws):
             own = stable_seed(seed, "draw", draw)
-            cut = [replace(one, seed=stable_seed(own, "rows", one.info.name)) for one in lanes]
+            cut = [replace(one, seed=stable_seed(own, "rows", one.info.name)) for one in datasets]
             drawn.append(Shuffled(cut, stable_seed(own, "batches")))
         return _Together(drawn)
 
 
 class _Together(Batches):
-    """A batch of each sequence in one step; as many steps as see about each row once."""
+    """Steps with a batch of each sequence; as many as see about each row once."""
 
     def __init__(self, drawn: Sequence[Batches]) -> None:
         self._drawn = drawn

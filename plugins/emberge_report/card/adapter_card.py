@@ -1,4 +1,4 @@
-"""The card of an adapter: what it lies on, how to open it, and what its rank leaves out."""
+"""Model card of an adapter: its base, how to open it, and what its rank leaves out."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SHOWN = 10
 
 
 def is_adapter(facts: Facts) -> bool:
-    """Whether what was made is an adapter on a base."""
+    """Return whether a model is an adapter on a base."""
     return isinstance(facts.artifact.details.get("adapter"), Mapping)
 
 
 def adapter_card(facts: Facts) -> ModelCard:
-    """The card, front matter and text."""
+    """Return the card, front matter and text."""
     from huggingface_hub import ModelCard, ModelCardData
 
     bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
@@ -85,7 +85,7 @@ def _usage(name: str, base: str) -> list[str]:
 def _content(adapter: Mapping[str, Any]) -> list[str]:
     ranks, errors = dict(adapter.get("ranks", {})), dict(adapter.get("errors", {}))
     whole = list(adapter.get("whole", ()))
-    lines = ["## What it holds", ""]
+    lines = ["## Content", ""]
     if ranks:
         span = sorted({min(ranks.values()), max(ranks.values())})
         lines.append(f"{len(ranks)} matrices of rank {' to '.join(map(str, span))}.")

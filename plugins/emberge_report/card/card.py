@@ -1,4 +1,4 @@
-"""A model card in the format of the Hugging Face hub, from what the run left and nothing else."""
+"""Model card in the format of the Hugging Face hub, from what the run left and nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 UNKNOWN = "unknown"
-# Of what a step says of itself, what stands elsewhere in the card or helps no reader.
+# Details of a step that are elsewhere in the card or help no reader.
 _ELSEWHERE = {
     *(
         "base",
@@ -49,7 +49,7 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How the step that made a model came about."""
+    """Origin of a model: the step that made it, with versions and hashes."""
 
     component: str = ""
     fingerprint: str = ""
@@ -60,7 +60,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a card is made of.
+    """Facts that a card is made of.
 
     `roots` are the models outside the run that it goes back to, `data` all that it and its parents learned
     from, `scores` evaluations of exactly these weights.
@@ -77,24 +77,24 @@ class Facts:
 
     @property
     def merged(self) -> bool:
-        """Whether a merge made it."""
+        """Flag of a model that a merge made."""
         return "strategy" in self.artifact.details
 
     @property
     def sources(self) -> tuple[Parent | Trained, ...]:
-        """Everything whose licence counts."""
+        """Models and data whose licences count."""
         found: list[Parent | Trained] = [*self.roots, *self.data]
         return tuple(found)
 
     @property
     def licence(self) -> str | None:
-        """The one licence that all ancestors and all data state; None if any is silent or differs."""
+        """Licence that all ancestors and all data state; None if any states none or another."""
         stated = {one.licence for one in self.sources}
         return stated.pop() if len(stated) == 1 else None
 
 
 def model_card(facts: Facts) -> ModelCard:
-    """The card, front matter and text."""
+    """Return the card, front matter and text."""
     from huggingface_hub import ModelCard, ModelCardData
 
     bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
@@ -119,7 +119,7 @@ def model_card(facts: Facts) -> ModelCard:
 
 
 def _known(licence: str) -> bool:
-    """Whether a licence has the form of an identifier, so that it may stand in the front matter."""
+    """Return whether a licence has the form of an identifier, as the front matter requires."""
     return bool(licence) and " " not in licence and licence.lower() not in (UNKNOWN, "other")
 
 
@@ -158,7 +158,7 @@ def _first(parents: Sequence[Parent]) -> str:
 
 
 def parent_lines(facts: Facts) -> list[str]:
-    """What it was made of, with weights, revisions and licences."""
+    """Return lines on the model's parents, with weights, revisions and licences."""
     if not facts.parents:
         return []
     title = "## Merged from" if facts.merged else "## Trained from"
@@ -209,7 +209,7 @@ def _method(facts: Facts) -> list[str]:
 
 
 def _tensors(counts: Any) -> list[str]:
-    """How many tensors went which way; a training has none to tell of."""
+    """Return how many tensors were merged and copied, in words; a training has none."""
     if not isinstance(counts, Mapping):
         return []
     ways = [f"{count} {way}" for way, count in counts.items() if count]
@@ -217,7 +217,7 @@ def _tensors(counts: Any) -> list[str]:
 
 
 def _single(value: Any) -> Any:
-    """A chain of one link as that link, as a recipe may write it."""
+    """Return a chain of one link as that link, as a recipe may write it."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -243,13 +243,13 @@ def _data(facts: Facts) -> list[str]:
             "the table shows the largest share that one of them saw."
         )
     lines += cost_lines(facts)
-    return [*lines, "What the models it goes back to were trained on, their own cards tell."]
+    return [*lines, "The cards of the models it goes back to name what those were trained on."]
 
 
 def cost_lines(facts: Facts) -> list[str]:
-    """What the trainings behind a merge cost."""
-    said = describe_cost(facts.artifact.details)
-    return [prose(said)] if said else []
+    """Return lines on the cost of the trainings behind a merge."""
+    sentence = describe_cost(facts.artifact.details)
+    return [prose(sentence)] if sentence else []
 
 
 def _rows(data: Trained) -> str:
@@ -260,7 +260,7 @@ def _rows(data: Trained) -> str:
 
 
 def licence_lines(facts: Facts) -> list[str]:
-    """What ancestors and data say of their licences."""
+    """Return lines on the licences that ancestors and data state."""
     stated = [f"{prose(one.name)}: {prose(one.licence)}" for one in facts.sources if one.licence]
     silent = [prose(one.name) for one in facts.sources if not one.licence]
     lines = ["## Licence", ""]
@@ -290,7 +290,7 @@ def _limits(facts: Facts) -> list[str]:
 
 
 def provenance_lines(facts: Facts) -> list[str]:
-    """Versions, seed and hashes: what makes it again."""
+    """Return lines with versions, seed and hashes, which make the model again."""
     origin = facts.origin
     rows = [[name, code(version)] for name, version in origin.versions]
     rows += [["step", code(f"{facts.name} ({origin.component})")]] if origin.component else []

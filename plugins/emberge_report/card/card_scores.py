@@ -1,4 +1,4 @@
-"""A model's scores in its card: a table to read, and results in the form that the hub knows."""
+"""Scores of a model in its card: a table to read, and results in the form that the hub knows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["results_of", "score_lines"]
 
 
 def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
-    """One result a task, ×100 as the field's leaderboards do."""
+    """Yield one result a task, ×100 as the field's leaderboards do."""
     from huggingface_hub import EvalResult
 
     for task in scores.tasks:
@@ -39,7 +39,7 @@ def _slug(text: str) -> str:
 
 
 def score_lines(model: str, scores: Scores) -> list[str]:
-    """A table of the model's scores beside those of the model compared with."""
+    """Return a table of the model's scores beside those of the model compared with."""
     reference = scores.reference
     other = reference if reference != model else None
     head = ["Task", "Metric", prose(model), f"{100 * scores.confidence:g} % interval"]
@@ -53,7 +53,7 @@ def score_lines(model: str, scores: Scores) -> list[str]:
 
 
 _EXPLAINED = (
-    "Intervals are bootstraps over test examples at {share}, those of differences paired; they say nothing "
+    "Intervals are bootstraps over test examples at {share}, those of differences paired; they cover nothing "
     "of how another training run would come out."
 )
 

@@ -14,12 +14,12 @@ _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def prose(text: str) -> str:
-    """Plain text as Markdown that shows just that, in one line."""
+    """Return plain text as Markdown that shows just that, in one line."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
 def code(text: str) -> str:
-    """Text as inline code, in one line, which may stand in a table."""
+    """Return text as inline code, in one line, for use in a table."""
     flat = " ".join(text.split()).replace("|", "\\|")
     longest = max((len(run) for run in re.findall("`+", flat)), default=0)
     fence = "`" * (longest + 1)
@@ -27,13 +27,13 @@ def code(text: str) -> str:
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table of ready cells."""
+    """Return a table of ready cells."""
     lines = [head, ["---"] * len(head), *rows]
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
 def yaml_block(value: Mapping[str, Any]) -> list[str]:
-    """Values as they would stand in a recipe, in a block of code."""
+    """Return values in a block of code, as a recipe has them."""
     import yaml
 
     text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100).rstrip()
@@ -43,7 +43,7 @@ def yaml_block(value: Mapping[str, Any]) -> list[str]:
 
 
 def usage(name: str, shape: Anatomy) -> list[str]:
-    """How to open it and what to ask of it, with the prompts that it has."""
+    """Return lines on how to open the model and what to ask of it, with the prompts that it has."""
     cls = shape.purpose.cls
     lines = ["## Use", "", "```python", f"from sentence_transformers import {cls}", ""]
     lines.append(f"model = {cls}({_quoted(name)})  # the path of this folder, or its hub id")
@@ -73,7 +73,7 @@ def _quoted(text: str) -> str:
 def _shape_rows(shape: Anatomy) -> list[list[str]]:
     architecture = ["Architecture", code(shape.architecture) if shape.architecture else "unknown"]
     if shape.purpose.lines:
-        return [architecture]  # the rest is said of one vector a text
+        return [architecture]  # the rest is for one vector a text
     rows = [
         architecture,
         ["Dimension", str(shape.dimension) if shape.dimension else "unknown"],

@@ -1,6 +1,6 @@
-"""Write a model card into every model of a run, and its scores once they are known.
+"""Writing of a model card into every model of a run, and of its scores once they are known.
 
-A card is a function of what lies in OUT, so writing it twice changes nothing.
+A card is a function of the files in OUT, so writing it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["card_of_finished", "card_of_skipped", "card_origin", "write_card"]
 
 CARD, RECIPE = "README.md", "recipe.yaml"
-# Where the recipe of a run lies, by its OUT: what its relative references are relative to.
+# Folder of a run's recipe, by its OUT: relative references are relative to it.
 _ORIGINS: dict[Path, Path] = {}
 
 
 @hookimpl(specname="run_started")
 def card_origin(out: Path, recipe: Path | None) -> None:
-    """Remember where the run's recipe lies."""
+    """Remember the folder of the run's recipe."""
     _ORIGINS[out.resolve()] = recipe.parent.resolve() if recipe is not None else Path.cwd()
 
 
@@ -40,7 +40,7 @@ def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> 
 
 @hookimpl(specname="step_skipped")
 def card_of_skipped(out: Path, step: str, folder: Path) -> None:
-    """Do the same for a step that was finished before: its card may be missing or lack its scores."""
+    """Write the cards of a step that was finished before: they may be missing or lack scores."""
     artifact = read_artifact(folder)
     if artifact is not None:
         _update(out, step, folder, artifact)
@@ -91,7 +91,7 @@ def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
 
 
 def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
-    """The evaluations in OUT that scored exactly these weights under this name."""
+    """Yield the evaluations in OUT that scored exactly these weights under this name."""
     from emberge.engine import HashCache, model_fingerprint
 
     from emberge_report.lineage import results

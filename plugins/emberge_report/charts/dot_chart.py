@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emberge_report.charts.marks import Look, marker, short, text
-from emberge_report.charts.scale import Scale, number
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import Look, Scale, marker, number, short, text
 
 __all__ = ["Dot", "dot_chart", "range_of"]
 
@@ -20,7 +19,7 @@ _AXIS = 24
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One row: a value, its interval if known, and how to write it. None is a value that is missing."""
+    """Row of a chart: a value, its interval if known, and its label. None is a value that is missing."""
 
     name: str
     look: Look
@@ -32,13 +31,13 @@ class Dot:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """What must be inside the chart."""
+        """Numbers that must be inside the chart."""
         found = (self.value, self.low, self.high)
         return tuple(n for n in found if n is not None and math.isfinite(n))
 
 
 def range_of(rows: Sequence[Dot], *more: float) -> tuple[float, float]:
-    """The lowest and highest number of the rows, (0, 1) for none."""
+    """Return the lowest and highest number of the rows, (0, 1) for none."""
     numbers = [n for row in rows for n in row.numbers] + list(more)
     return (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
 
@@ -46,7 +45,7 @@ def range_of(rows: Sequence[Dot], *more: float) -> tuple[float, float]:
 def dot_chart(
     rows: Sequence[Dot], *, label: str, span: float, reference: float | None = None
 ) -> Markup:
-    """One panel; `span` is how much its axis covers, so that panels side by side share a measure.
+    """Return one panel; `span` is the width of its axis, so that panels side by side can be compared.
 
     `reference` draws a dashed line: the score of the model compared with, or 0 for differences.
     """

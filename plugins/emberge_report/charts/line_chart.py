@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from emberge_report.charts.marks import Look, marker, short, text
-from emberge_report.charts.scale import Scale, number, ticks
-from emberge_report.curves import Curve, thin
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import Look, Scale, marker, number, short, text, ticks
 
-__all__ = ["Chart", "Line", "line_chart"]
+__all__ = ["Chart", "Curve", "Line", "line_chart", "smooth", "thin"]
+
+# Points (x, y) in order of x.
+Curve = Sequence[tuple[float, float]]
+# Points of a curve at most.
+POINTS = 400
 
 WIDTH, HEIGHT = 1040, 300
 _LEFT, _TOP, _BOTTOM = 56, 22, 40
@@ -20,10 +24,10 @@ _NAME_ROOM = 24
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A named line through points (x, y); `faint` are the raw numbers behind a smoothed one.
+    """Named line through points (x, y); `faint` are the raw numbers behind a smoothed one.
 
     `breaks` are places in `points` where the line is interrupted before the point; `end` is the one that
-    its name stands beside (default: the last). `bars` are intervals (x, low, high) around points. A
+    its name is beside (default: the last). `bars` are intervals (x, low, high) around points. A
     `dashed` line is no curve but a level to compare with.
     """
 
@@ -40,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What the axes say. `labels` names the places 0, 1, 2… of the x axis instead of numbers."""
+    """Labels of the axes. `labels` names the places 0, 1, 2… of the x axis instead of numbers."""
 
     label: str
     x: str
@@ -52,7 +56,7 @@ class Chart:
 
 
 def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
-    """The chart, `WIDTH` × `HEIGHT` units wide."""
+    """Return the chart, `WIDTH` × `HEIGHT` units wide."""
     room = min(_NAME_ROOM, max([len(line.name) for line in lines], default=0))
     right = WIDTH - 24 - 6.8 * room
     x = Scale(*_x_range(lines, chart), _LEFT, right)
@@ -116,7 +120,7 @@ def _x_axis(x: Scale, chart: Chart) -> Markup:
 
 
 def _keeps(place: int, every: int, chart: Chart) -> bool:
-    """Show words always (embeddings, final) and every so many of the numbers."""
+    """Return whether a label is shown: words always (embeddings, final), and some of the numbers."""
     label = chart.labels[place]
     return not label.isdecimal() or int(label) % every == 0
 
@@ -142,7 +146,7 @@ def _bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: Look) -> Mar
 
 
 def _names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
-    """Each line's name right of the chart at the height of its end, pushed apart where they meet."""
+    """Return each line's name right of the chart at the height of its end, pushed apart where they meet."""
     ends = [(line, last) for line in lines if (last := _last(line)) is not None]
     ends.sort(key=lambda end: y(end[1][1]))
     heights = _apart([y(b) for _, (_, b) in ends], 15, _TOP, HEIGHT - _BOTTOM)
@@ -162,14 +166,14 @@ def _names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
 
 
 def _last(line: Line) -> tuple[float, float] | None:
-    """The point that the name stands beside: `end`, or the last one that can be drawn."""
+    """Return the point beside which the name is written: `end`, or the last one that can be drawn."""
     if line.points and math.isfinite(line.points[line.end][1]):
         return line.points[line.end]
     return next(((a, b) for a, b in reversed(line.points) if math.isfinite(b)), None)
 
 
 def _apart(heights: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
-    """Sorted heights moved as little as a sweep down and one up need for `gap` between neighbours."""
+    """Return sorted heights, moved as little as two sweeps need for `gap` between neighbours."""
     placed: list[float] = []
     for height in heights:
         placed.append(max(height, placed[-1] + gap) if placed else max(height, top))
@@ -178,3 +182,42 @@ def _apart(heights: Sequence[float], gap: float, top: float, bottom: float) -> l
         placed[i] = min(placed[i], limit)
         limit = placed[i] - gap
     return placed
+
+
+def smooth(curve: Curve, share: float = 1 / 3) -> Curve:
+    """Return a smooth line through noisy numbers, by local linear regression (Cleveland, 1979).
+
+    `share` of the curve, at least nine points, counts as neighbours, the nearer ones more; at the ends as
+    many of them are on one side. Numbers that are not finite are left out, long curves are thinned first.
+    """
+    points = thin([(a, b) for a, b in curve if math.isfinite(b)])
+    near = max(9, round(len(points) * share))
+    last = max(0, len(points) - near)
+    return [
+        (at, _fitted(points[start : start + near], at))
+        for i, (at, _) in enumerate(points)
+        for start in [min(max(0, i - near // 2), last)]
+    ]
+
+
+def _fitted(near: Curve, at: float) -> float:
+    """Return the weighted least-squares line through neighbours, at `at`; weights are tricube."""
+    reach = 1.001 * max(abs(a - at) for a, _ in near) or 1.0
+    weights = [(1 - (abs(a - at) / reach) ** 3) ** 3 for a, _ in near]
+    total = sum(weights)
+    x = sum(w * a for w, (a, _) in zip(weights, near, strict=True)) / total
+    y = sum(w * b for w, (_, b) in zip(weights, near, strict=True)) / total
+    spread = sum(w * (a - x) ** 2 for w, (a, _) in zip(weights, near, strict=True))
+    if spread == 0:
+        return y
+    slope = sum(w * (a - x) * (b - y) for w, (a, b) in zip(weights, near, strict=True)) / spread
+    return y + slope * (at - x)
+
+
+def thin(points: Curve) -> Curve:
+    """Return at most `POINTS` points, each the mean of its neighbours, so that long trainings stay light."""
+    if len(points) <= POINTS:
+        return points
+    cuts = [round(i * len(points) / POINTS) for i in range(POINTS + 1)]
+    parts = [points[a:b] for a, b in pairwise(cuts)]
+    return [(sum(a for a, _ in p) / len(p), sum(b for _, b in p) / len(p)) for p in parts]

@@ -1,12 +1,12 @@
-"""What models cost to train, against one training on all rows: for pages and cards."""
+"""Cost of models in trainings on all rows: for pages and cards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from emberge_report.charts.marks import Look
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import Look
 from emberge_report.page.tables import duration, left, plain, swatch, table
 from emberge_report.report_data import Made, ReportData
 
@@ -16,15 +16,15 @@ Cost = Mapping[str, Any]
 
 
 def describe_cost(details: Mapping[str, Any]) -> str:
-    """What the trainings behind a merge cost, in a sentence; nothing where nobody counted."""
+    """Return the cost of the trainings behind a merge in a sentence; empty where rows were not counted."""
     cost = details.get("training_cost")
     if not isinstance(cost, Mapping):
         return ""
-    said = f"Training its members cost {cost['times']:.3g} × one run on all rows"
+    sentence = f"Training its members cost {cost['times']:.3g} × one run on all rows"
     if "rows" in cost:
-        said += f" ({cost['rows']:,} of {cost['of']:,})"
+        sentence += f" ({cost['rows']:,} of {cost['of']:,})"
     spent = ", ".join(_spent(cost))
-    return f"{said}: {spent}." if spent else f"{said}."
+    return f"{sentence}: {spent}." if spent else f"{sentence}."
 
 
 def _spent(cost: Cost) -> Iterator[str]:
@@ -40,7 +40,7 @@ def _spent(cost: Cost) -> Iterator[str]:
 
 
 def cost_section(story: ReportData, looks: Mapping[str, Look]) -> Markup | None:
-    """A table of what every merge cost, and every training that is in none of them."""
+    """Return a table of the cost of every merge, and of every training that is in none of them."""
     merges = [(made, made.details.get("training_cost")) for made in story.merges]
     counted = [(made, cost) for made, cost in merges if isinstance(cost, Mapping)]
     if not counted:
@@ -66,7 +66,7 @@ _WORDS = (
 
 
 def _own(made: Made) -> Cost | None:
-    """The cost of a training by itself."""
+    """Return the cost of a training by itself."""
     datasets = made.details.get("datasets")
     if not isinstance(datasets, Mapping) or not datasets:
         return None
@@ -78,7 +78,7 @@ def _own(made: Made) -> Cost | None:
 
 
 def _against(cost: Cost, of: int) -> Cost:
-    """The cost against one training on `of` rows; as it is where its rows were not counted."""
+    """Return the cost against one training on `of` rows; as it is where its rows were not counted."""
     return {**cost, "times": cost["rows"] / of, "of": of} if of and "rows" in cost else cost
 
 

@@ -1,4 +1,4 @@
-"""The parts of a page that tell how models were made: trainings, merges, distances."""
+"""Sections of a page on how models were made: trainings, merges, distances."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from emberge_report.charts.line_chart import Chart, Line, line_chart
-from emberge_report.charts.marks import Look
-from emberge_report.charts.marks import looks as looks_of
-from emberge_report.charts.scale import number
-from emberge_report.curves import Curve, smooth
+from emberge_report.charts.line_chart import Chart, Curve, Line, line_chart, smooth
+from emberge_report.charts.markup import Child, Markup, join, tag
+from emberge_report.charts.svg import Look, number
+from emberge_report.charts.svg import looks as looks_of
 from emberge_report.distances import Distances, layer_order
 from emberge_report.page.cost import cost_section
-from emberge_report.page.markup import Child, Markup, join, tag
 from emberge_report.page.tables import duration, fold, left, plain, swatch, table
 from emberge_report.page.truncation import truncation
 from emberge_report.report_data import Made, ReportData
 
 __all__ = ["distance_section", "merge_section", "training_section"]
 
-# More lines than this in one chart cannot be told apart; the others get charts of their own.
+# More lines than this in one chart look alike; the others get charts of their own.
 _LINES = 8
 # What is shown as a picture or a table already.
 _DRAWN = {"loss_curve", "losses", "trained", "training_cost"}
@@ -29,7 +27,7 @@ Looks = Mapping[str, Look]
 
 
 def training_section(story: ReportData, looks: Looks) -> Markup:
-    """A table of the trainings and their loss curves."""
+    """Return a table of the trainings and their loss curves."""
     rows = [
         [
             _name(made, looks),
@@ -49,7 +47,7 @@ def training_section(story: ReportData, looks: Looks) -> Markup:
         _loss_charts({name: c["loss"] for name, c in curves.items() if c.get("loss")}, looks),
         [_by_dataset(name, found) for name, found in curves.items()],
         _other_charts(curves, looks),
-        fold("All that the trainings say of themselves", [_all_details(m) for m in story.trained]),
+        fold("All details of the trainings", [_all_details(m) for m in story.trained]),
     )
 
 
@@ -109,7 +107,7 @@ def _chart(curves: Mapping[str, Curve], looks: Looks, y: str, label: str) -> Mar
 
 
 def _by_dataset(name: str, curves: Mapping[str, Curve]) -> Markup | None:
-    """One training's losses a data set, when there are several."""
+    """Return a chart of one training's losses by data set, where there are several."""
     parts = {key.removeprefix("loss/"): c for key, c in curves.items() if key.startswith("loss/")}
     if len(parts) < 2:
         return None
@@ -154,7 +152,7 @@ def _all_details(made: Made) -> Markup | None:
 
 
 def merge_section(story: ReportData, looks: Looks) -> Markup:
-    """What the merges cost; then each one: its method, its parents with their weights."""
+    """Return the merges' costs, then each merge: its method, its parents with their weights."""
     return tag("div", cost_section(story, looks), [_merge(made, looks) for made in story.merges])
 
 
@@ -187,7 +185,7 @@ def _merge(made: Made, looks: Looks) -> Markup:
         ),
         tag("div", table(["Parent", left("Weight")], rows), class_="narrow"),
         truncation(made.name, made.details),
-        fold("All that the merge says of itself", _all_details(made)),
+        fold("All details of the merge", _all_details(made)),
     )
 
 
@@ -201,7 +199,7 @@ def _bar(weight: float | None, largest: float, look: Look | None) -> list[Child]
 
 
 def _weights(made: Made) -> list[tuple[str, float | None]]:
-    """(parent, weight); a weight that is not one number is None."""
+    """Yield (parent, weight); a weight that is not one number is None."""
     found = made.details.get("weights")
     if isinstance(found, Mapping):
         return [(str(name).removeprefix("$"), _float(weight)) for name, weight in found.items()]
@@ -216,7 +214,7 @@ def _float(value: Any) -> float | None:
 
 
 def distance_section(story: ReportData, looks: Looks) -> Markup:
-    """How far each layer of each model moved from the base."""
+    """Return charts of the distance of each layer of each model from the base."""
     found = {made.name: made.distances for made in story.made if made.distances}
     why = [(made.name, made.no_distances) for made in story.made if made.no_distances]
     missing = [tag("p", tag("b", name), ": ", reason, class_="soft") for name, reason in why]
@@ -251,7 +249,7 @@ def distance_section(story: ReportData, looks: Looks) -> Markup:
 
 _CAPTION = (
     "‖W − W₀‖ / ‖W₀‖, the Frobenius norm over all tensors of a layer, in percent. Training longer or "
-    "with a higher learning rate moves a model further; a merge usually lies nearer to the base than "
+    "with a higher learning rate moves a model further; a merge is usually nearer to the base than "
     "its parents where they moved in different directions."
 )
 

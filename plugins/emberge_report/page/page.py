@@ -1,4 +1,4 @@
-"""The whole page of a report: one file, nothing loaded from anywhere."""
+"""Page of a report: one file, nothing loaded from anywhere."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from emberge.engine import MEANS, Scores, count_noun
 
-from emberge_report.charts.figures import figure_section
-from emberge_report.charts.marks import NEUTRAL, Look, looks
-from emberge_report.conclusions import findings
-from emberge_report.page.markup import Child, Markup, join, tag
+from emberge_report.charts.markup import Child, Markup, join, tag
+from emberge_report.charts.svg import NEUTRAL, Look, looks
+from emberge_report.conclusions import conclusions
+from emberge_report.page.figures import figure_section
 from emberge_report.page.model_section import (
     distance_section,
     merge_section,
@@ -27,7 +27,7 @@ Section = tuple[str, str, Markup]
 
 
 def page(story: ReportData) -> str:
-    """The HTML of a story, which is well-formed XML too."""
+    """Return the HTML of a report, which is well-formed XML too."""
     chosen = _looks(story)
     sections = list(_sections(story, chosen))
     body = tag(
@@ -65,14 +65,14 @@ def _style() -> Markup:
 
 
 def _looks(story: ReportData) -> dict[str, Look]:
-    """Merges come first, so that what a reader looks for has the strongest colour."""
+    """Return a look for each model; merges come first, so that they have the strongest colours."""
     made = looks([*(m.name for m in story.merges), *(m.name for m in story.trained)])
     scored = {name: NEUTRAL for _, scores in story.scores for name in scores.models}
     arms = [
         arm
         for _, scores in story.scores
-        for arm, members in (scores.pooled.members if scores.pooled else {}).items()
-        if set(members) & made.keys()
+        for arm in (scores.pooled.models if scores.pooled else ())
+        if scores.pooled and set(scores.pooled.members_of(arm)) & made.keys()
     ]
     return scored | dict(looks(arms)) | dict(made)
 
@@ -94,7 +94,7 @@ def _sections(story: ReportData, chosen: dict[str, Look]) -> Iterator[Section]:
 
 
 def _merged(story: ReportData) -> Mapping[str, Sequence[str]]:
-    """The parents of each merge."""
+    """Return the parents of each merge."""
     return {made.name: made.parents for made in story.merges}
 
 
@@ -133,10 +133,12 @@ def _score_facts(scores: Scores) -> Iterator[Markup]:
 
 
 def _summary(story: ReportData) -> Markup:
-    said: list[Child] = []
+    sentences: list[Child] = []
     for _, scores in story.scores:
-        said += findings(scores, _merged(story))
-    listed = tag("ul", [tag("li", one) for one in said], class_="findings") if said else None
+        sentences += conclusions(scores, _merged(story))
+    listed = (
+        tag("ul", [tag("li", one) for one in sentences], class_="findings") if sentences else None
+    )
     warned = [warning(tag("b", step), ": ", text) for step, text in story.warnings]
     return tag("div", listed, warned)
 
@@ -166,7 +168,7 @@ def _run(story: ReportData) -> Markup:
     )
 
 
-# What a report's own provenance says of the report alone.
+# Keys of a report's own provenance that concern the report alone.
 _OF_THE_REPORT = {"step", "kind", "fingerprint", "plugins", "versions"}
 
 

@@ -1,4 +1,4 @@
-"""The part of a page that tells scores: a panel of dots a task, the table, differences, requirements."""
+"""Section of a page on scores: a panel of dots a task, the table, differences, requirements."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from emberge.engine import FEW, MEANS, Comparison, Scores, Task, count_noun
 
-from emberge_report.charts.curve_figure import curve_figures
 from emberge_report.charts.dot_chart import Dot, dot_chart, range_of
-from emberge_report.charts.marks import NEUTRAL, Look
-from emberge_report.page.markup import Child, Markup, tag
+from emberge_report.charts.markup import Child, Markup, tag
+from emberge_report.charts.svg import NEUTRAL, Look
+from emberge_report.page.curve_figure import curve_figures
 from emberge_report.page.tables import fold, points, signed, swatch, table, warning
 
 __all__ = ["score_section"]
@@ -20,7 +20,7 @@ Looks = Mapping[str, Look]
 
 
 def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[str]]) -> Markup:
-    """Everything about one evaluation, by arm first where models were trained with several seeds."""
+    """Return the section of one evaluation, by arm first where models have several seeds."""
     first = scores.pooled or scores
     return tag(
         "div",
@@ -143,7 +143,7 @@ def _grid(
     *,
     costs: bool = False,
 ) -> Markup:
-    """Models down and tasks across, or the other way round where there are many tasks."""
+    """Return models down and tasks across, or the other way round where there are many tasks."""
     columns = scores.columns()
     if len(columns) > len(MEANS) + FEW:
         head = ["Task", *models]
@@ -170,9 +170,9 @@ _COST = "Training cost"
 
 
 def _cost(scores: Scores, model: str) -> Markup:
-    """In trainings on all rows; a model from outside the run has none."""
+    """Return a cell with the cost in trainings on all rows; a model from outside the run has none."""
     cost = scores.costs.get(model)
-    return tag("td", "–" if cost is None else f"{cost:.3g}")
+    return tag("td", "–" if cost is None else f"{cost.times:.3g}")
 
 
 def _heading(scores: Scores, on: str) -> list[Child]:
@@ -222,11 +222,11 @@ def _how_compared(scores: Scores) -> str:
             f"Differences of means over seeds. Intervals at {100 * scores.confidence:g} % cover the test "
             "examples, by a bootstrap of both on the same ones, and other seeds, by Student’s t of the "
             "differences seed by seed, which are given where both have the same seeds. An arm of one model "
-            f"stands for that model alone. {verdicts}"
+            f"is that model alone. {verdicts}"
         )
     return (
         f"Intervals are paired bootstraps at {100 * scores.confidence:g} %: both models on the same "
-        "drawn test examples. They tell how far a difference could be chance of the test examples, not of "
+        "drawn test examples. They show how far a difference could be chance of the test examples, not of "
         f"another training run. {verdicts}"
     )
 
@@ -243,25 +243,25 @@ def _difference(scores: Scores, model: str, on: str) -> Markup:
         "td",
         tag("span", signed(found.difference), class_=style),
         tag("small", f"{signed(low)} to {signed(high)}"),
-        tag("small", _by_seed(found), class_="wrap") if found.apart else None,
+        tag("small", _by_seed(found), class_="wrap") if found.by_seed else None,
         tag("small", found.verdict),
     )
 
 
 def _by_seed(difference: Comparison) -> str:
-    return f"seeds {', '.join(map(signed, difference.apart))}"
+    return f"seeds {', '.join(map(signed, (difference.by_seed or {}).values()))}"
 
 
 def _domains(scores: Scores) -> Markup | None:
-    """Which tasks count as in domain, as no reader can know."""
+    """Return lists of the tasks that count as in and out of domain, as no reader can know."""
     words = {"in": "In domain", "out": "Out of domain"}
     listed = {
-        said: [task.name for task in scores.tasks if task.domain == domain]
-        for domain, said in words.items()
+        words_of: [task.name for task in scores.tasks if task.domain == domain]
+        for domain, words_of in words.items()
     }
     shown = [
-        tag("p", tag("b", f"{said} ({len(names)}): "), ", ".join(names))
-        for said, names in listed.items()
+        tag("p", tag("b", f"{words_of} ({len(names)}): "), ", ".join(names))
+        for words_of, names in listed.items()
         if names
     ]
     return tag("div", shown) if shown else None

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from emberge_report.charts.marks import Look, marker
-from emberge_report.page.markup import Child, Markup, tag
+from emberge_report.charts.markup import Child, Markup, tag
+from emberge_report.charts.svg import Look, marker
 
 __all__ = [
     "duration",
@@ -28,7 +28,7 @@ MINUS = "\N{MINUS SIGN}"
 def table(
     head: Sequence[Child], rows: Iterable[Sequence[Markup]], caption: str | None = None
 ) -> Markup:
-    """A table that scrolls sideways by itself; `rows` hold ready cells."""
+    """Return a table that scrolls sideways by itself; `rows` are ready cells."""
     headings = [cell if _is_cell(cell) else tag("th", cell, scope="col") for cell in head]
     return tag(
         "div",
@@ -50,24 +50,24 @@ def _is_cell(cell: Child) -> bool:
 
 
 def left(words: str) -> Markup:
-    """The heading of a column of words."""
+    """Return the heading of a column of words."""
     return tag("th", words, scope="col", class_="left")
 
 
 def swatch(look: Look) -> Markup:
-    """The marker by which charts show a model, as wide as a letter."""
+    """Return the marker by which charts show a model, as wide as a letter."""
     return tag(
         "svg", marker(6, 6, look, 4.6), viewBox="0 0 12 12", class_="swatch", aria_hidden="true"
     )
 
 
 def fold(title: str, *children: Child) -> Markup:
-    """Something to open by those who want it."""
+    """Return content that a reader can open."""
     return tag("details", tag("summary", title), *children)
 
 
 def fact(value: str, words: str, *, is_text: bool = False) -> Markup:
-    """One of the large numbers at the top."""
+    """Return one of the large numbers at the top."""
     return tag(
         "div",
         tag("b", value, class_="words" if is_text else None),
@@ -77,23 +77,23 @@ def fact(value: str, words: str, *, is_text: bool = False) -> Markup:
 
 
 def warning(*children: Child) -> Markup:
-    """Something that the reader must not overlook."""
+    """Return a line that the reader must not overlook."""
     return tag("p", *children, class_="warning")
 
 
 def points(share: float | None) -> str:
-    """A score of 0 to 1 as it is usually written, ×100 with two digits."""
+    """Return a score of 0 to 1 as it is usually written, ×100 with two digits."""
     return "–" if share is None else f"{100 * share:.2f}".replace("-", MINUS)
 
 
 def signed(share: float) -> str:
-    """A difference of scores, ×100, with its sign."""
+    """Return a difference of scores, ×100, with its sign."""
     text = f"{100 * share:+.2f}"
     return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", MINUS)
 
 
 def duration(seconds: Any) -> str:
-    """Seconds as a person says them."""
+    """Return seconds in words."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return "–"
     if seconds < 60:
@@ -104,7 +104,7 @@ def duration(seconds: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """Any value of an artifact in one line, as it would stand in a recipe."""
+    """Return any value of an artifact in one line, as a recipe writes it."""
     if value is None:
         return "–"
     if isinstance(value, str):

@@ -1,18 +1,18 @@
-"""What an adapter's rank leaves out of each tensor's change, for pages."""
+"""Section of a page on what an adapter's rank leaves out of each tensor's change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
 from emberge_report.page.tables import fold, table
 
 __all__ = ["truncation"]
 
 
 def truncation(name: str, details: Mapping[str, Any]) -> Markup | None:
-    """A table of the tensors by how much is left out; None where no adapter was made of a merge."""
+    """Return a table of the tensors by how much is left out; None where no adapter was made of a merge."""
     adapter = details.get("adapter")
     errors = adapter.get("errors") if isinstance(adapter, Mapping) else None
     if not isinstance(adapter, Mapping) or not errors:

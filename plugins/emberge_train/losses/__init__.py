@@ -10,7 +10,7 @@ __all__ = ["losses"]
 
 
 def losses() -> Mapping[str, type[Loss] | type[TokenLoss]]:
-    """Every loss of the plugin by name."""
+    """Return the plugin's losses by name."""
     from emberge_train.losses.angle import AnglE
     from emberge_train.losses.cosent import CoSENT
     from emberge_train.losses.infonce import InfoNCE

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AnglE(Loss):
-    """Order pairs as their scores are, by angles of complex vectors (Li and Li, 2023, arXiv:2309.12871).
+    """Order of pairs by angles of complex vectors, as their scores are (Li and Li, 2023, arXiv:2309.12871).
 
     An embedding's first half are real parts, its second half imaginary ones; a text's closeness to its anchor
     is |sum of the real and imaginary parts of z / w| for the unit vectors z and w, which keeps a gradient
@@ -58,7 +58,7 @@ class AnglE(Loss):
 
 
 def _turned(vectors: Tensor) -> Tensor:
-    """For halves (a, b) the vector (b, -a); one of odd length gets a zero at its end, dropped again."""
+    """Return for halves (a, b) the vector (b, -a); one of odd length is padded by a zero for this."""
     import torch
     from torch.nn.functional import pad
 

@@ -1,4 +1,4 @@
-"""Denominators of contrastive losses: which texts are negatives of which rows, and their log-sum-exp."""
+"""Denominators of contrastive losses: the negatives of each row, and their log-sum-exp."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Rules", "Side", "log_sums", "sides"]
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Texts that stand on one side of a table of scores, and what decides which entries count.
+    """Texts on one side of a table of scores, with their ids and groups, which decide what counts.
 
     vectors [m, d] of length one; row [m] is whose text it is, text [m] its id, valid [m] whether it is one;
-    `own` [m] says whether it may be a negative of its own row; guide [m, g] its direction in a guide.
+    `own` [m] is whether it may be a negative of its own row; guide [m, g] its direction in a guide.
     """
 
     vectors: Tensor
@@ -44,7 +44,7 @@ class Side:
         )
 
     def part(self, slot: int, slots: int) -> Side:
-        """The texts of one slot of several."""
+        """Return the texts of one slot of several."""
         here = slice(slot, None, slots)
         return Side(
             self.vectors[here],
@@ -57,7 +57,7 @@ class Side:
 
 
 def sides(e: Embeddings) -> tuple[Side, Side, Side]:
-    """The anchors [b], positives [b · p] and negatives [b · n] of a batch."""
+    """Return the anchors [b], positives [b · p] and negatives [b · n] of a batch."""
     import torch
 
     rows, slots = e.positive.shape[:2]
@@ -67,9 +67,9 @@ def sides(e: Embeddings) -> tuple[Side, Side, Side]:
     def side(vectors: Tensor, text: Tensor, valid: Tensor, own: bool) -> Side:
         width = text.shape[1]
         row = number[:, None].expand(-1, width).flatten()
-        stands = torch.full_like(row, own, dtype=torch.bool)
+        may_be_own = torch.full_like(row, own, dtype=torch.bool)
         return Side(
-            unit_vectors(vectors).flatten(0, 1), row, text.flatten(), valid.flatten(), stands
+            unit_vectors(vectors).flatten(0, 1), row, text.flatten(), valid.flatten(), may_be_own
         )
 
     there = e.valid.new_ones(rows, 1)
@@ -90,7 +90,7 @@ def sides(e: Embeddings) -> tuple[Side, Side, Side]:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What bars a text from a row's denominator, beside filling and the row's own positives.
+    """Rules that bar a text from a row's denominator, beside filling and the row's own positives.
 
     texts [b, k] are ids of texts that are no negatives of the row, label [b] its label, threshold [b] the
     similarity to the guide from which on a text counts as one more positive. None switches a rule off.
@@ -101,7 +101,7 @@ class Rules:
     threshold: Tensor | None = None
 
     def barred(self, left: Side, right: Side, block: slice) -> Tensor:
-        """Entries [block, m] of the table of left and right that do not count."""
+        """Return the entries [block, m] of the table of left and right that do not count."""
         import torch
 
         rows = left.row[block]
@@ -121,7 +121,7 @@ class Rules:
 
 
 def log_sums(left: Side, right: Side, rules: Rules, scale: float | Tensor) -> Tensor:
-    """Log-sum-exp [k] of scale · cosine over the texts on the right that count for each on the left.
+    """Return log-sum-exp [k] of scale · cosine over the texts on the right that count for each on the left.
 
     A row for which none counts gets a very low number, with a gradient of zero.
     """

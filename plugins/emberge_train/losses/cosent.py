@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CoSENT(Loss):
-    """Order the cosines of a batch's pairs as their scores are ordered (Su, 2022, kexue.fm/archives/8847).
+    """Order of a batch's pairs by cosine, as their scores are (Su, 2022, kexue.fm/archives/8847).
 
     log(1 + sum over pairs of pairs with y_i > y_j of e^(scale · (cos_j - cos_i))). The pairs are every anchor
     with each of its scored positives, and with its negatives where those are scored too. `scale` is one over

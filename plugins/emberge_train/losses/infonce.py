@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class InfoNCE(Loss):
-    """Pull each anchor to its positives, push it from negatives, on cosines divided by `temperature`.
+    """Contrast of each anchor's positives and negatives, on cosines divided by `temperature`.
 
     For anchor i and positive slot c: -s(i, p_ic) + log(e^s(i, p_ic) + sum over negatives e^s), averaged. The
     negatives are the row's own hard negatives, and where the batch allows it (`in_batch`: retrieval by
@@ -123,7 +123,7 @@ class InfoNCE(Loss):
     def _against(
         self, anchors: Side, positives: Side, negatives: Side, rules: Rules, scale: float | Tensor
     ) -> Tensor:
-        """Log-sums [b, p or 1] of what each anchor is pushed from."""
+        """Return log-sums [b, p or 1] over the negatives of each anchor."""
         import torch
 
         slots = len(positives.row) // len(anchors.row)
@@ -174,7 +174,7 @@ class InfoNCE(Loss):
 
 
 def _terms(own: Tensor, against: Tensor) -> Tensor:
-    """-own + log(e^own + e^against), exact where the second is far the smaller."""
+    """Return -own + log(e^own + e^against), exact where the second is far the smaller."""
     import torch
 
     gap = against - own
@@ -182,7 +182,7 @@ def _terms(own: Tensor, against: Tensor) -> Tensor:
 
 
 def _alone(anchors: Side, negatives: Side, rules: Rules, scale: float | Tensor) -> Tensor:
-    """Log-sums [b, 1] over each row's own negatives alone."""
+    """Return log-sums [b, 1] over each row's own negatives alone."""
     import torch
 
     rows = len(anchors.row)

@@ -1,4 +1,4 @@
-"""KL distillation: a row's texts shall be as likely as a teacher holds them."""
+"""KL distillation: the texts of a row get the probabilities that a teacher gives them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class KLDistillation(Loss):
-    """Learn a teacher's distribution over the texts of a row (Lin et al., 2020, arXiv:2010.11386).
+    """Divergence from a teacher's distribution over the texts of a row (Lin et al., 2020, arXiv:2010.11386).
 
     The mean over rows of sum_c p_c (log p_c - log q_c) over a row's positives and negatives, with p the
     softmax of the teacher's scores in the data over `teacher_temperature` (by default `temperature`), and q

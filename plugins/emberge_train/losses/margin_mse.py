@@ -1,4 +1,4 @@
-"""Margin MSE: as far between positive and negative as a teacher says."""
+"""Margin MSE: the margin between positive and negative is that of a teacher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MarginMSE(Loss):
-    """Learn a teacher's margin between positive and negative (Hofstätter et al., 2020, arXiv:2010.02666).
+    """Squared error from a teacher's margins (Hofstätter et al., 2020, arXiv:2010.02666).
 
     The mean over rows of the mean over a row's positives c and negatives k of
     ((s(c) - s(k)) - (t(c) - t(k)))², where t are the teacher's scores in the data and s is `scale` times the

@@ -1,4 +1,4 @@
-"""Matryoshka: the first numbers of an embedding shall be an embedding too."""
+"""Matryoshka: the first numbers of an embedding are an embedding too."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Matryoshka(Loss):
-    """Take losses at several sizes of the embedding at once (Kusupati et al., 2022, arXiv:2205.13147).
+    """Losses at several sizes of the embedding at once (Kusupati et al., 2022, arXiv:2205.13147).
 
     For every size m of `dims` the first m numbers of each embedding, brought to length one, go through `loss`
     (one, or a weighted sum of several); the values are added, each times its entry of `weights` (1 each).
-    What a guide says is left as it is. Whether ranks gather and which layers are read is what `loss` says,
+    A guide's embeddings are left as they are. `loss` decides whether ranks gather and which layers are read,
     which must be of one mind in that. The model runs once for all sizes.
 
     Example:
@@ -94,7 +94,7 @@ def _of(parameters: Mapping[str, Tensor], prefix: str) -> Mapping[str, Tensor]:
 
 
 def _first(e: Embeddings, size: int) -> Embeddings:
-    """The first numbers of all embeddings at length one, those of layers too."""
+    """Return the first numbers of all embeddings at length one, those of layers too."""
     return dataclasses.replace(
         e,
         anchor=unit_vectors(e.anchor[..., :size]),

@@ -1,4 +1,4 @@
-"""Masked language modelling: hidden tokens are told from those around them."""
+"""Masked language modelling: hidden tokens are predicted from those around them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNSCORED = -100
 
 @dataclass(frozen=True, kw_only=True)
 class MLM(TokenLoss):
-    """Hide some tokens and predict them at their places (Devlin et al., 2019, arXiv:1810.04805).
+    """Prediction of hidden tokens at their places (Devlin et al., 2019, arXiv:1810.04805).
 
     Each token that is neither special nor of a prompt is chosen with the probability `share`. Of the chosen a
     part `masked` becomes the mask, a part `random` some other token, and the rest stays as it is; all are

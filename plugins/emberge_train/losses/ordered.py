@@ -1,4 +1,4 @@
-"""Order the values of a batch's pairs as their scores are ordered, all at once and without a table."""
+"""Loss on the order of pairs: their values are to be ordered as their scores are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["filled_scores", "ordering_loss"]
 
 
 def filled_scores(e: Embeddings, loss: str, unscored: bool) -> Tensor:
-    """Scores of the candidates [b, p + n]; with `unscored` those without one are 1 or 0.
+    """Return scores of the candidates [b, p + n]; with `unscored` those without one are 1 or 0.
 
     Raises:
         ValueError: where nothing has a score and `unscored` is not set.
@@ -30,7 +30,7 @@ def filled_scores(e: Embeddings, loss: str, unscored: bool) -> Tensor:
 
 
 def ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor:
-    """log(1 + sum over pairs with score_i > score_j of e^(value_j - value_i)), tensors of any one shape.
+    """Return log(1 + sum over pairs with score_i > score_j of e^(value_j - value_i)), tensors of one shape.
 
     By falling score, the sum over i is a running log-sum-exp; places that are not `valid` or have no score
     (NaN) take no part. Time n log n and memory n, for n values.
@@ -44,6 +44,6 @@ def ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor:
     floor = lowest_score(value)
     above = torch.logcumsumexp(torch.where(there, -value, floor), dim=0)
     above = torch.cat([above.new_full((1,), floor), above])
-    higher = torch.searchsorted(-score, -score)  # how many scores lie strictly above
+    higher = torch.searchsorted(-score, -score)  # how many scores are strictly above
     terms = torch.where(there, value + above[higher], floor)
     return torch.logsumexp(torch.cat([terms.new_zeros(1), terms]), dim=0)

@@ -1,4 +1,4 @@
-"""A batch as columns of equal length with labels, as sentence-transformers' losses read it."""
+"""Columns of equal length with labels, as sentence-transformers' losses read a batch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Labelled:
 
     @property
     def share(self) -> int:
-        """What it counts in the mean over a batch's parts: its rows."""
+        """Factor in the mean over a batch's parts: its number of rows."""
         return len(self.columns[0])
 
 
 def _slots(e: Embeddings) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each place of a positive with the rows that fill it: (row numbers, positives [k, d])."""
+    """Yield each place of a positive with its rows: (row numbers, positives [k, d])."""
     for slot in range(e.positive.shape[1]):
         rows = e.valid[:, slot].nonzero()[:, 0]
         if len(rows):
@@ -36,12 +36,12 @@ def _slots(e: Embeddings) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _hard(e: Embeddings) -> Tensor:
-    """Which negatives are there [b, n]."""
+    """Return which negatives there are, bool [b, n]."""
     return e.valid[:, e.positive.shape[1] :]
 
 
 def columns(e: Embeddings) -> Iterator[Labelled]:
-    """Anchor, positive, negatives: the whole batch, or its rows one by one where others are no negatives."""
+    """Yield anchor, positive and negatives of the whole batch; row by row where others are no negatives."""
     there = _hard(e)
     for rows, positive in _slots(e):
         if not e.in_batch:
@@ -60,13 +60,13 @@ def columns(e: Embeddings) -> Iterator[Labelled]:
 
 
 def two_columns(e: Embeddings) -> Iterator[Labelled]:
-    """Anchor and positive, negatives left out."""
+    """Yield anchor and positive, without negatives."""
     for rows, positive in _slots(e):
         yield Labelled((e.anchor[rows], positive))
 
 
 def triplets(e: Embeddings) -> Iterator[Labelled]:
-    """Every anchor with each of its positives and each of its negatives."""
+    """Yield every anchor with each of its positives and each of its negatives."""
     slots = e.positive.shape[1]
     both = e.valid[:, :slots, None] & e.valid[:, None, slots:]
     row, place, other = both.nonzero().unbind(1)
@@ -75,14 +75,14 @@ def triplets(e: Embeddings) -> Iterator[Labelled]:
 
 
 def scores(e: Embeddings) -> Iterator[Labelled]:
-    """Every anchor with each of its scored texts, and the score."""
+    """Yield every anchor with each of its scored texts, and the score."""
     row, place = (e.valid & ~e.scores.isnan()).nonzero().unbind(1)
     if len(row):
         yield Labelled((e.anchor[row], e.candidates[row, place]), e.scores[row, place])
 
 
 def truths(e: Embeddings) -> Iterator[Labelled]:
-    """Every anchor with each of its texts: 1 from a score of one half on and for unscored positives."""
+    """Yield every anchor with each text: 1 for scores of one half or more and unscored positives, else 0."""
     row, place = e.valid.nonzero().unbind(1)
     if len(row):
         score = e.scores[row, place]
@@ -91,7 +91,7 @@ def truths(e: Embeddings) -> Iterator[Labelled]:
 
 
 def teacher(e: Embeddings) -> Iterator[Labelled]:
-    """Anchor, positive and negatives with a teacher's scores, rows with equally many together."""
+    """Yield anchor, positive and negatives with a teacher's scores, rows with equally many together."""
     import torch
 
     slots = e.positive.shape[1]
@@ -108,7 +108,7 @@ def teacher(e: Embeddings) -> Iterator[Labelled]:
 
 
 def classes(e: Embeddings) -> Iterator[Labelled]:
-    """Anchors and positives in one column, with their row's label."""
+    """Yield anchors and positives in one column, with their row's label."""
     if e.label is None:
         raise DataError("sentence-transformers' losses of classes need labels")
     import torch
@@ -123,7 +123,7 @@ def classes(e: Embeddings) -> Iterator[Labelled]:
 
 
 def pair_classes(e: Embeddings) -> Iterator[Labelled]:
-    """Anchor and positive with the row's label."""
+    """Yield anchor and positive with the row's label."""
     if e.label is None:
         raise DataError("sentence-transformers' losses of classes need labels")
     for rows, positive in _slots(e):
@@ -133,7 +133,7 @@ def pair_classes(e: Embeddings) -> Iterator[Labelled]:
 
 
 def guided(e: Embeddings) -> Iterator[Labelled]:
-    """All texts in one column, with what a guide makes of them."""
+    """Yield all texts in one column, with their embeddings by the guide."""
     import torch
 
     if e.guide is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import Embeddings, Guide, Loss
 
 from emberge_train.losses.rows import HOW, Labelled
-from emberge_train.losses.stock import READS, REFUSED, Reads, StandIn, made
+from emberge_train.losses.stock import READS, REFUSED, Reads, StandIn, build_loss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ _NEEDS: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceTransformersLoss(Loss):
-    """Compute a loss by sentence-transformers' own code (Reimers and Gurevych, 2019, arXiv:1908.10084).
+    """Loss of sentence-transformers, by its own code (Reimers and Gurevych, 2019, arXiv:1908.10084).
 
     `{sentence_transformers: {loss: CoSENTLoss, options: {scale: 10}}}`; functions are given by name, as in
     `similarity_fct: dot_score`. The library's loss gets something that hands on embeddings in the model's
@@ -42,7 +42,7 @@ class SentenceTransformersLoss(Loss):
     `triplets` are all that a row gives; `scores` are its pairs with their scores, `truths` with 1 from one
     half on and for a positive without a score; `teacher` are a row's texts with a teacher's scores;
     `classes` are anchors and positives with the row's label, `pair_classes` both together; `guide` are texts
-    with what the `guide` makes of them. `reads` says it for a loss that this release does not know.
+    with the `guide`'s embeddings. `reads` states it for a loss that this release does not know.
     `dimension` is the size of embeddings, for a loss that learns a projection. Columns have no gaps: rows
     with fewer negatives than others need `fill: repeat`. Local to a rank by default, as the library's are.
 
@@ -70,7 +70,7 @@ class SentenceTransformersLoss(Loss):
         if self.loss not in READS and self.reads is None:
             from emberge import suggest
 
-            hint = suggest(self.loss, list(READS)) or "; say with `reads` how it reads a batch"
+            hint = suggest(self.loss, list(READS)) or "; set `reads` to how it reads a batch"
             raise ValueError(f"loss: '{self.loss}' is no loss that is known{hint}")
         if self._reads == "guide" and self.guide is None:
             raise ValueError(f"loss: {self.loss} learns a guide's embeddings; name the guide")
@@ -113,9 +113,9 @@ class SentenceTransformersLoss(Loss):
     def _made(self) -> Any:
         import torch
 
-        # What it learns always starts as the same numbers. A loss may be made of another one, and say at each
+        # What it learns always starts as the same numbers. A loss may wrap another one, and print at each
         # step that one should rather ask for that.
         with torch.random.fork_rng(devices=()), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             torch.manual_seed(0)
-            return made(self.loss, dict(self.options), StandIn(self.dimension))
+            return build_loss(self.loss, dict(self.options), StandIn(self.dimension))

@@ -1,10 +1,10 @@
-"""sentence-transformers' losses: how those of embeddings read a batch, and why the others cannot run."""
+"""Losses of sentence-transformers that can be computed from embeddings, and the reasons why others cannot."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-__all__ = ["READS", "REFUSED", "Reads", "StandIn", "made"]
+__all__ = ["READS", "REFUSED", "Reads", "StandIn", "build_loss"]
 
 Reads = Literal[
     "columns",
@@ -55,7 +55,7 @@ REFUSED = {
     "ContrastiveTensionLossInBatchNegatives": "trains a second copy of the model",
     "DenoisingAutoEncoderLoss": _DECODES,
 }
-# Options that are the runner's business, and what says the same here.
+# Options that the runner has, and the option that does the same here.
 _OURS = {
     "model": "the model is the step's",
     "gather_across_devices": "write cross_rank: true",
@@ -72,8 +72,8 @@ _DISTANCES = (
 )
 
 
-def made(name: str, options: dict[str, Any], stand_in: Any) -> Any:
-    """A loss of sentence-transformers over something that stands in for the model.
+def build_loss(name: str, options: dict[str, Any], stand_in: Any) -> Any:
+    """Build a loss of sentence-transformers over an object that replaces the model.
 
     Functions are given by name, such as `similarity_fct: dot_score` or `distance_metric: EUCLIDEAN`.
 
@@ -97,14 +97,14 @@ def made(name: str, options: dict[str, Any], stand_in: Any) -> Any:
             own = [n for n in list(known)[1:] if n not in _OURS]
             hint = suggest(option, own) or f"; it has {', '.join(own) or 'none'}"
             raise ValueError(f"{name} has no option '{option}'{hint}")
-    given = {n: _meant(stock, n, v, known[n].default) for n, v in options.items()}
+    given = {n: _resolved(stock, n, v, known[n].default) for n, v in options.items()}
     if "use_mini_batched_version" in known:
         given["use_mini_batched_version"] = False
     return kind(model=stand_in, **given)
 
 
-def _meant(stock: Any, option: str, value: Any, default: Any) -> Any:
-    """What a name in a recipe means where the loss takes a function or a module."""
+def _resolved(stock: Any, option: str, value: Any, default: Any) -> Any:
+    """Return the value of a recipe's name where the loss takes a function or a module."""
     import sentence_transformers.util as functions
     from torch import nn
 
@@ -126,8 +126,8 @@ def _home(function: Any) -> str:
     return str(getattr(function, "__qualname__", "")).partition(".")[0]
 
 
-def StandIn(dimension: int | None) -> Any:  # noqa: N802 - it stands for a class that needs torch
-    """What a loss gets for the model: it hands on embeddings, and has nothing else."""
+def StandIn(dimension: int | None) -> Any:  # noqa: N802 - it is a class that needs torch
+    """Build what replaces the model for a loss: it passes embeddings on, and has nothing else."""
     import torch
     from torch import Tensor, nn
 
@@ -140,7 +140,7 @@ def StandIn(dimension: int | None) -> Any:  # noqa: N802 - it stands for a class
         def get_embedding_dimension(self) -> int:
             if dimension is None:
                 raise ValueError(
-                    "it learns a projection: say the size of embeddings as `dimension`"
+                    "it learns a projection: give the size of embeddings as `dimension`"
                 )
             return dimension
 

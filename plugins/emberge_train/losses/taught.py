@@ -1,4 +1,4 @@
-"""What distilling losses share: a teacher's scores in the data, and the student's own."""
+"""Scores for distillation: a teacher's in the data, and the student's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["student_scores", "teacher_scores"]
 
 
 def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
-    """The teacher's scores of the candidates [b, p + n], and where there are any; zeros elsewhere.
+    """Return the teacher's scores of the candidates [b, p + n], zeros where there are none, and their mask.
 
     Raises:
         ValueError: where positives or negatives have none at all.
@@ -26,7 +26,7 @@ def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
 
 
 def student_scores(e: Embeddings, similarity: str) -> Tensor:
-    """Cosines or dot products of every anchor with its candidates [b, p + n]."""
+    """Return cosines or dot products of every anchor with its candidates [b, p + n]."""
     import torch
 
     anchor, candidates = e.anchor, e.candidates

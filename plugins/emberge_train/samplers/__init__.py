@@ -8,7 +8,7 @@ from emberge import Sampler
 
 
 def samplers() -> Mapping[str, type[Sampler]]:
-    """The plugin's samplers by name."""
+    """Return the plugin's samplers by name."""
     from emberge_train.samplers.batch_shuffle import BatchShuffle
     from emberge_train.samplers.dataset_sequential import DatasetSequential
     from emberge_train.samplers.proportional import Proportional

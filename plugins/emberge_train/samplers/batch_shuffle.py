@@ -11,7 +11,7 @@ from emberge_train.samplers.one_dataset import OneDataset
 
 @dataclass(frozen=True, kw_only=True)
 class BatchShuffle(OneDataset):
-    """Cut every dataset into batches of its own, then shuffle the batches of all datasets.
+    """Batches of one dataset each; those of all datasets are shuffled.
 
     One optimizer step sees one dataset, so in-batch negatives stay within a task (BOOM's BLS,
     arXiv:2602.05787; CoDiEmb's sampler, arXiv:2508.11442; first Liu et al., 2019, arXiv:1901.11504).
@@ -29,4 +29,4 @@ class BatchShuffle(OneDataset):
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        return Shuffled(self.lanes(pool, seed), stable_seed(seed, "batches"))
+        return Shuffled(self.batches_by_dataset(pool, seed), stable_seed(seed, "batches"))

@@ -20,7 +20,7 @@ from emberge_train.samplers.task_order import TaskOrder
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSequential(TaskOrder):
-    """Go through the datasets one after another, by task (BOOM, arXiv:2602.05787).
+    """Batches of one dataset after those of another, ordered by task (BOOM, arXiv:2602.05787).
 
     Tasks come in `order`, by default classification, clustering, pair classification, sts and then
     retrieval with reranking; inside a task the datasets come in random order, inside a dataset its rows do.
@@ -45,7 +45,7 @@ class DatasetSequential(TaskOrder):
             raise ValueError(f"pin_last names '{twice[0]}' twice")
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        """One dataset's batches after another's.
+        """Return one dataset's batches after another's.
 
         Raises:
             DataError: when `pin_last` names no dataset, or a dataset's task is not in `order`.
@@ -55,9 +55,9 @@ class DatasetSequential(TaskOrder):
             if name not in names:
                 hint = suggest(name, names) or f"; there are {', '.join(names)}"
                 raise DataError(f"pin_last names '{name}', which is no dataset here{hint}")
-        lanes = self.lanes(pool, seed)
-        pinned = {lane.info.name: lane for lane in lanes if lane.info.name in self.pin_last}
-        free = [lane for lane in lanes if lane.info.name not in pinned]
+        datasets = self.batches_by_dataset(pool, seed)
+        pinned = {one.info.name: one for one in datasets if one.info.name in self.pin_last}
+        free = [one for one in datasets if one.info.name not in pinned]
         found: list[DatasetBatches] = []
         for number, group in enumerate(self.by_task(free)):
             found += [group[i] for i in shuffled(len(group), stable_seed(seed, "datasets", number))]

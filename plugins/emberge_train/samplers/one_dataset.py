@@ -1,4 +1,4 @@
-"""What every sampler shares whose batches hold one dataset each: their size, and what becomes of tails."""
+"""Batches of one dataset each: their size, and the treatment of tails."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class OneDataset(Sampler):
             if value is not None and value < 1:
                 raise ValueError(f"batch_size must be at least 1, not {value}")
 
-    def lanes(
+    def batches_by_dataset(
         self, pool: Pool, seed: int, *, stage: int = 0, negatives: Negatives = "auto"
     ) -> list[DatasetBatches]:
-        """Each dataset's batches.
+        """Return each dataset's batches.
 
         Raises:
             DataError: when a dataset has no batch size, or no dataset fills a batch.

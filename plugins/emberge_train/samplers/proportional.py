@@ -9,7 +9,7 @@ from emberge_train.samplers.shares import Shares
 
 @dataclass(frozen=True, kw_only=True)
 class Proportional(Shares):
-    """Give each dataset a share in proportion to its rows times its weight.
+    """Shares of the batches in proportion to each dataset's rows times its weight.
 
     Examples-proportional mixing (Raffel et al., 2020, arXiv:1910.10683, section 3.5.2): the share of a
     dataset of n rows is w · min(n, K) over the sum of these, K being `size_limit` and w its weight. With

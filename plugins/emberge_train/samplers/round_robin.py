@@ -12,9 +12,9 @@ from emberge_train.samplers.one_dataset import OneDataset
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRobin(OneDataset):
-    """Take a batch of each dataset in turn, so that each gets as many steps.
+    """Batches of each dataset in turn, so that each gets as many steps.
 
-    The turns go round in an order that is drawn for the epoch. `until` says when it ends: with the first
+    The turns go round in an order that is drawn for the epoch. `until` is when it ends: with the first
     dataset that has no more (`shortest`, as sentence-transformers' ROUND_ROBIN does), when the longest was
     seen once, shorter ones beginning again with their rows in another order (`longest`), or when each was
     seen once, those that are through being passed over (`all`). Under `shortest` rows of larger datasets
@@ -32,9 +32,9 @@ class RoundRobin(OneDataset):
     until: Literal["shortest", "longest", "all"] = "shortest"
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        lanes = self.lanes(pool, seed)
-        lanes = [lanes[i] for i in shuffled(len(lanes), stable_seed(seed, "turns"))]
+        datasets = self.batches_by_dataset(pool, seed)
+        datasets = [datasets[i] for i in shuffled(len(datasets), stable_seed(seed, "turns"))]
         if self.until != "all":
-            count = (min if self.until == "shortest" else max)(len(lane) for lane in lanes)
-            lanes = [lane.of_length(count) for lane in lanes]
-        return Interleaved(lanes)
+            count = (min if self.until == "shortest" else max)(len(one) for one in datasets)
+            datasets = [one.of_length(count) for one in datasets]
+        return Interleaved(datasets)

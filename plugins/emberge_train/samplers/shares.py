@@ -1,4 +1,4 @@
-"""Datasets by shares: how many batches of an epoch each gives."""
+"""Shares of datasets: the number of batches that each gives in an epoch."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ class Shares(OneDataset):
                 raise ValueError(f"{name} must be at least 1, not {value}")
 
     def exponent(self) -> float:
-        """The power of a dataset's size that its share follows."""
+        """Return the power of a dataset's size that its share follows."""
         return 1.0
 
-    def shares(self, lanes: Sequence[DatasetBatches]) -> list[float]:
-        """Each dataset's share, which together make 1."""
+    def shares(self, datasets: Sequence[DatasetBatches]) -> list[float]:
+        """Return each dataset's share, which together make 1."""
         limit = math.inf if self.size_limit is None else self.size_limit
-        sizes = [min(len(lane.rows), limit) for lane in lanes]
+        sizes = [min(len(one.rows), limit) for one in datasets]
         # Of the largest, so that no power overflows.
         parts = [(size / max(sizes)) ** self.exponent() for size in sizes]
-        parts = [part * self._weight(lane) for part, lane in zip(parts, lanes, strict=True)]
+        parts = [part * self._weight(one) for part, one in zip(parts, datasets, strict=True)]
         return [part / sum(parts) for part in parts]
 
-    def counts(self, lanes: Sequence[DatasetBatches]) -> list[int]:
-        """Batches of each dataset in an epoch."""
-        examples = self.epoch_examples or sum(len(lane.rows) for lane in lanes)
-        shares = self.shares(lanes)
-        sizes = [min(lane.size, len(lane.rows)) for lane in lanes]
+    def counts(self, datasets: Sequence[DatasetBatches]) -> list[int]:
+        """Return the number of batches of each dataset in an epoch."""
+        examples = self.epoch_examples or sum(len(one.rows) for one in datasets)
+        shares = self.shares(datasets)
+        sizes = [min(one.size, len(one.rows)) for one in datasets]
         if self.share_of == "examples":
             wanted = [s * examples / size for s, size in zip(shares, sizes, strict=True)]
         else:
@@ -66,10 +66,10 @@ class Shares(OneDataset):
         return [max(1, round(count)) for count in wanted]
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        lanes = self.lanes(pool, seed)
-        long = [lane.of_length(n) for lane, n in zip(lanes, self.counts(lanes), strict=True)]
+        datasets = self.batches_by_dataset(pool, seed)
+        long = [one.of_length(n) for one, n in zip(datasets, self.counts(datasets), strict=True)]
         return Shuffled(long, stable_seed(seed, "batches"))
 
-    def _weight(self, lane: DatasetBatches) -> float:
-        own = self.weight.of(lane.info.name, lane.info.task)
-        return lane.info.weight * (1.0 if own is None else own)
+    def _weight(self, one: DatasetBatches) -> float:
+        own = self.weight.of(one.info.name, one.info.task)
+        return one.info.weight * (1.0 if own is None else own)

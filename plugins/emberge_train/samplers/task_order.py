@@ -36,21 +36,21 @@ class TaskOrder(OneDataset):
             if self.order.count(task) > 1:
                 raise ValueError(f"order names {task} twice")
 
-    def by_task(self, lanes: Sequence[DatasetBatches]) -> list[list[DatasetBatches]]:
-        """The lanes of each task, in order.
+    def by_task(self, datasets: Sequence[DatasetBatches]) -> list[list[DatasetBatches]]:
+        """Return the batches of each task's datasets, in the order of tasks.
 
         Raises:
             DataError: when a dataset's task is not in the order.
         """
         found: dict[TaskKind, list[DatasetBatches]] = {task: [] for task in self.order}
-        for lane in lanes:
-            task = lane.info.task
+        for one in datasets:
+            task = one.info.task
             if task == "reranking" and task not in found:
                 task = "retrieval"
             if task not in found:
                 raise DataError(
-                    f"dataset '{lane.info.name}' is for {task}, which `order` does not name "
+                    f"dataset '{one.info.name}' is for {task}, which `order` does not name "
                     f"({', '.join(self.order)}); add it"
                 )
-            found[task].append(lane)
+            found[task].append(one)
         return [group for group in found.values() if group]

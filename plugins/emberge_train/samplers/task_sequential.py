@@ -11,7 +11,7 @@ from emberge_train.samplers.task_order import TaskOrder
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSequential(TaskOrder):
-    """Go through the tasks one after another; inside a task, shuffle its datasets' batches.
+    """Batches of one task after those of another; inside a task they are shuffled.
 
     Tasks come in `order`, by default classification, clustering, pair classification, sts and then
     retrieval with reranking, and each of them is a `batch_shuffle` of its own (BOOM, arXiv:2602.05787).
@@ -27,12 +27,12 @@ class TaskSequential(TaskOrder):
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        """One task's batches after another's.
+        """Return one task's batches after another's.
 
         Raises:
             DataError: when a dataset's task is not in `order`.
         """
-        groups = self.by_task(self.lanes(pool, seed))
+        groups = self.by_task(self.batches_by_dataset(pool, seed))
         return InOrder(
             [Shuffled(group, stable_seed(seed, "task", i)) for i, group in enumerate(groups)]
         )

@@ -9,7 +9,7 @@ from emberge_train.samplers.shares import Shares
 
 @dataclass(frozen=True, kw_only=True)
 class Temperature(Shares):
-    """Give each dataset a share that follows a power of its size, so that small ones are seen more often.
+    """Shares that follow a power of each dataset's size, so that small ones are seen more often.
 
     The share of a dataset of n rows is w · min(n, K)^(1/T) over the sum of these (temperature-scaled
     mixing: Raffel et al., 2020, arXiv:1910.10683; the power α = 1/T of Conneau & Lample, 2019,

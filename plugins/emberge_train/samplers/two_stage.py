@@ -24,11 +24,11 @@ RETRIEVAL = ("retrieval", "reranking")
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStage(OneDataset):
-    """Train on retrieval first, then on every task with hard negatives alone (BOOM, arXiv:2602.05787).
+    """Retrieval first, then every task with hard negatives alone (BOOM, arXiv:2602.05787).
 
     Stage one shuffles the batches of the retrieval and reranking sets, other rows' texts being negatives.
     Stage two shuffles those of all other sets and of a sample of the retrieval sets, `retrieval_ratio` of
-    each of them; there other rows' texts are negatives nowhere, whatever the training's `negatives` say.
+    each of them; there other rows' texts are negatives nowhere, whatever the training's `negatives` are.
     An epoch is both stages: with several, stage one comes again after stage two, and the sample is drawn
     anew.
 
@@ -51,7 +51,7 @@ class TwoStage(OneDataset):
             )
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        """Stage one, then stage two.
+        """Return the batches of stage one, then those of stage two.
 
         Raises:
             DataError: when there is no retrieval to begin with, or nothing for one of the stages.
@@ -66,17 +66,17 @@ class TwoStage(OneDataset):
         parts = []
         plan: Mapping[int, Pool] = {1: retrieval, 2: {i: r for i, r in mixed.items() if len(r)}}
         for stage, part in plan.items():
-            lanes = self.lanes(
+            datasets = self.batches_by_dataset(
                 part,
                 stable_seed(seed, "stage", stage),
                 stage=stage,
                 negatives="in_batch" if stage == 1 else "hard_only",
             )
-            parts.append(Shuffled(lanes, stable_seed(seed, "batches", stage)))
+            parts.append(Shuffled(datasets, stable_seed(seed, "batches", stage)))
         return InOrder(parts)
 
     def _second(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
-        """A dataset's rows in stage two."""
+        """Return a dataset's rows in stage two."""
         if info.task not in RETRIEVAL or self.retrieval_ratio == 1:
             return rows
         wanted = round(self.retrieval_ratio * len(rows))

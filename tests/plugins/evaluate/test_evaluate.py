@@ -23,7 +23,7 @@ from emberge import (
     Units,
     Workspace,
 )
-from emberge.evaluating.task_groups import means
+from emberge.evaluating.task_groups import means_over_tasks
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement
 
@@ -343,11 +343,11 @@ def test_means_by_task_and_by_kind_are_mtebs(
         for number in range(count):
             tasks.append(TaskInfo(f"{name}{number}", name, "m", domain="in" if number else "out"))
             scores[f"{name}{number}"] = mean
-    found = means(tasks, scores)
+    found = means_over_tasks(tasks, scores)
     assert found["task"] == pytest.approx(task, abs=0.006)
     assert found["type"] == pytest.approx(kind, abs=0.006)
     assert found["out"] == pytest.approx(sum(by_kind) / 7)
-    assert means(tasks[1:2], scores)["out"] is None
+    assert means_over_tasks(tasks[1:2], scores)["out"] is None
 
 
 class Glance:

@@ -71,7 +71,7 @@ def test_seeds_that_two_arms_share_are_paired() -> None:
     old, new = (0.50, 0.60, 0.40), (0.51, 0.62, 0.43)
     found = alone(old=old, new=new).compare("new", "old", "all")
     assert found.difference == pytest.approx(0.02)
-    assert found.apart == pytest.approx({"seed=0": 0.01, "seed=1": 0.02, "seed=2": 0.03})
+    assert found.by_seed == pytest.approx({"seed=0": 0.01, "seed=1": 0.02, "seed=2": 0.03})
     wanted = ttest_rel(new, old).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=3e-3)
     half = t.ppf(0.975, 2) * 0.01 / np.sqrt(3)
@@ -81,7 +81,7 @@ def test_seeds_that_two_arms_share_are_paired() -> None:
 def test_seeds_that_are_not_shared_are_two_samples() -> None:
     old, new = (0.50, 0.52, 0.48, 0.51), (0.55, 0.58, 0.50)
     found = alone(old=old, new=new).compare("new", "old", "all")
-    assert found.apart is None
+    assert found.by_seed is None
     wanted = ttest_ind(new, old, equal_var=False).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=6e-3)
 
@@ -90,7 +90,7 @@ def test_one_model_stands_for_itself_alone() -> None:
     judge = alone(base=(0.30,), new=(0.51, 0.62, 0.43))
     found = judge.compare("new", "base", "all")
     half = t.ppf(0.975, 2) * np.std([0.51, 0.62, 0.43], ddof=1) / np.sqrt(3)
-    assert (found.difference, found.apart) == (pytest.approx(0.22), None)
+    assert (found.difference, found.by_seed) == (pytest.approx(0.22), None)
     assert (found.low, found.high) == pytest.approx((0.22 - half, 0.22 + half), abs=2e-2)
     base = judge.estimate("base", "all")
     assert (base.mean, base.spread, base.low, base.high) == (0.30, None, 0.30, 0.30)

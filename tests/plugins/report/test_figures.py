@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, DataError
-from emberge_report.charts.figures import figure_section, read_figures
+from emberge_report.page.figures import figure_section, read_figures
 
 SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10" role="img" aria-label="A &amp; b">
 <style>svg { --ink: red; }</style>

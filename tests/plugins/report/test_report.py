@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from emberge import Artifact, DataError, ModelRef, StepRef
 from emberge.evaluating.score_file import read_scores
-from emberge_report.charts.scale import ticks
-from emberge_report.curves import read_curves, smooth
-from emberge_report.page.markup import tag
+from emberge_report.charts.line_chart import smooth
+from emberge_report.charts.markup import tag
+from emberge_report.charts.svg import ticks
+from emberge_report.report_data import read_curves
 from emberge_report.report_step import Report
 
 from tests.support import finished_run as runs

@@ -7,7 +7,7 @@ import pytest
 import torch
 from emberge import DataError, Embeddings, Guide, Loss, ModelRef, TokenisedText
 from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
-from emberge.testing.batches import example_embeddings, told
+from emberge.testing.batches import example_embeddings, with_layers
 from emberge.testing.words import Words
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
@@ -112,7 +112,7 @@ def test_layers_are_cut_and_the_guide_is_not() -> None:
     loss = Matryoshka(loss=(Sizes(),), dims=(8, 2))
     assert loss.layers == (0.5,)
     assert loss.guided_by == Guide(model=ModelRef("some/guide"))
-    loss(told(loss, example_embeddings()), {})
+    loss(with_layers(loss, example_embeddings()), {})
     assert seen == [(8, 5), (2, 5)]
 
 

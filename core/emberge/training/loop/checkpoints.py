@@ -1,4 +1,4 @@
-"""Training states on disk: whole or absent, and the newest that is sound is taken.
+"""Training states and kept models on disk: whole or absent, the newest sound one is taken.
 
 A state is a folder `step-N`, written under a side name, flushed file by file and then the folder, and
 renamed. Its manifest lists the SHA-256 of every file, so that a state which a dying disk or a full one has
@@ -35,7 +35,7 @@ KEPT = 2
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """A saved state: tensors by name and plain facts."""
+    """Saved state: tensors by name and plain facts."""
 
     step: int
     tensors: Mapping[str, Tensor]
@@ -45,7 +45,7 @@ class TrainingState:
 def save_state(
     folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> Path:
-    """Write `folder/step-N` and drop all but the newest two."""
+    """Write `folder/step-N`, drop all but the newest two, and return its path."""
     from safetensors.torch import save_file
 
     def fill(side: Path) -> None:
@@ -65,7 +65,7 @@ def save_state(
 
 @dataclass(frozen=True)
 class KeptCheckpoints:
-    """The models of some steps in `folder`, of which the newest `keep_last` stay."""
+    """Models of some steps in `folder`, of which the newest `keep_last` stay."""
 
     folder: Path
     steps: frozenset[int]
@@ -73,7 +73,7 @@ class KeptCheckpoints:
 
     @classmethod
     def of(cls, plan: BatchPlan, options: FitOptions, folder: Path) -> KeptCheckpoints:
-        """Those that the options ask for: every `save_steps`, or at the ends of epochs."""
+        """Return the checkpoints that the options ask for: every `save_steps`, or at the ends of epochs."""
         steps: frozenset[int] = frozenset()
         if options.keep_last and options.save_steps is not None:
             steps = frozenset(range(options.save_steps, plan.steps + 1, options.save_steps))
@@ -91,8 +91,8 @@ class KeptCheckpoints:
         for old in self._by_step()[: -self.keep_last]:
             shutil.rmtree(old)
 
-    def hand_over(self, folder: Path) -> tuple[Path, ...]:
-        """Put the kept models into a result; the originals stay until the step is done."""
+    def copy_into(self, folder: Path) -> tuple[Path, ...]:
+        """Put the kept models into a result and return their paths in it; the originals stay."""
         kept = self._by_step() if self.keep_last else []
         for path in kept:
             target = folder / "checkpoints" / path.name
@@ -105,7 +105,7 @@ class KeptCheckpoints:
 
 
 def latest_state(folder: Path) -> TrainingState | None:
-    """The newest state whose files are as they were written; None without one."""
+    """Return the newest state whose files are as they were written; None without one."""
     for path in _states(folder):
         state = _read(path)
         if state is not None:

@@ -1,4 +1,4 @@
-"""Scores that a training takes of itself on the way: when it stops, and which of its models is the result."""
+"""Scores during a training: when it stops, and which of its models is the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ScoreHistory"]
 
 @dataclass(eq=False)
 class ScoreHistory:
-    """The scores that were taken until now, and the best model in `folder`.
+    """Scores of a training until now, and its best model in `folder`.
 
     A score follows from the steps before it, and is part of the states that are saved. The best models of
     the two newest states are kept: whichever of them a killed training goes on from, it finds its own.
@@ -32,17 +32,17 @@ class ScoreHistory:
     _before: Path | None = None
 
     def is_due(self, step: int) -> bool:
-        """Whether the model of this step is to be scored."""
+        """Return whether the model of this step is to be scored."""
         return self.rule is not None and (step % self.rule.every == 0 or step == self.steps)
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """(step, score) of the best model, the earliest of equal ones; None before the first score."""
+        """Step and score of the best model, the earliest of equal ones; None before the first score."""
         return max(self.scores, key=lambda scored: scored[1], default=None)
 
     @property
     def stopped(self) -> bool:
-        """Whether the last scores were too long no better than one before them."""
+        """Flag that the last scores were too long no better than one before them."""
         if self.rule is None or self.rule.patience is None or self.best is None:
             return False
         since = sum(step > self.best[0] for step, _ in self.scores)
@@ -50,11 +50,11 @@ class ScoreHistory:
 
     @property
     def leads(self) -> bool:
-        """Whether the best model is to be the result."""
+        """Flag that the best model is to be the result."""
         return self.rule is not None and self.rule.best and bool(self.scores)
 
     def restore(self, scores: Sequence[Sequence[float]]) -> None:
-        """Go on from the scores of a state."""
+        """Continue from the scores of a state."""
         self.scores = [(int(step), float(score)) for step, score in scores]
         self._before = self._leader()
 
@@ -63,15 +63,15 @@ class ScoreHistory:
         replace_folder(self._at(step), save)
 
     def take(self, step: int) -> list[tuple[int, float]]:
-        """Score the model of a step, and give all scores; random numbers and threads stay as they were."""
+        """Score the model of a step and return all scores; random numbers and threads stay as they were."""
         assert self.rule is not None
         with torch.random.fork_rng(), torch_threads(torch.get_num_threads()):
             score = float(self.rule.score(self._at(step), step))
         # What is no number is no better than anything.
         return [*self.scores, (step, score if math.isfinite(score) else -math.inf)]
 
-    def saved(self) -> None:
-        """A state was saved: remove the models that none of the two newest states needs."""
+    def drop_unneeded(self) -> None:
+        """Remove the models that none of the two newest states needs; call it after a state is saved."""
         clear_torn(self.folder)
         leader = self._leader()
         for path in self.folder.glob("step-*") if self.folder.is_dir() else ():
@@ -79,7 +79,7 @@ class ScoreHistory:
                 shutil.rmtree(path)
         self._before = leader
 
-    def hand_over(self, folder: Path) -> None:
+    def copy_into(self, folder: Path) -> None:
         """Put the best model into a result."""
         best = self._leader()
         assert best is not None

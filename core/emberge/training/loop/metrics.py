@@ -1,4 +1,4 @@
-"""What a training says while it runs, without making a GPU wait for it."""
+"""Metrics that a training logs while it runs, without making a GPU wait for them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["MetricLog", "TrainingError", "memory_used"]
 POINTS = 500
 CURVE_POINTS = 200
 ROWS_NAMED = 8
-# Steps that a GPU may lie behind before the host waits for it.
+# Steps that a GPU may be behind before the host waits for it.
 BEHIND = 16
 
 Metric = Callable[..., None]
 
 
 class TrainingError(EmbergeError):
-    """A training went wrong in a way that its data or settings explain."""
+    """Failure of a training that its data or settings explain."""
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class _Waiting:
 
 @dataclass(eq=False)
 class _Since:
-    """What the steps since the last logged point add up to."""
+    """Sums over the steps since the last logged point."""
 
     began: float = field(default_factory=time.monotonic)
     datasets: dict[str, list[float]] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class MetricLog:
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _since: _Since = field(default_factory=_Since)
     _last: tuple[_Waiting, float] | None = None
-    _said: dict[str, float] = field(default_factory=dict)
+    _newest: dict[str, float] = field(default_factory=dict)
 
     def add(
         self, batch: PlannedBatch, passed: PassResult, gradient_norm: Tensor, learning_rate: float
@@ -111,7 +111,7 @@ class MetricLog:
             self._take(self._waiting.popleft())
 
     def flush_losses(self) -> None:
-        """Read what is still on its way.
+        """Read the numbers that are still on their way from the device.
 
         Raises:
             TrainingError: for a loss or gradient that is no number.
@@ -120,7 +120,7 @@ class MetricLog:
             self._take(self._waiting.popleft())
 
     def finish(self) -> None:
-        """Read what is on its way, and log what a training that ends early has not logged yet."""
+        """Read all numbers, and log those that a training which ends early has not logged yet."""
         self.flush_losses()
         if self._last is not None and self._since.datasets:
             self._log(*self._last)
@@ -142,7 +142,7 @@ class MetricLog:
         self._last = step, norm
         if step.batch.step % self.every == self.every - 1 or step.batch.step + 1 == self.steps:
             self._log(step, norm)
-        self._tell(loss)
+        self._renew_note(loss)
 
     def _log(self, step: _Waiting, norm: float) -> None:
         since, at = self._since, step.batch.step + 1
@@ -164,24 +164,24 @@ class MetricLog:
         }
         for name, value in found.items():
             self.metric(name, value, at)
-        self._said |= found
+        self._newest |= found
         self._since = _Since(step.ended)
 
-    def _tell(self, loss: float) -> None:
-        """Renew the note: the step's loss, and what was logged last of everything else."""
-        said = self._said
+    def _renew_note(self, loss: float) -> None:
+        """Renew the note: the step's loss, and the newest values of all other metrics."""
+        newest = self._newest
         parts = [f"loss {loss:.4g}"]
-        names = [name for name in said if name.startswith("task_loss/")]
+        names = [name for name in newest if name.startswith("task_loss/")]
         if len(names) > 1:
             parts.append(
-                " ".join(f"{name.removeprefix('task_loss/')} {said[name]:.3g}" for name in names)
+                " ".join(f"{name.removeprefix('task_loss/')} {newest[name]:.3g}" for name in names)
             )
-        if "tokens_per_second" in said:
-            parts.append(f"{_short(said['tokens_per_second'])} tokens/s")
-            parts.append(f"{said['padding_share']:.0%} padding")
-            parts.append(f"{said.get('gpu_memory_gib', said['memory_gib']):.1f} GiB")
-            if said["kept_share"] < 1:  # the rest of the activations is computed twice
-                parts.append(f"{said['kept_share']:.0%} kept")
+        if "tokens_per_second" in newest:
+            parts.append(f"{_short(newest['tokens_per_second'])} tokens/s")
+            parts.append(f"{newest['padding_share']:.0%} padding")
+            parts.append(f"{newest.get('gpu_memory_gib', newest['memory_gib']):.1f} GiB")
+            if newest["kept_share"] < 1:  # the rest of the activations is computed twice
+                parts.append(f"{newest['kept_share']:.0%} kept")
         self.note = ", ".join(parts)
 
     def _complaint(self, batch: PlannedBatch, what: str) -> str:
@@ -194,7 +194,7 @@ class MetricLog:
         )
 
     def final_losses(self) -> dict[str, float]:
-        """Means over the last tenth of each dataset's steps, at least one."""
+        """Return each dataset's mean loss over the last tenth of its steps, at least one."""
         found: dict[str, list[float]] = {}
         for name, loss in zip(self.names, self.losses, strict=True):
             found.setdefault(name, []).append(loss)
@@ -202,7 +202,7 @@ class MetricLog:
         return {name: sum(values) / len(values) for name, values in tails.items()}
 
     def curve(self) -> tuple[tuple[int, float], ...]:
-        """Up to 200 points: (step, mean loss since the point before)."""
+        """Return up to 200 points: (step, mean loss since the point before)."""
         width = max(1, math.ceil(len(self.losses) / CURVE_POINTS))
         pieces = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
         ends = [min(i + width, len(self.losses)) for i in range(0, len(self.losses), width)]
@@ -210,12 +210,12 @@ class MetricLog:
 
     @staticmethod
     def interval(steps: int) -> int:
-        """Steps between two logged points, for about 500 of them."""
+        """Return the steps between two logged points, for about 500 of them."""
         return max(1, steps // POINTS)
 
 
 def memory_used(device: torch.device) -> dict[str, float]:
-    """The most memory that this process has held until now, in GiB: of the machine, and of its GPU."""
+    """Return the most memory that this process has used until now, in GiB: host's and GPU's."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = {"memory_gib": most * (1 if sys.platform == "darwin" else 1024) / 2**30}
     if device.type == "cuda":

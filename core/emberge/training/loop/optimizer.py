@@ -1,4 +1,4 @@
-"""AdamW, what it decays, and how the learning rate goes."""
+"""AdamW with its weight decay, and the course of the learning rate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DECAY_SHARE = 0.1
 def adamw(
     parameters: Mapping[str, nn.Parameter | Tensor], options: FitOptions
 ) -> torch.optim.AdamW:
-    """AdamW over named parameters; one-dimensional ones (biases, norms, temperatures) do not decay."""
+    """Return AdamW over named parameters; one-dimensional ones (biases, norms, temperatures) do not decay."""
     groups = [
         {
             "params": [
@@ -41,7 +41,7 @@ def adamw(
 
 
 def learning_rate_factor(step: int, steps: int, warmup_ratio: float, schedule: Schedule) -> float:
-    """The factor of optimizer step `step` (from 0): never 0, so that no step is lost."""
+    """Return the factor of optimizer step `step` (from 0): never 0, so that no step is lost."""
     warmup = math.ceil(warmup_ratio * steps)
     if step < warmup:
         return (step + 1) / warmup
@@ -58,7 +58,7 @@ def learning_rate_factor(step: int, steps: int, warmup_ratio: float, schedule: S
 def optimizer_state(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter | Tensor]
 ) -> dict[str, Tensor]:
-    """The optimizer's tensors by the parameters' names."""
+    """Return the optimizer's tensors by the parameters' names."""
     return {
         f"{key}.{name}": value
         for name, parameter in parameters.items()
@@ -71,7 +71,7 @@ def restore_optimizer(
     parameters: Mapping[str, nn.Parameter | Tensor],
     saved: Mapping[str, Tensor],
 ) -> None:
-    """Put back what `optimizer_state` gave."""
+    """Load tensors of `optimizer_state` into an optimizer."""
     for name, parameter in parameters.items():
         for key in ("step", "exp_avg", "exp_avg_sq"):
             if f"{key}.{name}" in saved:

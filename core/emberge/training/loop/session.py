@@ -109,7 +109,7 @@ class Session:
         clock: SaveClock | None = None,
         takes_losses: bool = True,
     ) -> Iterator[Session]:
-        """Prepare a session, and restore torch's threads and random state behind it.
+        """Prepare a session; torch's threads and random state are restored after it.
 
         `work` keeps what the machine chose at the first start, so that a later one computes alike; `store`
         keeps token ids for other sessions. Without `takes_losses` rows may lack what losses read, and no

@@ -40,7 +40,7 @@ LEAST = 128
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What the machine decides once: chosen at the first start, kept for every later one.
+    """Settings that the machine chooses at the first start and keeps for every later one.
 
     The token budget is `fitted` when it was asked for by name or memory was looked at.
     """
@@ -52,7 +52,7 @@ class EngineSettings:
 
 
 def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> EngineSettings:
-    """What an earlier start chose, or what this one chooses and writes down.
+    """Return the settings of an earlier start, or choose them now and write them into `work`.
 
     `beside` ranks share the machine's cores.
     """
@@ -71,7 +71,7 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
 
 
 def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) -> EngineSettings:
-    """The engine with the budget that `fit` makes of its own, written down; one that is settled stays.
+    """Return the settings with the budget that `fit` makes of theirs, written down; a fitted one stays.
 
     No state is saved before, so a kill on the way here changes nothing.
     """
@@ -93,7 +93,7 @@ def budgeted(
     tables: Collection[ExampleTable],
     ranks: Ranks,
 ) -> EngineSettings:
-    """The engine with a token budget that fits into memory, found once by the first rank for all."""
+    """Return the settings with a token budget that fits into memory, found by the first rank for all."""
     autocast = torch.bfloat16 if engine.precision == "bfloat16" else None
 
     def fit(wanted: int) -> int:
@@ -110,7 +110,7 @@ def fitting_budget(
     autocast: torch.dtype | None,
     beside: int = 1,
 ) -> int:
-    """Tokens of a chunk whose activations fit into the memory that is free now: `wanted`, halved if need be.
+    """Return `wanted` tokens of a chunk, halved until its activations fit into the free memory.
 
     More than `wanted` would be no faster, and halves are few: machines with enough memory, or hardly less,
     agree and so sum alike. The longest text of all is tried; on a CPU `beside` ranks share the memory.
@@ -124,7 +124,7 @@ def fitting_budget(
 
 
 def halved_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
-    """`wanted` tokens, or so few halves of it that a chunk takes only its share of `memory` bytes."""
+    """Return `wanted` tokens, halved until a chunk takes only its share of `memory` bytes."""
     budget = wanted
     while budget > LEAST and budget * bytes_a_token > memory * CHUNK_SHARE:
         budget //= 2
@@ -134,7 +134,7 @@ def halved_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
 def activation_bytes(
     encoder: Encoder, text: TokenisedText, autocast: torch.dtype | None = None
 ) -> int:
-    """Bytes that a forward pass over one text saves for its backward pass, as in training."""
+    """Return the bytes that a forward pass over one text saves for its backward pass, as in training."""
     module = encoder.module
     training = module.training
     module.train()

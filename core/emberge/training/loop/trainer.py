@@ -1,4 +1,4 @@
-"""The loop: passes, optimizer, states, and a model in the end."""
+"""Training loop: passes, optimizer, states, and the model at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from emberge.files.atomic import clear_torn
-from emberge.ranks.fsdp import clip_gradients, is_split, put, sum_gradients, whole, whole_model
+from emberge.ranks.fsdp import clip_gradients, gathered_weights, is_split, put, sum_gradients, whole
 from emberge.training.fit_options import FitResult
 from emberge.training.loop.checkpoints import (
     KeptCheckpoints,
@@ -35,7 +35,7 @@ __all__ = ["Trainer"]
 
 
 class Trainer:
-    """One training: an encoder, its optimizer, and where it stands.
+    """Training of a session's encoder: optimizer, metrics, states and results.
 
     With several ranks each has one, in step with the others; the first writes for all of them.
     """
@@ -110,7 +110,7 @@ class Trainer:
         record.flush_losses()
         began = time.monotonic()
         self.session.progress(step, self.plan.steps, "steps", "scoring")
-        with whole_model(self.encoder.module):
+        with gathered_weights(self.encoder.module):
             self.ranks.on_first_rank(lambda: self.history.write(step, self.encoder.save))
         self.history.scores = self.ranks.on_first_rank(lambda: self.history.take(step))
         metric("score", self.history.scores[-1][1], step)
@@ -153,7 +153,7 @@ class Trainer:
                 refuse_other(state, identity, states)
             return state
 
-        state = self._spread(read)
+        state = self._broadcast_state(read)
         if state is None:
             return 0
         with torch.no_grad():
@@ -170,22 +170,22 @@ class Trainer:
         self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
         return state.step
 
-    def _spread(self, read: Callable[[], TrainingState | None]) -> TrainingState | None:
-        """What the first rank reads, for all of them."""
-        held: list[TrainingState] = []
+    def _broadcast_state(self, read: Callable[[], TrainingState | None]) -> TrainingState | None:
+        """Return the state that the first rank reads, on every rank."""
+        read_here: list[TrainingState] = []
 
         def known() -> tuple[int, Mapping[str, Any]] | None:
             state = read()
             if state is None:
                 return None
-            held.append(state)
+            read_here.append(state)
             return state.step, state.facts
 
         found = self.ranks.on_first_rank(known)
         if found is None:
             return None
         return TrainingState(
-            found[0], self.ranks.broadcast(held[0].tensors if held else None), found[1]
+            found[0], self.ranks.broadcast(read_here[0].tensors if read_here else None), found[1]
         )
 
     def _save(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
@@ -205,7 +205,7 @@ class Trainer:
 
         def save() -> None:
             save_state(self.work / "states", step, tensors, facts)
-            self.history.saved()
+            self.history.drop_unneeded()
 
         self.ranks.on_first_rank(save)
 
@@ -221,11 +221,11 @@ class Trainer:
     def _keep(self, step: int) -> None:
         """Write the model of this step beside the states, if it is one to keep; drop older ones."""
         if step in self.kept.steps:
-            with whole_model(self.encoder.module):
+            with gathered_weights(self.encoder.module):
                 self.ranks.on_first_rank(lambda: self.kept.keep(step, self.encoder.save))
 
     def _finish(self, folder: Path | None) -> tuple[Path, ...]:
-        """Write the model, the last or the best one, and hand over those that were kept."""
+        """Write the model, the last or the best one, and return the paths of the kept ones in the result."""
         if folder is None:
             self.ranks.any_of([False])  # see below
             return ()
@@ -234,12 +234,14 @@ class Trainer:
         def write() -> tuple[Path, ...]:
             folder.mkdir(parents=True, exist_ok=True)
             if self.history.leads:
-                self.history.hand_over(folder)
+                self.history.copy_into(folder)
             else:
                 self.encoder.save(folder)
-            return self.kept.hand_over(folder)
+            return self.kept.copy_into(folder)
 
-        with whole_model(self.encoder.module):
+        with gathered_weights(self.encoder.module):
             kept = self.ranks.on_first_rank(write)
-        self.ranks.any_of([False])  # the first, who holds what all hear, leaves when all have heard
+        self.ranks.any_of(
+            [False]
+        )  # the first rank serves the store, so it leaves after all others have read it
         return kept

@@ -1,4 +1,4 @@
-"""In which order batches of several sequences come: shuffled, one after another, or in turn."""
+"""Orders of batches from several sequences: shuffled, one after another, or in turn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Several(Batches):
         return self.parts[part][number]
 
     def _find(self, place: int) -> tuple[int, int]:
-        """Which part gives batch `place`, and which of its batches that is."""
+        """Return the part that gives batch `place`, and the batch's number in it."""
         part = int(self._ends.searchsorted(place, side="right"))
         return part, place - (int(self._ends[part - 1]) if part else 0)
 

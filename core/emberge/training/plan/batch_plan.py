@@ -1,4 +1,4 @@
-"""The batch plan: step -> rows of a dataset, known before training begins."""
+"""Batch plan: the rows of every step, known before training begins."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ class PlannedBatch:
 
     @property
     def size(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return sum(len(part.rows) for part in self.parts)
 
     @property
     def name(self) -> str:
-        """Its datasets' names."""
+        """Names of its datasets, joined by `+`."""
         return "+".join(dict.fromkeys(part.dataset for part in self.parts))
 
 
 def in_batch_negatives(
     info: DatasetInfo, chosen: Negatives, options: PerDataset[Negatives]
 ) -> bool:
-    """Whether other rows' texts are negatives: by sampler, recipe, catalogue, kind of task."""
+    """Return whether other rows' texts are negatives: by sampler, recipe, catalogue, kind of task."""
     for word in (chosen, options.of(info.name, info.task), info.negatives):
         if word not in (None, "auto"):
             return word == "in_batch"
@@ -77,7 +77,7 @@ def in_batch_negatives(
 
 
 def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
-    """Let each sampler choose in turn; datasets without a row left are dropped."""
+    """Apply the samplers' selections in turn and return the pool without empty datasets."""
     for sampler in samplers:
         pool = sampler.select(pool, seed)
     return {info: rows for info, rows in pool.items() if len(rows)}
@@ -86,10 +86,10 @@ def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
 class BatchPlan:
     """Every batch of a training: a pure function of pool, samplers, seed and step.
 
-    It depends on no rank and no device, so that any number of them draws the same batches. Nothing is held
-    but what the sampler says of an epoch: with a sampler that gives `Batches`, 10⁹ rows begin at once and
-    step k is computed alone. `max_steps` overrides `epochs`; a fraction of an epoch is its first batches.
-    `negatives` says by task or dataset whether other rows' texts are negatives.
+    It depends on no rank and no device, so that any number of them draws the same batches. Only the
+    sampler's batches of two epochs are in memory: with a sampler that gives `Batches`, 10⁹ rows begin at
+    once and step k is computed alone. `max_steps` overrides `epochs`; a fraction of an epoch is its first batches.
+    `negatives` is, by task or dataset, whether other rows' texts are negatives.
 
     Raises:
         DataError: when there is nothing to train on, or an option names a dataset that is not there.
@@ -129,7 +129,7 @@ class BatchPlan:
         self.fingerprint = self._fingerprint(manifest(pool, samplers, **own, **lasts))
 
     def _survey(self, epochs: float, max_steps: int | None) -> list[int]:
-        """First step of every epoch, and the end."""
+        """Return the first step of every epoch, and the end."""
         starts = [0]
         while True:
             epoch = len(starts) - 1
@@ -163,7 +163,7 @@ class BatchPlan:
     def _epoch(self, epoch: int) -> Sequence[Batch] | Batches:
         if epoch not in self._at_hand:
             with warnings.catch_warnings():
-                if self._groups:  # what a sampler has to say it says once
+                if self._groups:  # a sampler warns once
                     warnings.simplefilter("ignore", UserWarning)
                 found = self._grouping.batches(self.pool, stable_seed(self.seed, "epoch", epoch))
                 if not isinstance(found, Batches):
@@ -189,7 +189,7 @@ class BatchPlan:
         return PlannedBatch(step, epoch, batch.stage, parts)
 
     def segment(self, step: int) -> tuple[int, int]:
-        """First step and end of the stretch that a step belongs to: a stage, a task, a dataset, an epoch."""
+        """Return first step and end of the stretch of a step: a stage, a task, a dataset or an epoch."""
         epoch = self._epoch_of(step)
         batches = self._epoch(epoch)
         if epoch not in self._segments:
@@ -214,7 +214,7 @@ class BatchPlan:
         return PlannedPart(part.dataset, np.asarray(part.rows, dtype=np.int64), in_batch)
 
     def groups(self) -> tuple[tuple[str, bool], ...]:
-        """Each dataset with each policy it comes with: whether other rows' texts are negatives.
+        """Return each dataset with each of its policies: whether other rows' texts are negatives.
 
         They are known without going through the batches, if the sampler gives `Batches`.
         """

@@ -1,4 +1,4 @@
-"""One dataset's batches of an epoch, and those of every dataset of a pool."""
+"""Batches of one dataset in an epoch, and of every dataset of a pool."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["DatasetBatches", "batches_by_dataset"]
 class DatasetBatches(Batches):
     """Batches of one dataset: its rows in a random order, cut into pieces of `size`.
 
-    `tail` says what becomes of the rows that do not fill a last batch: `drop` leaves them out, `wrap` fills
-    up with rows from the start of the order, `keep` makes a smaller batch. A row stands in a batch once:
+    `tail` is the treatment of the rows that do not fill a last batch: `drop` leaves them out, `wrap` fills
+    up with rows from the start of the order, `keep` makes a smaller batch. A row is in a batch once:
     under `wrap` a dataset smaller than a batch stays a smaller batch. `count` is how many batches are
     wanted: fewer leave the rest out, more begin again with another order; None is each row once.
     """
@@ -42,7 +42,7 @@ class DatasetBatches(Batches):
 
     @property
     def one_pass(self) -> int:
-        """Batches that it takes to see each row once."""
+        """Number of batches in which each row is seen once."""
         full, rest = divmod(len(self.rows), self.size)
         return full + (1 if rest and self.tail != "drop" else 0)
 
@@ -71,7 +71,7 @@ class DatasetBatches(Batches):
         return frozenset({(self.info.name, self.negatives)} if len(self) else ())
 
     def of_length(self, count: int) -> DatasetBatches:
-        """The lane with that many batches."""
+        """Return the batches of the dataset with another number of them."""
         return replace(self, count=count)
 
 
@@ -84,22 +84,22 @@ def batches_by_dataset(
     stage: int = 0,
     negatives: Negatives = "auto",
 ) -> list[DatasetBatches]:
-    """Each dataset's lane, in the pool's order; a dataset that makes no batch is warned of and left out.
+    """Return each dataset's batches in the pool's order; one without a batch is left out with a warning.
 
     Raises:
         DataError: when a dataset has no batch size, or no dataset fills a batch.
     """
-    lanes: list[DatasetBatches] = []
+    datasets: list[DatasetBatches] = []
     small: list[str] = []
     for info, rows in pool.items():
         size = _size(batch_size, info)
         own = stable_seed(seed, "rows", info.name)
-        lane = DatasetBatches(info, rows, size, own, tail, stage=stage, negatives=negatives)
-        if len(lane):
-            lanes.append(lane)
+        one = DatasetBatches(info, rows, size, own, tail, stage=stage, negatives=negatives)
+        if len(one):
+            datasets.append(one)
         else:
             small.append(f"'{info.name}' ({len(rows)} rows, batches of {size})")
-    if small and not lanes:
+    if small and not datasets:
         raise DataError(
             f"no dataset fills a batch: {', '.join(small)}; lower batch_size or set tail: keep"
         )
@@ -110,7 +110,7 @@ def batches_by_dataset(
             UserWarning,
             stacklevel=2,
         )
-    return lanes
+    return datasets
 
 
 def _size(batch_size: PerDataset[int], info: DatasetInfo) -> int:

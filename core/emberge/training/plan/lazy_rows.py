@@ -19,7 +19,7 @@ PIECE = 1 << 20
 
 
 def take_rows(rows: Rows, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row numbers at `places`, without making an array of all of them."""
+    """Return the row numbers at `places`, without making an array of all of them."""
     import numpy as np
 
     if isinstance(rows, range):
@@ -30,7 +30,7 @@ def take_rows(rows: Rows, places: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def in_pieces(rows: Rows, size: int = PIECE) -> Iterator[NDArray[np.int64]]:
-    """All row numbers in order, in arrays of up to `size`."""
+    """Yield all row numbers in order, in arrays of up to `size`."""
     import numpy as np
 
     for start in range(0, len(rows), size):
@@ -38,7 +38,7 @@ def in_pieces(rows: Rows, size: int = PIECE) -> Iterator[NDArray[np.int64]]:
 
 
 def same_rows(one: Rows, other: Rows) -> bool:
-    """Whether both are the same numbers in the same order."""
+    """Return whether both are the same numbers in the same order."""
     if one is other or (isinstance(one, range) and isinstance(other, range)):
         return bool(one == other)
     if len(one) != len(other):
@@ -47,10 +47,10 @@ def same_rows(one: Rows, other: Rows) -> bool:
 
 
 class LazyRows(Sequence[int]):
-    """A sequence of row numbers that stands for an array without being one."""
+    """Sequence of row numbers that are computed when they are read."""
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row numbers at `places`."""
+        """Return the row numbers at `places`."""
         raise NotImplementedError
 
     @overload
@@ -90,7 +90,7 @@ class RowSubset(LazyRows):
         return take_rows(self._rows, self.places(places))
 
     def places(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the rows at `places` stand in the other sequence."""
+        """Return the places in the other sequence of the rows at `places`."""
         return self._order.take(places + self._start)
 
 

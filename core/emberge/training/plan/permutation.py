@@ -37,13 +37,13 @@ class Permutation:
         return self.size
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What stands at `places`, each from 0 to size - 1."""
+        """Return the numbers at `places`, each from 0 to size - 1."""
         if self.size <= TABLE_SIZE:
             return _table(self.size, self._seed)[places].astype("int64")
         return _network(self.size, self._seed).take(places)
 
     def part(self, start: int, stop: int) -> NDArray[np.int64]:
-        """What stands from `start` up to `stop`."""
+        """Return the numbers at places `start` to `stop` - 1."""
         import numpy as np
 
         return self.take(np.arange(start, min(stop, self.size), dtype=np.int64))
@@ -86,7 +86,7 @@ class Network:
         self._keys = random_bits(rounds, stable_seed(seed, "network"))
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What stands at `places`."""
+        """Return the numbers at `places`."""
         import numpy as np
 
         found = self._pass(np.asarray(places).astype(np.uint64))
@@ -107,7 +107,7 @@ class Network:
 def _shift(
     half: NDArray[np.uint64], other: NDArray[np.uint64], span: int, key: np.uint64
 ) -> NDArray[np.uint64]:
-    """`half` plus a keyed hash of `other`, modulo `span` (below 2³²)."""
+    """Return `half` plus a keyed hash of `other`, modulo `span` (below 2³²)."""
     import numpy as np
 
     word = mixed(other ^ key)
@@ -118,7 +118,7 @@ def _shift(
 
 
 def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Words of 64 bits of which every bit depends on every bit (the finaliser of SplitMix64, Steele 2014)."""
+    """Return 64-bit words whose every bit depends on every bit (SplitMix64's finaliser, Steele 2014)."""
     import numpy as np
 
     words = words + np.uint64(0x9E3779B97F4A7C15)

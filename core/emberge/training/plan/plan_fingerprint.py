@@ -1,4 +1,4 @@
-"""What a plan of batches depends on: names that its options may use, and what its fingerprint is made of."""
+"""Fingerprint of a batch plan, and the check of names that its options use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["digest_batch", "manifest", "plain", "refuse_unknown_names", "sampler
 
 
 def refuse_unknown_names(options: Mapping[str, Any], infos: Iterable[DatasetInfo]) -> None:
-    """Refuse options by dataset or task that name none there is; `options` go by what messages call them.
+    """Refuse options by dataset or task whose names do not exist; `options` are by the name for messages.
 
     Raises:
         DataError: naming the option, the name, and the nearest one there is.
@@ -39,7 +39,7 @@ def _refuse(label: str, where: str, given: Iterable[str], what: str, known: Sequ
 
 
 def sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
-    """Every option of the samplers, by "option of sampler Name"."""
+    """Return every option of the samplers, by "option of sampler Name"."""
     return {
         f"{field.name} of sampler {type(sampler).__name__}": getattr(sampler, field.name)
         for sampler in samplers
@@ -48,13 +48,13 @@ def sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
 
 
 def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, Any]:
-    """Plain data that tells plans apart: the datasets and their rows, the samplers and their options."""
+    """Return plain data that is unique to a plan: datasets, rows, samplers and their options."""
     data = [[i.name, i.task, i.size, i.weight, _rows(rows), *_own(i)] for i, rows in pool.items()]
     return {"data": data, "samplers": [plain(sampler) for sampler in samplers], **plain(more)}
 
 
 def _own(info: DatasetInfo) -> list[str]:
-    """What the data itself says of negatives, where it does."""
+    """Return the data's own policy of negatives, in a list that is empty without one."""
     return [] if info.negatives == "auto" else [info.negatives]
 
 
@@ -85,7 +85,7 @@ def plain(value: Any) -> Any:
 
 
 def digest_batch(batch: Batch) -> Iterator[bytes]:
-    """A batch as bytes."""
+    """Yield a batch as bytes."""
     yield repr((batch.stage, batch.negatives, [part.dataset for part in batch.parts])).encode()
     for part in batch.parts:
         yield np.ascontiguousarray(part.rows, dtype="<i8").tobytes()

@@ -1,4 +1,4 @@
-"""What a training will do, told before it starts: rows after selection, steps."""
+"""Preview of a training before it starts: rows after selection, and steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRETENDED_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class TrainingPreview:
-    """What a training will take of its data.
+    """Rows and steps that a training will take of its data.
 
     `rows` are the row numbers that it will see of each dataset of `sizes`, `tasks` the datasets' kinds of
     task. Of data that could not be counted only `share` is known: that of every dataset, where it is one.
@@ -44,7 +44,7 @@ class TrainingPreview:
 
     @property
     def lines(self) -> list[str]:
-        """What a person is told."""
+        """Preview as lines for the terminal."""
         if not self.sizes:
             partly = self.share is not None and self.share != 1
             return [f"{self.share:.3g} of the rows of every dataset"] if partly else []
@@ -68,9 +68,9 @@ def preview_training(
     options: FitOptions,
     seed: int,
 ) -> TrainingPreview:
-    """How many rows each dataset will give and how many steps there will be.
+    """Return the rows that each dataset will give, and the number of steps.
 
-    Data that do not lie here yet, or that are too large to be counted in passing, are not counted.
+    Data that are not on this machine yet, or that are too large to be counted in passing, are not counted.
 
     Raises:
         DataError: for data that cannot be read, or that fill no batch.
@@ -100,7 +100,7 @@ def preview_training(
 def _places(
     entries: Iterable[DataEntry], resolve: Callable[[DataRef], Path | None]
 ) -> dict[DataRef, Path] | None:
-    """Where all data lie; None if some do not lie here."""
+    """Return the files of all data references; None if some are not on this machine yet."""
     places: dict[DataRef, Path] = {}
     for entry in entries:
         place = resolve(entry.path) if entry.path is not None else None
@@ -113,7 +113,7 @@ def _places(
 def _files(
     entries: Iterable[DataEntry], readers: Sequence[Reader], places: Mapping[DataRef, Path]
 ) -> tuple[tuple[str, int, int], ...] | None:
-    """Path, size and time of every file; None if some are not here, or all are too many bytes."""
+    """Return path, size and time of every file; None if some are missing, or all are too many bytes."""
     sources = [s for e in entries for s in expand(e, readers=readers, resolve=places.__getitem__)]
     files = [s.path for s in sources]
     if any(f is None or not f.is_file() for f in files):
@@ -131,13 +131,13 @@ def _counted(
     places: tuple[tuple[DataRef, Path], ...],
     _: tuple[tuple[str, int, int], ...],
 ) -> tuple[DatasetInfo, ...]:
-    """The datasets, read once for all trainings of a recipe that share them, until a file changes."""
+    """Return the datasets, read once for all trainings of a recipe that share them, until a file changes."""
     datasets = load_datasets(entries, readers=readers, resolve=dict(places).__getitem__)
     return tuple(dataset.info for dataset in datasets)
 
 
 def _share(sampler: Sequence[Sampler], seed: int) -> float | None:
-    """The share of its rows that is taken of every dataset, whatever its name and task; None if it varies."""
+    """Return the share of rows that is taken of every dataset, alike for all names and tasks; else None."""
     options = [getattr(s, f.name) for s in sampler for f in dataclasses.fields(s)]
     named = {n for o in options if isinstance(o, PerDataset) for n in o.by_dataset}
     rows = range(PRETENDED_ROWS)

@@ -1,4 +1,4 @@
-"""A planned batch becomes texts to encode, and their embeddings become what losses see."""
+"""Texts of a planned batch, and the columns that losses get of their embeddings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["DrawnBatch", "TextSampling", "draw_batch"]
 
 @dataclass(frozen=True)
 class TextSampling:
-    """How many texts of a row are drawn, and what to do where it has fewer."""
+    """Number of texts that are drawn of a row, and the treatment of rows with fewer."""
 
     positives: int = 1
     negatives: int = 7
@@ -40,7 +40,7 @@ class TextSampling:
 
 @dataclass(frozen=True, eq=False)
 class _DrawnPart:
-    """Entries [b, 1 + p + n] of a table (-1 for filling) and how many of the columns are positives."""
+    """Entries [b, 1 + p + n] of a table (-1 for filling); `slots` of the columns are positives."""
 
     part: PlannedPart
     table: ExampleTable
@@ -54,9 +54,9 @@ class _DrawnPart:
 
 @dataclass(frozen=True, eq=False)
 class DrawnBatch:
-    """Texts that this rank encodes, and where each text of each part stands among those of all ranks.
+    """Texts that this rank encodes, and the place of each text of each part among those of all ranks.
 
-    `counts` are the ranks' numbers of texts, which stand one rank's after another's.
+    `counts` are the ranks' numbers of texts, one rank's after another's.
     """
 
     texts: tuple[TokenisedText, ...]
@@ -68,7 +68,7 @@ class DrawnBatch:
     def objective(
         self, loss: Objective, device: torch.device
     ) -> Callable[[BatchEmbeddings], Tensor]:
-        """The rank's share of the batch's loss, given the embeddings of its texts.
+        """Return the function from the embeddings of the rank's texts to its share of the batch's loss.
 
         Summed over ranks, the shares are the parts' losses weighted by their rows. A loss that gathers is
         taken over all rows on every rank, and each counts one rank's share of its value and the whole of the
@@ -101,7 +101,7 @@ class DrawnBatch:
         return total
 
     def _gathered(self, encoded: BatchEmbeddings, wanted: bool) -> BatchEmbeddings:
-        """Embeddings of all ranks; where nobody wants those of others, zeros stand for them."""
+        """Return embeddings of all ranks; zeros for those of others where no loss reads them."""
 
         def of(own: Tensor) -> Tensor:
             if wanted:
@@ -123,7 +123,7 @@ def draw_batch(
     unique: bool,
     ranks: Ranks = ALONE,
 ) -> DrawnBatch:
-    """TextSampling each row's texts; with `unique` equal texts of a rank are encoded once.
+    """Draw each row's texts; with `unique` equal texts of a rank are encoded once.
 
     Which texts depends on seed, epoch, dataset and row alone. Every rank draws all rows, because how many
     texts a row has depends on the others of its batch.
@@ -147,7 +147,7 @@ def _texts_of(
     rank: tuple[int, int],
     start: int,
 ) -> list[tuple[_DrawnPart, int]]:
-    """A rank's texts in order, numbered from `start` on in `places`; at least one, so that it takes part."""
+    """Return a rank's texts in order, numbered from `start` on in `places`; at least one."""
     found: list[tuple[_DrawnPart, int]] = []
     known: dict[tuple[str, int], int] = {}
     for drawn, place in zip(parts, places, strict=True):
@@ -186,7 +186,7 @@ def _draw_part(
 
 
 def _choose(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[np.int64]:
-    """`want` of `size` things without replacement; of fewer, the list repeated often enough (or all)."""
+    """Return `want` of `size` numbers without replacement; of fewer, the list repeated, or all of it."""
     if not size or not want:
         return np.zeros(0, np.int64)
     if size == want or (size < want and fill == "mask"):
@@ -227,12 +227,12 @@ def _embeddings(
     )
     if table.guide is None:
         return whole
-    told = table.guide(drawn.entries)
+    guided = table.guide(drawn.entries)
     guide = replace(
         whole,
-        anchor=told[:, 0],
-        positive=told[:, 1 : 1 + slots],
-        negative=told[:, 1 + slots :],
+        anchor=guided[:, 0],
+        positive=guided[:, 1 : 1 + slots],
+        negative=guided[:, 1 + slots :],
         layers={},
     )
     return replace(whole, guide=guide)

@@ -1,4 +1,4 @@
-"""A dataset as numbers: which token sequences a row holds, with scores and labels."""
+"""Dataset as numbers: the token sequences of each row, with scores and labels."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
 
 @dataclass(frozen=True)
 class Side:
-    """How the texts of one side of a pair are tokenised."""
+    """Prompt and length of the texts on one side of a pair."""
 
     prompt: str
     max_length: int | None
 
 
 def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Side, Side]:
-    """The anchor's side and that of positives and negatives.
+    """Return the side of anchors and that of positives and negatives.
 
     The prompt that comes before anchors, and before everything if the dataset is symmetric, is the one that
     the options give this dataset, else its own, else the one for its task, else the model's.
@@ -61,15 +61,15 @@ def _prompt(given: PerDataset[str], dataset: Dataset, of_data: str, of_model: st
         return given.by_dataset[name]
     if of_data:
         return of_data
-    told = given.of(name, task)
-    return of_model if told is None else told
+    by_task = given.of(name, task)
+    return of_model if by_task is None else by_task
 
 
 @dataclass(frozen=True, eq=False)
 class ExampleTable:
     """Rows of a dataset; row r owns entries starts[r] to starts[r + 1]: anchor, positives, negatives.
 
-    `entries` index `sequences`, which holds each text once for each side; `positives` counts them per row;
+    `entries` index `sequences`, which has each text once for each side; `positives` counts them per row;
     `scores` [entries] are NaN where a file gives none; `labels` are -1 without one; `text_ids` [sequences]
     are equal for equal texts. `guide` gives what a guide makes of entries [*k], as embeddings [*k, d].
     """
@@ -86,7 +86,7 @@ class ExampleTable:
 
     @property
     def negatives(self) -> NDArray[np.int64]:
-        """Negatives per row."""
+        """Number of negatives of each row."""
         return np.asarray(np.diff(self.starts) - 1 - self.positives, np.int64)
 
     def require(self, needs: frozenset[str], rows: Rows, loss: str, in_batch: bool) -> None:
@@ -145,7 +145,7 @@ def build_table(
     store: Path,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExampleTable:
-    """The table of a dataset, made once and then found in `store` by content.
+    """Return the table of a dataset, written once and then found in `store` by content.
 
     Raises:
         DataError: for a row without a positive.
@@ -185,7 +185,7 @@ def build_tables(
 
 
 class _Builder:
-    """Reads a dataset once, row by row, and writes its table."""
+    """Writer of a dataset's table, which reads the dataset once, row by row."""
 
     def __init__(
         self, encoder: Encoder, both: tuple[Side, Side], folder: Path, writer: RaggedWriter
@@ -203,7 +203,7 @@ class _Builder:
         self._order: list[NDArray[np.int64]] = []
 
     def write(self, dataset: Dataset, progress: Callable[[int, int], None] | None) -> None:
-        """Fill the folder."""
+        """Write the table into the folder."""
         entries: list[int] = []
         scores: list[float] = []
         starts, positives, labels = [0], [], []

@@ -26,7 +26,7 @@ __all__ = ["GuideReader", "with_guides"]
 
 @dataclass(frozen=True, eq=False)
 class GuideReader:
-    """What a guide makes of the texts of a dataset: `table` holds them as its own tokenizer reads them.
+    """Embeddings by a guide of a dataset's texts; `table` has them as its own tokenizer reads them.
 
     Every batch is embedded anew, its texts once: the bytes then do not depend on what came before, as a
     training that is continued demands.
@@ -36,7 +36,7 @@ class GuideReader:
     table: ExampleTable
 
     def __call__(self, entries: NDArray[np.int64]) -> Tensor:
-        """Embeddings [*entries.shape, d] without a gradient, zeros where an entry is -1."""
+        """Return embeddings [*entries.shape, d] without a gradient, zeros where an entry is -1."""
         there = entries >= 0
         sequences, place = np.unique(self.table.entries[entries[there]], return_inverse=True)
         texts = [self.table.sequences[int(sequence)] for sequence in sequences]
@@ -55,7 +55,7 @@ def with_guides(
     device: str,
     store: Path,
 ) -> dict[str, ExampleTable]:
-    """The tables, each with the guide that its dataset's losses name.
+    """Return the tables, each with the guide that its dataset's losses name.
 
     Raises:
         DataError: for losses of one dataset with different guides.
@@ -70,7 +70,7 @@ def with_guides(
             continue
         if folder_of is None:
             raise DataError(
-                f"dataset '{name}': its loss has a guide, and nobody says where it lies"
+                f"dataset '{name}': its loss has a guide, and the job has no `guides` to find it by"
             )
         encoder = next((one for known, one in loaded if known == guide), None)
         if encoder is None:

@@ -31,7 +31,9 @@ def _arguments(model: Path, root: Path) -> dict[str, Any]:
         "losses": PerDataset(default=(InfoNCE(),), by_task={"sts": (CoSENT(),)}),
         "options": FitOptions(epochs=2, learning_rate=1e-3, token_budget=80, save_steps=3),
         "seed": 0,
-        "watch": EarlyStopping(2, partial(score, TOLD, root / "asked"), "told", patience=2),
+        "early_stopping": EarlyStopping(
+            2, partial(score, TOLD, root / "asked"), "told", patience=2
+        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""Drawings that steps leave, put into a page with what belongs beside them."""
+"""Drawings that steps leave, put into a page with their captions and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
 
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
 from emberge_report.page.tables import fold, left, table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _SHAPES = frozenset(
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with its heading, its caption, and a table beside: a title, a head, and rows of text."""
+    """Drawing with its heading, its caption, and a table beside: a title, a head, and rows of text."""
 
     title: str
     drawing: Markup
@@ -42,7 +42,7 @@ class Figure:
 
 
 def read_figures(folder: Path, artifact: Artifact) -> list[Figure]:
-    """The figures that an artifact names in `details["figures"]`, in order.
+    """Return the figures that an artifact names in `details["figures"]`, in order.
 
     Each is a mapping with the `file` of an SVG beside the artifact, `title`, `caption`, and a `table` of
     `title`, `head` and `rows`. A page's colours are the style sheet's: `var(--ink)`, `var(--c0)` and so on.
@@ -50,16 +50,16 @@ def read_figures(folder: Path, artifact: Artifact) -> list[Figure]:
     Raises:
         DataError: for a drawing that cannot be read.
     """
-    told = artifact.details.get("figures", ())
-    return [_figure(folder, one) for one in told if isinstance(one, Mapping) and "file" in one]
+    entries = artifact.details.get("figures", ())
+    return [_figure(folder, one) for one in entries if isinstance(one, Mapping) and "file" in one]
 
 
-def _figure(folder: Path, told: Mapping[str, Any]) -> Figure:
-    beside = told.get("table") or {}
+def _figure(folder: Path, entry: Mapping[str, Any]) -> Figure:
+    beside = entry.get("table") or {}
     return Figure(
-        title=str(told.get("title", "")),
-        drawing=_drawing(folder / str(told["file"])),
-        caption=str(told.get("caption", "")),
+        title=str(entry.get("title", "")),
+        drawing=_drawing(folder / str(entry["file"])),
+        caption=str(entry.get("caption", "")),
         table_title=str(beside.get("title", "The numbers behind the figure")),
         head=[str(word) for word in beside.get("head", ())],
         rows=[[str(word) for word in row] for row in beside.get("rows", ())],
@@ -67,7 +67,7 @@ def _figure(folder: Path, told: Mapping[str, Any]) -> Figure:
 
 
 def _drawing(path: Path) -> Markup:
-    """An SVG file as an element of the page, without names of its own for colours."""
+    """Return an SVG file as an element of the page, without names of its own for colours."""
     try:
         root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, ElementTree.ParseError) as error:
@@ -83,8 +83,8 @@ def _element(found: ElementTree.Element) -> Markup:
         if _local(child) in _SHAPES:
             inside.append(_element(child))
         inside.append(child.tail)
-    told = {_word(key): value for key, value in found.attrib.items() if _harmless(key, value)}
-    return tag(_local(found), *_spaceless(inside), **told)
+    attributes = {_word(key): value for key, value in found.attrib.items() if _harmless(key, value)}
+    return tag(_local(found), *_spaceless(inside), **attributes)
 
 
 def _spaceless(children: Sequence[str | Markup | None]) -> list[str | Markup | None]:
@@ -106,7 +106,7 @@ def _harmless(name: str, value: str) -> bool:
 
 
 def figure_section(figures: Sequence[Figure]) -> Markup:
-    """A step's figures under one another."""
+    """Return a step's figures under one another."""
     return tag("div", [_shown(figure) for figure in figures])
 
 
@@ -136,5 +136,5 @@ def _wordy(figure: Figure, column: int) -> bool:
 
 
 def _class(word: str) -> str | None:
-    """Words stand to the left, numbers to the right."""
+    """Return the style of a cell: words to the left, numbers to the right."""
     return None if _NUMBER.fullmatch(word) else "words"

@@ -18,7 +18,7 @@ Child = str | Markup | None | Iterable["Child"]
 
 
 def tag(name: str, *children: Child, **attributes: str | float | None) -> Markup:
-    """One element with its children inside.
+    """Return one element with its children inside.
 
     Attribute names lose a trailing underscore and turn the others into hyphens (`class_`,
     `stroke_width`); an attribute or child that is None is left out. Elements without children close
@@ -34,7 +34,7 @@ def tag(name: str, *children: Child, **attributes: str | float | None) -> Markup
 
 
 def join(children: Child) -> Markup:
-    """Children side by side, escaped where they are plain text."""
+    """Return children side by side, escaped where they are plain text."""
     if children is None:
         return Markup()
     if isinstance(children, Markup):
@@ -44,7 +44,7 @@ def join(children: Child) -> Markup:
     return Markup("".join(join(child) for child in children))
 
 
-# Elements that HTML lets stand without a closing tag; SVG's may too.
+# Elements that HTML allows without a closing tag; SVG's may too.
 _VOID = {"meta", "br", "hr", "col", "path", "line", "circle", "rect", "polygon", "use"}
 
 
@@ -59,5 +59,5 @@ def _text(value: str | float) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without the control characters and lone surrogates that neither HTML nor XML may hold."""
+    """Return text without the control characters and lone surrogates that HTML and XML refuse."""
     return "".join(c for c in text if c in "\t\n\r" or (c >= " " and not "\ud800" <= c <= "\udfff"))

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from emberge.engine import MEANS, Place, ScoreCurve, Scores
 
 from emberge_report.charts.line_chart import Chart, Line, line_chart
-from emberge_report.charts.marks import NEUTRAL, Look, looks
-from emberge_report.charts.scale import number
-from emberge_report.page.markup import Markup, tag
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import NEUTRAL, Look, looks, number
 from emberge_report.page.tables import left, points, table
 
 __all__ = ["curve_figures"]
@@ -21,9 +20,9 @@ _LEVELS = 4
 def curve_figures(
     scores: Scores, merged: Collection[str], known: Mapping[str, Look]
 ) -> Markup | None:
-    """A chart for each variable and headline mean, with the numbers below; None without a curve.
+    """Return a chart for each variable and headline mean, with the numbers below; None without a curve.
 
-    Of the models in `merged` those that lie on no curve are drawn as levels, in their `known` looks.
+    Of the models in `merged` those that are on no curve are drawn as levels, in their `known` looks.
     """
     variables = dict.fromkeys(curve.variable for curve in scores.curves)
     if not variables:
@@ -47,9 +46,7 @@ def _of_variable(
 
 
 def _shown(scores: Scores, curves: Sequence[ScoreCurve]) -> list[str]:
-    return [
-        on for on in scores.headlines() if all(on in p.values for c in curves for p in c.places)
-    ]
+    return [on for on in scores.headlines() if all(on in p.means for c in curves for p in c.places)]
 
 
 def _chart(
@@ -78,7 +75,7 @@ def _chart(
 
 
 def _apart(count: int, taken: Collection[str]) -> list[Look]:
-    """So many looks, in colours that are not taken as long as there are others."""
+    """Return so many looks, in colours that are not taken as long as there are others."""
     every = list(looks(map(str, range(count + len(taken)))).values())
     free = [look for look in every if look.style not in taken]
     return [*free, *every][:count]
@@ -86,22 +83,22 @@ def _apart(count: int, taken: Collection[str]) -> list[Look]:
 
 def _line(curve: ScoreCurve, on: str, look: Look) -> Line:
     bars = [
-        (_at(curve, place), 100 * place.intervals[on][0], 100 * place.intervals[on][1])
+        (_at(curve, place), 100 * ends[0], 100 * ends[1])
         for place in curve.places
-        if on in place.intervals
+        if (ends := place.means[on].interval) is not None
     ]
-    dots = [(_at(curve, place), 100 * place.values[on]) for place in curve.places]
+    dots = [(_at(curve, place), 100 * place.means[on].mean) for place in curve.places]
     return Line(curve.name, look, dots, dots=True, bars=bars)
 
 
 def _levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[str, float]]:
-    """Merges that lie on no curve, such as that of bags of all ratios; arms of several seeds as one."""
+    """Yield merges that are on no curve, such as that of bags of all ratios; arms of several seeds as one."""
     pooled = scores.pooled or scores
     drawn = {name for curve in scores.curves for place in curve.places for name in place.models}
     found = [
         (name, 100 * value)
         for name in pooled.models
-        if not drawn.intersection(members := pooled.members.get(name, (name,)))
+        if not drawn.intersection(members := pooled.members_of(name))
         and set(members) <= set(merged)
         and (value := pooled.value(name, on)) is not None
     ]
@@ -117,8 +114,8 @@ def _axis(variable: str) -> str:
 
 
 def _spoken(curve: ScoreCurve, on: str) -> str:
-    said = [f"{_at(curve, p):g} {points(p.values[on])}" for p in curve.places]
-    return f"{curve.name} {', '.join(said)}"
+    places = [f"{_at(curve, p):g} {points(p.means[on].mean)}" for p in curve.places]
+    return f"{curve.name} {', '.join(places)}"
 
 
 def _caption(scores: Scores) -> str:
@@ -145,6 +142,6 @@ def _numbers(scores: Scores, curves: Sequence[ScoreCurve]) -> Markup:
 
 
 def _cell(place: Place, on: str) -> Markup:
-    around = place.intervals.get(on)
+    around = place.means[on].interval
     spread = f"{points(around[0])} – {points(around[1])}" if around else None
-    return tag("td", points(place.values[on]), tag("small", spread) if spread else None)
+    return tag("td", points(place.means[on].mean), tag("small", spread) if spread else None)

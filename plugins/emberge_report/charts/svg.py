@@ -1,0 +1,119 @@
+"""SVG marks and scales: a colour and a shape for each model, axes with round ticks.
+
+Models differ in shape too, so that colour is never the only sign.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from emberge_report.charts.markup import Markup, tag
+
+__all__ = ["NEUTRAL", "Look", "Scale", "looks", "marker", "number", "short", "text", "ticks"]
+
+# The style sheet has as many colours.
+COLOURS = 8
+_SHAPES = ("circle", "square", "diamond", "up", "down", "cross", "hexagon")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Style class of the page and shape of a marker."""
+
+    style: str
+    shape: str
+
+
+# Look of a model that is compared with but was not made here.
+NEUTRAL = Look("neutral", "circle")
+
+
+def looks(names: Iterable[str]) -> Mapping[str, Look]:
+    """Return a look for each name, in order; colours and shapes have different periods, so pairs last."""
+    return {
+        name: Look(f"c{i % COLOURS}", _SHAPES[i % len(_SHAPES)])
+        for i, name in enumerate(dict.fromkeys(names))
+    }
+
+
+def marker(x: float, y: float, look: Look, size: float = 4.5) -> Markup:
+    """Return the shape, centred on a point; `size` is about its radius."""
+    style = f"mark {look.style}"
+    if look.shape == "circle":
+        return tag("circle", class_=style, cx=x, cy=y, r=size)
+    if look.shape == "square":
+        side = size * 0.88
+        return tag("rect", class_=style, x=x - side, y=y - side, width=2 * side, height=2 * side)
+    points = " ".join(f"{x + size * a:.1f},{y + size * b:.1f}" for a, b in _POLYGONS[look.shape])
+    return tag("polygon", class_=style, points=points)
+
+
+_POLYGONS: dict[str, tuple[tuple[float, float], ...]] = {
+    "diamond": ((0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)),
+    "up": ((0, -1.15), (1.15, 0.9), (-1.15, 0.9)),
+    "down": ((0, 1.15), (1.15, -0.9), (-1.15, -0.9)),
+    "hexagon": ((0.6, -1), (1.15, 0), (0.6, 1), (-0.6, 1), (-1.15, 0), (-0.6, -1)),
+    "cross": (
+        *((-0.4, -1.1), (0.4, -1.1), (0.4, -0.4), (1.1, -0.4), (1.1, 0.4), (0.4, 0.4)),
+        *((0.4, 1.1), (-0.4, 1.1), (-0.4, 0.4), (-1.1, 0.4), (-1.1, -0.4), (-0.4, -0.4)),
+    ),
+}
+
+
+def text(x: float, y: float, words: str, style: str = "", anchor: str = "start") -> Markup:
+    """Return words at a baseline; `anchor` is start, middle or end."""
+    placed = None if anchor == "start" else anchor
+    return tag("text", words, class_=style or None, x=x, y=y, text_anchor=placed)
+
+
+def short(name: str, room: int) -> str:
+    """Return a name cut in its middle to `room` characters, as names differ at their ends."""
+    if len(name) <= room:
+        return name
+    head = (room - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (room - 1 - head) :]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Line of numbers from `low` to `high`, drawn from pixel `start` to pixel `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of a number."""
+        span = (self.high - self.low) or 1.0
+        return self.start + (value - self.low) / span * (self.end - self.start)
+
+    def ticks(self, count: int = 5) -> tuple[float, ...]:
+        """Return about `count` round numbers inside."""
+        return ticks(self.low, self.high, count)
+
+
+def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
+    """Return about `count` round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`."""
+    span = high - low
+    if not span > 0 or not math.isfinite(span):
+        return (low,)
+    rough = span / max(count, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = power * next(m for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return tuple(round(i * step, 12) for i in range(first, last + 1))
+
+
+def number(value: float, among: Sequence[float] = ()) -> str:
+    """Return a tick's label: as many digits as its neighbours need to differ, a true minus sign."""
+    gaps = [abs(b - a) for a, b in pairwise(among) if b != a]
+    gap = min(gaps, default=abs(value) or 1.0)
+    digits = max(0, -math.floor(math.log10(gap) + 1e-9)) if gap < 1 else 0
+    if digits > 5 or abs(value) >= 1e6:
+        return f"{value:.1e}".replace("-", "\N{MINUS SIGN}")
+    return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
