@@ -15,10 +15,10 @@ from .evaluating.score_file import write_scores as write_scores
 from .evaluating.score_store import read_score as read_score
 from .evaluating.score_store import safe_file_name as safe_file_name
 from .evaluating.score_store import write_score as write_score
-from .evaluating.scores import FEW as FEW
-from .evaluating.scores import MEANS as MEANS
 from .evaluating.scores import Comparison as Comparison
 from .evaluating.scores import Estimate as Estimate
+from .evaluating.scores import FEW as FEW
+from .evaluating.scores import MEANS as MEANS
 from .evaluating.scores import Place as Place
 from .evaluating.scores import ScoreCurve as ScoreCurve
 from .evaluating.scores import Scores as Scores
@@ -28,11 +28,15 @@ from .evaluating.scores import Verdict as Verdict
 from .evaluating.scoring import plan_tasks as plan_tasks
 from .evaluating.scoring import score_model as score_model
 from .evaluating.scoring import score_tasks as score_tasks
-from .evaluating.task_groups import GROUP_OF as GROUP_OF
 from .evaluating.task_groups import GROUPS as GROUPS
-from .files.atomic import clear_torn as clear_torn, write_json as write_json, write_text as write_text
+from .evaluating.task_groups import GROUP_OF as GROUP_OF
+from .evaluating.task_groups import MEAN_OF as MEAN_OF
+from .evaluating.task_groups import means_over_tasks as means_over_tasks
+from .evaluating.task_groups import parts_of_group as parts_of_group
+from .evaluating.task_groups import tasks_in_group as tasks_in_group
+from .files.atomic import clear_torn as clear_torn
+from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
-from .evaluating.task_groups import MEAN_OF as MEAN_OF, means_over_tasks as means_over_tasks, parts_of_group as parts_of_group, tasks_in_group as tasks_in_group
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems
 from .merging.adapter_output.low_rank_sums import Combination as Combination
 from .merging.adapter_output.merge_to_adapter import AdapterReport as AdapterReport
@@ -60,11 +64,11 @@ from .merging.tokens.vocabulary_policy import VocabularyPolicy as VocabularyPoli
 from .merging.whole_model import whole_model as whole_model
 from .merging.whole_model import whole_problems as whole_problems
 from .model_folder.checkpoint import Checkpoint as Checkpoint
-from .model_folder.checkpoint import TensorSpec as TensorSpec
 from .model_folder.classic_names import POOLING as POOLING
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.model_files import model_fingerprint as model_fingerprint
+from .model_folder.name_aliases import prefix_of as prefix_of
 from .model_folder.package_model import in_package as in_package
 from .model_folder.st_layout import Layout as Layout
 from .model_folder.st_layout import ModuleFolder as ModuleFolder
@@ -76,11 +80,11 @@ from .model_folder.st_layout import write_layout as write_layout
 from .model_folder.tensor_names import canonical_names as canonical_names
 from .model_folder.tensor_names import is_vocabulary as is_vocabulary
 from .model_folder.tensor_names import layer_of as layer_of
-from .model_folder.tensor_names import prefix_of as prefix_of
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder
 from .recipes.folder.run_folder import read_artifact as read_artifact
+from .tensor_files.safetensors_header import TensorSpec as TensorSpec
 from .tensor_files.tensor_reader import TensorReader as TensorReader
 from .training.fit_job import EarlyStopping as EarlyStopping
 from .training.fit_job import FitJob as FitJob

@@ -28,7 +28,7 @@ from emberge.tensor_files.safetensors_header import (
 if TYPE_CHECKING:
     from emberge.tensor_files.tensor_reader import TensorReader
 
-__all__ = ["Checkpoint", "TensorSpec"]
+__all__ = ["Checkpoint"]
 
 
 class Checkpoint:
