@@ -15,10 +15,10 @@ from .evaluating.score_file import write_scores as write_scores
 from .evaluating.score_store import read_score as read_score
 from .evaluating.score_store import safe_file_name as safe_file_name
 from .evaluating.score_store import write_score as write_score
-from .evaluating.scores import Comparison as Comparison
-from .evaluating.scores import Estimate as Estimate
 from .evaluating.scores import FEW as FEW
 from .evaluating.scores import MEANS as MEANS
+from .evaluating.scores import Comparison as Comparison
+from .evaluating.scores import Estimate as Estimate
 from .evaluating.scores import Place as Place
 from .evaluating.scores import ScoreCurve as ScoreCurve
 from .evaluating.scores import Scores as Scores
@@ -28,8 +28,8 @@ from .evaluating.scores import Verdict as Verdict
 from .evaluating.scoring import plan_tasks as plan_tasks
 from .evaluating.scoring import score_model as score_model
 from .evaluating.scoring import score_tasks as score_tasks
-from .evaluating.task_groups import GROUPS as GROUPS
 from .evaluating.task_groups import GROUP_OF as GROUP_OF
+from .evaluating.task_groups import GROUPS as GROUPS
 from .evaluating.task_groups import MEAN_OF as MEAN_OF
 from .evaluating.task_groups import means_over_tasks as means_over_tasks
 from .evaluating.task_groups import parts_of_group as parts_of_group

@@ -102,7 +102,7 @@ class LayerSoftmax(MergeStrategy):
     def weights_of(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return the models' weights [models] for one layer, given every layer's delta norms and base norm."""
+        """Return the models' weights [models] for one layer, given all layers' delta and base norms."""
         import torch
 
         scaled = {name: self._scaled(norms, name, base) for name in norms}
