@@ -164,6 +164,7 @@ if TYPE_CHECKING:
         unit_vectors,
     )
     from emberge.training.watch import Watch
+    from emberge.yaml_aliases import alias_problem
 
 _LAZY_NAMES = {
     "emberge.data.datasets": (
@@ -213,6 +214,7 @@ _LAZY_NAMES = {
     "emberge.training.rows": "Chosen Drawn take_rows",
     "emberge.training.vectors": "blockwise log_sum_products lowest_score unit_vectors",
     "emberge.training.watch": "Watch",
+    "emberge.yaml_aliases": "alias_problem",
 }
 _LAZY = {name: module for module, names in _LAZY_NAMES.items() for name in names.split()}
 
@@ -344,6 +346,7 @@ __all__ = [
     "adapted_names",
     "adapter_origin",
     "adapter_problems",
+    "alias_problem",
     "blockwise",
     "canonical_names",
     "chain",

@@ -21,7 +21,7 @@ from tests.house.sources import (
 
 # Each room of the core, and the rooms it may look into.
 NOUNS = {"contracts", "errors"}
-LEAVES = NOUNS | {"devices", "seeds"}
+LEAVES = NOUNS | {"devices", "seeds", "yaml_aliases"}
 RUNNERS = {"merging", "training", "data"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
@@ -31,6 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "plugins": NOUNS | {"hookspecs", "admission"},
     "devices": NOUNS,
     "seeds": NOUNS,
+    "yaml_aliases": NOUNS,
     "data": LEAVES,
     "merging": LEAVES,
     "training": LEAVES | {"data"},
