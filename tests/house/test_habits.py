@@ -1,4 +1,4 @@
-"""Habits that a reader counts on: names, sizes, tests that assert, no trace of one machine."""
+"""Habits that a reader counts on: names, tests that assert, no trace of one machine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import pytest
 
 from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, TESTS, python_files
 
-LONGEST_FILE = 320
-# The list of public names is one idea, however many there are.
-LIST_OF_NAMES = CORE / "__init__.py"
 VAGUE = {"utils", "util", "helpers", "helper", "base", "manager", "managers", "common", "misc"}
 # Folders that hold one machine's things, put together so that this line is no find itself.
 MACHINE = re.compile(rf"(?<![\w.}}$])/({'|'.join(('work', 'root', 'home', 'Users', 'opt'))})/")
@@ -37,15 +34,6 @@ def test_no_file_or_folder_has_a_vague_name() -> None:
         if set(part.split("_")) & VAGUE
     ]
     assert not vague
-
-
-def test_files_of_core_and_plugins_hold_one_idea() -> None:
-    long = {
-        str(file.relative_to(ROOT)): lines
-        for file in set(python_files(CORE, PLUGINS)) - {LIST_OF_NAMES}
-        if (lines := len(file.read_text("utf-8").splitlines())) > LONGEST_FILE
-    }
-    assert not long, "look for the second idea"
 
 
 def test_every_module_of_core_and_plugins_says_what_it_is() -> None:
