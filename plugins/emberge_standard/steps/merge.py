@@ -121,7 +121,7 @@ class Merge(Step):
             folder, adapter = context.model(self.base), context.adapter(self.base)
             base = MergeInput(self.base.text, folder, adapter=adapter)
         template, tokenizer = (
-            context.model(ref) if ref is not None else None
+            context.model(ref, weights=ref is self.template) if ref is not None else None
             for ref in (self.template, self.tokenizer)
         )
         if self.template is not None and template is None:

@@ -1,0 +1,1 @@
+"""What can be found out about a recipe or its results without doing the work."""
