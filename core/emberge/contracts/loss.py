@@ -114,6 +114,10 @@ class Loss:
         """What is wrong with using it on embeddings of `dimension` numbers."""
         return ()
 
+    def warnings(self) -> Sequence[str]:
+        """Return a sentence for each option that is legal and surely a mistake; `check` shows them."""
+        return ()
+
     def parameters(self) -> Mapping[str, Tensor]:
         """Learned values (a temperature) as they start; trained, saved, and handed back at the call."""
         return {}

@@ -14,6 +14,7 @@ from emberge.data.entry import DataEntry
 from emberge.data.hub import recently
 from emberge.data.rows import Row
 from emberge.data.sources import Source, expand, refuse_clashes
+from emberge.data.stored import DRAWN_NEGATIVES
 from emberge.data.tally import Tally, settle, understood
 from emberge.errors import DataError, EmbergeError, Problem
 
@@ -24,7 +25,10 @@ SHOWN_CHARACTERS = 100
 
 @dataclass(frozen=True)
 class Head:
-    """How a dataset is understood, with its first example. `info.size` is 0 where rows were not counted."""
+    """How a dataset is understood, with its first example. `info.size` is 0 where rows were not counted.
+
+    `negatives` are the most that a row had among those that were looked at.
+    """
 
     info: DatasetInfo
     example: Example
@@ -32,6 +36,7 @@ class Head:
     symmetric: bool = False
     columns: str = ""
     notes: tuple[str, ...] = ()
+    negatives: int = 0
 
     @property
     def title(self) -> str:
@@ -136,9 +141,11 @@ def _seen(
 def _found(source: Source, limit_rows: int) -> tuple[list[Problem], Head | None]:
     tally, rows = Tally(source.place), source.rows(head=True)
     first: Row | None = None
+    most = 0
     try:
         for row in understood(islice(rows, limit_rows), source.entry, tally):
             first = first or row
+            most = max(most, len(row.negatives))
         if tally.fault_count:
             return tally.problems(), None
         settled = settle(tally, source.entry)
@@ -150,7 +157,8 @@ def _found(source: Source, limit_rows: int) -> tuple[list[Problem], Head | None]
     example = settled.example(first)
     info = DatasetInfo(source.name, settled.task, 0, source.entry.weight, settled.negatives)
     notes = settled.notes
-    return [], Head(info, example, settled.prompt, settled.symmetric, tally.columns, notes)
+    shown = (settled.prompt, settled.symmetric, tally.columns, notes)
+    return [], Head(info, example, *shown, DRAWN_NEGATIVES if tally.labelled else most)
 
 
 def first_examples(datasets: Sequence[Dataset]) -> list[Head]:

@@ -31,6 +31,11 @@ from emberge import (
 )
 
 from emberge_standard.reporters.trackers import tracker_faults, tracking
+from emberge_standard.steps.doubtful_training import (
+    loss_warnings,
+    negative_warnings,
+    option_warnings,
+)
 from emberge_standard.steps.on_the_way import EvaluateOnTheWay
 from emberge_standard.steps.training_cost import expected_of
 
@@ -106,6 +111,10 @@ class Train(FitOptions, Step):
             )
             return
         yield from self._check_guides(context)
+        for option, warning in option_warnings(self._options()):
+            yield context.warning(warning, option)
+        for warning in loss_warnings(self.loss):
+            yield context.warning(warning, "loss")
         for sampler in self.sampler:
             yield from sampler.check(context)
         for fault in tracker_faults(self.trackers):
@@ -150,6 +159,8 @@ class Train(FitOptions, Step):
             scored = head.example.positive_scores is not None
             for fault in loss_faults(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "loss")
+        for warning in negative_warnings(self._options(), checked):
+            yield context.warning(warning, "hard_negatives")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
         from emberge import outlook
