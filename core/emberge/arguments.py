@@ -66,7 +66,7 @@ VERBS = {
         "emberge convert mergekit.yml > recipe.yaml",
     ),
     "list": (
-        "list every component that the installed plugins add, or those that have a word",
+        "list every component that the installed plugins add, or those that mention a word",
         'emberge list\nemberge list slerp\nemberge list --kind "merge strategy" --long\n'
         "emberge list --json",
     ),

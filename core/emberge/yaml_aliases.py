@@ -1,7 +1,7 @@
-"""Refuse YAML whose aliases stand for more values than anybody writes.
+"""Guard against YAML whose aliases mean more values than anybody writes.
 
-PyYAML keeps what an alias repeats as one shared node, so a text of a few lines may stand for billions of
-values, and whoever walks through them would never come back. Here each node is visited once.
+PyYAML keeps what an alias repeats as one shared node, so a text of a few lines may mean billions of
+values, and a walk through them would not end. Here each node is visited once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def alias_problem(root: yaml.Node | None) -> tuple[int, str] | None:
     """Return line and message for a document that repeats too much, None for any other.
 
     `<<` counts like every other use of an alias. The line is that of the list or mapping in which the limit
-    is passed. An anchor that holds itself is counted once, and left to whoever reads the nodes.
+    is passed. An anchor that contains itself counts once and is left to the reader of the nodes.
 
     Raises:
         RecursionError: for a document that is nested too deeply.
@@ -34,7 +34,7 @@ def alias_problem(root: yaml.Node | None) -> tuple[int, str] | None:
 
 
 class _TooMuchError(Exception):
-    """More than `MOST_REPEATED` values were repeated by the list or mapping at `line`."""
+    """Excess of repeated values in the list or mapping at `line`."""
 
     def __init__(self, line: int) -> None:
         super().__init__(line)
@@ -42,7 +42,7 @@ class _TooMuchError(Exception):
 
 
 class _Counting:
-    """Counts the values of a document as if each alias were written out."""
+    """Counter of a document's values as if each alias were written out."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
@@ -50,7 +50,7 @@ class _Counting:
         self._repeated = 0
 
     def size(self, node: yaml.Node, around: yaml.Node) -> int:
-        """Return how many values the node stands for, itself included.
+        """Return how many values the node means, itself included.
 
         Raises:
             _TooMuchError: at the line of `around` when an alias in it passes the limit.

@@ -1,4 +1,4 @@
-"""Everything that only a GPU can show, in one table: `make gpu`, or
+"""Runner of all that only a GPU can show, with one table in the end: `make gpu`, or
 
     PYTHONPATH=core:plugins python -m tests.gpu.run_all [--devices cuda] [--only merge train]
 

@@ -1,4 +1,4 @@
-"""Let Python find emberge and its plugins in a clone where nothing is installed."""
+"""The environment in which a clone runs where nothing is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warn of temperatures and scales under which a loss cannot tell texts apart."""
+"""Warnings of temperatures and scales under which all texts look alike to a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warn of training options that are legal and surely a mistake."""
+"""Warnings of training options that are legal and surely a mistake."""
 
 from __future__ import annotations
 

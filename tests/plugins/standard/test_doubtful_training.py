@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from emberge import FitOptions, check_recipe, load_plugins, load_recipe
+from emberge import FitOptions, Loss, check_recipe, load_plugins, load_recipe
 from emberge_standard.losses.flat_scores import scale_warnings, temperature_warnings
 from emberge_standard.steps.doubtful_training import option_warnings
 
@@ -124,6 +125,20 @@ def test_losses_that_take_a_scale_or_two_temperatures_are_doubted(place: Path) -
     assert len(kl(temperature=20).warnings()) == 1
     assert len(kl(temperature=20, teacher_temperature=20).warnings()) == 2
     assert kl(temperature=20, similarity="dot").warnings() == [], "scores of logits may be as large"
+
+
+def test_no_loss_doubts_its_own_defaults() -> None:
+    tried = 0
+    for component in load_plugins(block=()).components:
+        if component.kind != "loss" or not issubclass(component.type, Loss):
+            continue
+        fields = dataclasses.fields(component.type)
+        bare = (dataclasses.MISSING, dataclasses.MISSING)
+        if any(f.init and (f.default, f.default_factory) == bare for f in fields):
+            continue  # it cannot be made of defaults alone
+        assert list(component.type().warnings()) == [], component.name
+        tried += 1
+    assert tried >= 5
 
 
 def test_more_hard_negatives_than_any_row_has_are_doubted(place: Path) -> None:

@@ -1,1 +1,1 @@
-"""What can be found out about a recipe or its results without doing the work."""
+"""Checks of a recipe, or of its results, that do none of the work."""

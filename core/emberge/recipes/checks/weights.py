@@ -1,4 +1,4 @@
-"""Find out before the start that a model or an adapter on this machine has no weights."""
+"""Models and adapters without weights on this machine, found before the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find what runs left in an OUT that nothing needs any more, and remove it.
+"""Leftovers of runs in an OUT: found, shown with their sizes, and removed.
 
 Old results are those that no link in OUT leads to: options or inputs changed and the step ran again. Work is
 left behind when a recipe was changed before its step was finished. Work from which the last run would go on
@@ -187,7 +187,7 @@ def _kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
 def _work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tuple[Leftover, bool]]:
     """Yield what is in `.work`, each with whether it is kept."""
     goes_on = {str(step.get("work")) for step in last if step["state"] != "done"}
-    # Such a step has not said under which fingerprint it will go on.
+    # The fingerprint under which such a step goes on is not known.
     undecided = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
     for path in sorted(place.work.iterdir()) if place.work.is_dir() else ():
         named = _RESULT.fullmatch(path.name)
