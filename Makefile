@@ -4,6 +4,7 @@
 #   make test     lint, types, tests and their coverage
 #   make lint     ruff and mypy
 #   make bench    comparisons with peers, printed
+#   make gpu      on a machine with a GPU: what only a GPU can show, in one table; installs nothing
 #
 # PYTHON=python3.12 picks the interpreter. TORCH="torch --index-url URL" says where torch comes from,
 # for a machine on which the default build (CUDA, on Linux) is not wanted.
@@ -20,7 +21,7 @@ READY := $(VENV)/ready-$(shell pwd | cksum | tr -dc '0-9')
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help demo test lint bench
+.PHONY: help demo test lint bench gpu
 .DELETE_ON_ERROR:
 
 help:
@@ -45,6 +46,11 @@ lint: $(READY)
 BENCH ?= --small
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.merge $(BENCH)
+
+# Takes the torch with CUDA that PYTHON has, and needs no network. GPU= has options, such as --only merge.
+GPU ?=
+gpu:
+	PYTHONPATH=core:plugins $(PYTHON) -m tests.gpu.run_all $(GPU)
 
 $(READY): $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)

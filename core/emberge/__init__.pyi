@@ -115,5 +115,6 @@ from .training.plan.dataset_batches import batches_by_dataset as batches_by_data
 from .training.plan.lazy_rows import RowSubset as RowSubset
 from .training.plan.lazy_rows import RowsWithReplacement as RowsWithReplacement
 from .training.plan.lazy_rows import take_rows as take_rows
+from .yaml_aliases import alias_problem as alias_problem
 
 __version__: str

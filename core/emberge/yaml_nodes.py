@@ -20,6 +20,7 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from emberge.errors import Problem
+from emberge.yaml_aliases import alias_problem
 
 __all__ = [
     "Fields",
@@ -134,7 +135,10 @@ def read_yaml(
         if root is None:
             problems.append(Problem(f"{what} is empty", place(1)))
             return None
-        return _Reading(place, problems).node(root)
+        repeated = alias_problem(root)
+        if repeated is None:
+            return _Reading(place, problems).node(root)
+        problems.append(Problem(repeated[1], place(repeated[0])))
     except ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
         problems.append(Problem(f"YAML has no place for {error.character!r}", place(line)))

@@ -121,8 +121,12 @@ class Mteb(Evaluator):
         yield from _repeated(seen, lambda text: context.problem(text, "data"))
 
     def _check_named(self, context: Preflight) -> Iterator[Problem]:
-        from emberge_mteb.hub_tasks import cached, hub_tasks
+        from emberge_mteb.hub_tasks import cached, hub_tasks, unknown
 
+        faults = [f"mteb has no task '{name}'{hint}" for name, hint in unknown(self.tasks).items()]
+        yield from (context.problem(fault, "tasks") for fault in faults)
+        if faults:
+            return
         option = "only" if self.only else "tasks" if self.tasks else "benchmark"
         try:
             tasks = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)

@@ -7,7 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from emberge import DataError, suggest
+from emberge import DataError
+
+from emberge_mteb.nearest_names import nearest_benchmarks, nearest_names, nearest_tasks
 
 __all__ = ["cached", "cut_task", "hub_tasks", "instruction_of", "kind_of", "load_task", "unknown"]
 
@@ -33,7 +35,7 @@ def hub_tasks(
             try:
                 tasks.append(mteb.get_task(name, languages=list(languages) or None))
             except KeyError as error:
-                raise DataError(f"mteb has no task '{name}'{_hint(error)}") from error
+                raise DataError(f"mteb has no task '{name}'{nearest_tasks(name)}") from error
             except ValueError as error:
                 raise DataError(f"mteb task '{name}': {error}") from error
     for task in tasks:
@@ -51,7 +53,7 @@ def _benchmark(name: str) -> Any:
     try:
         return mteb.get_benchmark(name)
     except KeyError as error:
-        raise DataError(f"mteb has no benchmark '{name}'{_hint(error)}") from error
+        raise DataError(f"mteb has no benchmark '{name}'{nearest_benchmarks(name)}") from error
 
 
 def _pinned(benchmark: str, only: Sequence[str]) -> list[Any]:
@@ -59,14 +61,14 @@ def _pinned(benchmark: str, only: Sequence[str]) -> list[Any]:
     for name in only:
         if name not in tasks:
             raise DataError(
-                f"mteb's benchmark '{benchmark}' has no task '{name}'{suggest(name, tasks)}; its release "
-                "here may have another list"
+                f"mteb's benchmark '{benchmark}' has no task '{name}'{nearest_names(name, tasks)}; its "
+                "release here may have another list"
             )
     return [tasks[name] for name in only or tasks]
 
 
 def unknown(names: Sequence[str]) -> dict[str, str]:
-    """Yield the names that are no mteb task's, each with a hint."""
+    """Yield the names that are no mteb task's, each with those that may have been meant."""
     import mteb
 
     from emberge_mteb.scoring import quiet
@@ -76,15 +78,9 @@ def unknown(names: Sequence[str]) -> dict[str, str]:
         for name in names:
             try:
                 mteb.get_task(name)
-            except KeyError as error:
-                found[name] = _hint(error)
+            except KeyError:
+                found[name] = nearest_tasks(name)
     return found
-
-
-def _hint(error: KeyError) -> str:
-    """Return mteb's own suggestion: building its whole registry to look for one takes seconds."""
-    found = re.search(r"Did you mean:? '?(.+?)'?\?", str(error.args[0]))
-    return f"; did you mean '{found[1]}'?" if found else ""
 
 
 def kind_of(task: Any) -> str:

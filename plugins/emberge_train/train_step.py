@@ -32,6 +32,7 @@ from emberge.engine import FitOptions, FitResult, write_bags
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import tracker_problems, tracking
+from emberge_train.training_warnings import loss_warnings, negative_warnings, option_warnings
 
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight
@@ -100,6 +101,10 @@ class Train(FitOptions, Step):
             )
             return
         yield from self._check_guides(context)
+        for option, warning in option_warnings(FitOptions.of(self)):
+            yield context.warning(warning, option)
+        for warning in loss_warnings(self.loss):
+            yield context.warning(warning, "loss")
         for sampler in self.sampler:
             yield from sampler.check(context)
         for fault in tracker_problems(self.trackers):
@@ -148,6 +153,8 @@ class Train(FitOptions, Step):
             scored = head.example.positive_scores is not None
             for fault in loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "loss")
+        for warning in negative_warnings(FitOptions.of(self), checked):
+            yield context.warning(warning, "hard_negatives")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
         from emberge.engine import preview_training

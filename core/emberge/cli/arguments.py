@@ -49,6 +49,10 @@ VERBS = {
         "show what is done in an OUT and what is left, also while it is being run",
         "emberge status out",
     ),
+    "clean": (
+        "remove old results and work that runs left in an OUT, after showing it and asking",
+        "emberge clean out\nemberge clean out --yes",
+    ),
     "merge": (
         "merge models into one folder, or as a mergekit YAML asks",
         "emberge merge ./a ./b --strategy linear --out merged\n"
@@ -62,8 +66,9 @@ VERBS = {
         "emberge convert mergekit.yml > recipe.yaml",
     ),
     "list": (
-        "list every component that the installed plugins add",
-        'emberge list\nemberge list --kind "merge strategy"\nemberge list --json',
+        "list every component that the installed plugins add, or those that mention a word",
+        'emberge list\nemberge list slerp\nemberge list --kind "merge strategy" --long\n'
+        "emberge list --json",
     ),
     "show": (
         "show what a component does, its options, and how a recipe uses it",
@@ -197,6 +202,11 @@ def _status(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
 
 
+def _clean(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
 def _merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models",
@@ -223,6 +233,10 @@ def _convert(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "having", nargs="*", metavar="WORD", help="only what has it in name or documentation"
+    )
+    parser.add_argument("--long", action="store_true", help="with options")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--kind", metavar="KIND", help='only one kind, such as "loss"')
 
@@ -267,6 +281,7 @@ _ADD: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "check": _check,
     "rehearse": _rehearse,
     "status": _status,
+    "clean": _clean,
     "merge": _merge,
     "convert": _convert,
     "list": _list,

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check",
+    "clean",
     "convert",
     "list",
     "merge",
@@ -145,6 +147,36 @@ def status(options: argparse.Namespace) -> int:
     return 0
 
 
+def clean(options: argparse.Namespace) -> int:
+    """Show what runs left behind in an OUT, and remove it once that was agreed to."""
+    from emberge.recipes.folder.clean import find_leftovers, remove_leftovers
+
+    found = find_leftovers(options.out)
+    print("\n".join(found.lines))
+    if not found.removable:
+        return 0
+    if not options.yes and not _agreed(f"remove {found.summary}"):
+        print("nothing was removed")
+        return 0
+    print(f"removed: {remove_leftovers(found).summary}")
+    return 0
+
+
+def _agreed(what: str) -> bool:
+    """Ask the user and return whether the answer is yes.
+
+    Raises:
+        RecipeError: when there is no terminal to ask at.
+    """
+    if not sys.stdin.isatty():
+        raise RecipeError("nothing was removed: there is no terminal to ask at; --yes does not ask")
+    try:
+        return input(f"{what}? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
+
+
 def merge(options: argparse.Namespace) -> int:
     """Merge models into one folder, as the command line or another tool's file asks."""
     from emberge.cli.one_merge import MergeConfig, OneMerge, run_one_merge
@@ -204,16 +236,18 @@ def convert(options: argparse.Namespace) -> int:
 
 def list(options: argparse.Namespace) -> int:  # noqa: A001 — the verb's name
     """List components."""
-    from emberge.plugins import KINDS
-    from emberge.recipes.docs.describe import list_components
+    from emberge.recipes.docs.component_table import list_components
 
-    plugins = _plugins(options)
-    if options.kind is not None:
-        if options.kind not in KINDS:
-            hint = suggest(options.kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
-            raise RecipeError(f"there is no kind '{options.kind}'{hint}")
-        plugins.components = [c for c in plugins.components if c.kind == options.kind]
-    _print(list_components(plugins, options.json))
+    _print(
+        list_components(
+            _plugins(options),
+            options.having,
+            kind=options.kind,
+            as_json=options.json,
+            long=options.long,
+            width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+        )
+    )
     return 0
 
 

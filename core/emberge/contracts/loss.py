@@ -117,6 +117,10 @@ class Loss:
         """Return reasons why it cannot be used on embeddings of `dimension` numbers."""
         return ()
 
+    def warnings(self) -> Sequence[str]:
+        """Return a sentence for each option that is legal and surely a mistake; `check` shows them."""
+        return ()
+
     def parameters(self) -> Mapping[str, Tensor]:
         """Return learned values (a temperature) as they start; they are trained, saved and given to calls."""
         return {}

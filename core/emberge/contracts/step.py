@@ -77,10 +77,11 @@ class Preflight(Protocol):
         """`file:line` of one of the step's options."""
         ...
 
-    def model(self, reference: ModelRef) -> Path | None:
-        """A folder with at least configs and tokenizer files.
+    def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
+        """Return a folder with at least configs and tokenizer files, and with weights if it is local.
 
-        None for a model that is yet to be made, or that cannot be seen; the context notes that itself.
+        None for a model that is yet to be made, or that cannot be seen; the context notes that itself, and
+        shows no note of a step that names a model which is missing. `weights=False` asks for no weights.
         """
         ...
 

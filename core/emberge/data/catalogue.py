@@ -20,6 +20,7 @@ from emberge.contracts.reference import DataRef
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.file_summary import shown
 from emberge.errors import DataError, suggest
+from emberge.yaml_aliases import alias_problem
 
 __all__ = ["FREE", "INSTRUCTION", "instruction_prompt", "load_catalogue"]
 
@@ -57,11 +58,16 @@ def load_catalogue(path: Path) -> Catalogue:
         ) from None
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        repeated = alias_problem(root)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DataError(f"{shown(path)}:{line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise DataError(f"{shown(path)}: not YAML: {error}") from None
+    except RecursionError:
+        raise DataError(f"{shown(path)}: the catalogue is nested too deeply") from None
+    if repeated is not None:
+        raise DataError(f"{shown(path)}:{repeated[0]}: {repeated[1]}")
     return _CatalogueReader(path).catalogue(root)
 
 

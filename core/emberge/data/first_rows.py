@@ -11,6 +11,7 @@ from pathlib import Path
 from emberge.contracts.dataset import Dataset, DatasetInfo, Example, Reader
 from emberge.contracts.reference import DataRef
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
+from emberge.data.dataset_store import DRAWN_NEGATIVES
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, understood
 from emberge.data.hub_datasets import recently
@@ -24,7 +25,10 @@ SHOWN_CHARACTERS = 100
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The reading of a dataset, with its first example. `info.size` is 0 where rows were not counted."""
+    """The reading of a dataset, with its first example. `info.size` is 0 where rows were not counted.
+
+    `negatives` are the most that a row had among those that were looked at.
+    """
 
     info: DatasetInfo
     example: Example
@@ -32,6 +36,7 @@ class FirstRows:
     symmetric: bool = False
     columns: str = ""
     notes: tuple[str, ...] = ()
+    negatives: int = 0
 
     @property
     def title(self) -> str:
@@ -136,9 +141,11 @@ def _seen(
 def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
     summary, rows = FileSummary(source.place), source.rows(head=True)
     first: Row | None = None
+    most = 0
     try:
         for row in understood(islice(rows, limit_rows), source.entry, summary):
             first = first or row
+            most = max(most, len(row.negatives))
         if summary.bad_row_count:
             return summary.problems(), None
         decisions = decide_data(summary, source.entry)
@@ -149,10 +156,8 @@ def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRow
     assert first is not None  # decide_data refuses a file without rows
     example = decisions.example(first)
     info = DatasetInfo(source.name, decisions.task, 0, source.entry.weight, decisions.negatives)
-    notes = decisions.notes
-    return [], FirstRows(
-        info, example, decisions.prompt, decisions.symmetric, summary.columns, notes
-    )
+    shown = (decisions.prompt, decisions.symmetric, summary.columns, decisions.notes)
+    return [], FirstRows(info, example, *shown, DRAWN_NEGATIVES if summary.labelled else most)
 
 
 def first_examples(datasets: Sequence[Dataset]) -> list[FirstRows]:

@@ -23,8 +23,9 @@ def licence_of(folder: Path) -> str | None:
         if not lines or lines[0].strip() != "---":
             return None
         end = next(i for i, line in enumerate(lines[1:], 1) if line.strip() == "---")
-        said = yaml.safe_load("\n".join(lines[1:end]))
-    except (OSError, StopIteration, yaml.YAMLError):
+        # Anybody writes cards: nothing is merged or repeated that a few lines of aliases could stand for.
+        said = yaml.load("\n".join(lines[1:end]), Loader=yaml.BaseLoader)
+    except (OSError, StopIteration, yaml.YAMLError, RecursionError):
         return None
     if not isinstance(said, Mapping):
         return None
@@ -32,7 +33,8 @@ def licence_of(folder: Path) -> str | None:
     if stated == "other":
         stated = said.get("license_name") or stated
     names = stated if isinstance(stated, list) else [stated]
-    return ", ".join(str(name) for name in names if name) or None
+    known = [name for name in names if isinstance(name, str) and name not in ("", "~", "null")]
+    return ", ".join(known) or None
 
 
 def doubts_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:

@@ -109,7 +109,9 @@ class Merge(Step):
         yield from size_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with
-        find = find_by_check(context, fingerprints=self._names_statistics())
+        find = find_by_check(
+            context, fingerprints=self._names_statistics(), tokenizer=self.tokenizer
+        )
         yield from self._show(plan_merge(self._request(find)), context)
 
     def _show(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:

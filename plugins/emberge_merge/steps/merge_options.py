@@ -163,16 +163,19 @@ def one_model(find: Find, reference: ModelRef) -> FoundModel:
     return found[0]
 
 
-def find_by_check(context: Preflight, *, fingerprints: bool = False) -> Find:
+def find_by_check(
+    context: Preflight, *, fingerprints: bool = False, tokenizer: ModelRef | None = None
+) -> Find:
     """Return the `find` of a check: each model once, by its reference, with a folder where one exists.
 
     With `fingerprints` the content of models in folders here is hashed, at the speed of the disk. A check
     reads no weights; this exception is for statistics files, as one of another model would else be found
-    only after everything before the merge was done.
+    only after everything before the merge was done. The folder of a `tokenizer` needs no weights.
     """
 
     def find(reference: ModelRef) -> Sequence[FoundModel]:
-        folder, adapter = context.model(reference), context.adapter(reference)
+        weights = reference is not tokenizer
+        folder, adapter = context.model(reference, weights=weights), context.adapter(reference)
         fingerprint = ""
         if fingerprints and reference.text.startswith((".", "/", "~")) and folder is not None:
             fingerprint = _fingerprint(folder, adapter)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from emberge import Problem, RecipeError, suggest
+from emberge import Problem, RecipeError, alias_problem, suggest
 
 __all__ = ["Faults", "Found", "documents", "no_longer"]
 
@@ -85,6 +85,10 @@ def documents(text: str, faults: Faults) -> list[Found]:
     """The documents of a YAML text, empty ones left out; a text that is no YAML is a fault."""
     try:
         nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        repeated = [found for found in map(alias_problem, nodes) if found is not None]
+        if repeated:
+            faults.add(*repeated[0])
+            return []
         return [_found(node, "the config", faults) for node in nodes if not _empty(node)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

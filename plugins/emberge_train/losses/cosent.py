@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from emberge import Embeddings, Loss, unit_vectors
 
+from emberge_train.losses.flat_scores import scale_warnings
 from emberge_train.losses.ordered import filled_scores, ordering_loss
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class CoSENT(Loss):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset() if self.unscored else frozenset({"positive_score"})
+
+    def warnings(self) -> list[str]:
+        return scale_warnings(self.scale)
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from emberge import Embeddings, Guide, Loss, lowest_score
 
 from emberge_train.losses.contrast import Rules, Side, log_sums, sides
+from emberge_train.losses.flat_scores import temperature_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,6 +83,9 @@ class InfoNCE(Loss):
     @property
     def guided_by(self) -> Guide | None:
         return self.guide
+
+    def warnings(self) -> list[str]:
+        return temperature_warnings(self.temperature)
 
     def parameters(self) -> Mapping[str, Tensor]:
         import torch

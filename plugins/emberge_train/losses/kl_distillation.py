@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Literal
 
 from emberge import Embeddings, Loss, lowest_score
 
+from emberge_train.losses.flat_scores import temperature_warnings
 from emberge_train.losses.taught import student_scores, teacher_scores
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+# With `rescale` a temperature above 1 may be meant.
+_LARGEST_TEMPERATURE = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,16 @@ class KLDistillation(Loss):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"negative", "positive_score", "negative_score"})
+
+    def warnings(self) -> list[str]:
+        if self.similarity == "dot":
+            return []
+        found = temperature_warnings(self.temperature, most=_LARGEST_TEMPERATURE)
+        teacher = self.teacher_temperature or 0.0
+        return [
+            *found,
+            *temperature_warnings(teacher, "teacher_temperature", most=_LARGEST_TEMPERATURE),
+        ]
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch

@@ -70,6 +70,9 @@ class Matryoshka(Loss):
             ]
         return [fault for size in self.dims for one in self.loss for fault in one.check(size)]
 
+    def warnings(self) -> list[str]:
+        return [warning for one in self.loss for warning in one.warnings()]
+
     def parameters(self) -> Mapping[str, Tensor]:
         return {
             f"{number}.{name}": value

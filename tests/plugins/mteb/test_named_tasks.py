@@ -114,9 +114,8 @@ def test_check_says_that_the_hub_was_not_looked_at() -> None:
 
 
 def test_check_names_an_unknown_task_and_an_unknown_benchmark() -> None:
-    assert faults(Mteb(tasks=("STS21",))) == [
-        "error: recipe.yaml:tasks: mteb has no task 'STS21'; did you mean 'STS22'?"
-    ]
+    (line,) = faults(Mteb(tasks=("STS21",)))
+    assert line.startswith("error: recipe.yaml:tasks: mteb has no task 'STS21'; did you mean 'STS")
     (line,) = faults(Mteb(benchmark="MTEB(eng, v3)"))
     assert "mteb has no benchmark 'MTEB(eng, v3)'; did you mean 'MTEB(" in line
 
@@ -222,11 +221,11 @@ def test_a_misspelt_in_domain_task_is_named_before_a_run(tmp_path: Path, corpora
     evaluator = Mteb(
         tasks=("STS12",), in_domain_of=(DataEntry(path=corpora),), in_domain=("STSBenchmrk",)
     )
-    found = [fault for fault in faults(evaluator) if fault.startswith("error")]
-    assert found == [
-        "error: recipe.yaml:in_domain: mteb has no task 'STSBenchmrk'; did you mean 'STSBenchmark'?",
-        "error: recipe.yaml:in_domain_of: mteb has no task 'FEVR'; did you mean 'FEVER'?",
-    ]
+    named, of_data = (fault for fault in faults(evaluator) if fault.startswith("error"))
+    assert named.startswith("error: recipe.yaml:in_domain: mteb has no task 'STSBenchmrk'")
+    assert "did you mean 'STSBenchmark'" in named
+    assert of_data.startswith("error: recipe.yaml:in_domain_of: mteb has no task 'FEVR'")
+    assert "did you mean 'FEVER'" in of_data
 
 
 def test_a_benchmark_is_pinned_to_named_tasks() -> None:

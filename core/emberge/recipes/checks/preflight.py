@@ -15,6 +15,7 @@ from emberge.contracts.reference import DataRef, FileRef, ModelRef, Reference
 from emberge.contracts.step import Expected
 from emberge.errors import EmbergeError, Problem, RecipeError
 from emberge.plugins import Plugins
+from emberge.recipes.checks.missing_weights import missing_weights
 from emberge.recipes.folder.locate import (
     LocatedModel,
     is_folder,
@@ -145,6 +146,7 @@ class _StepCheck:
         self._step = step
         self._lookup = lookup
         self._own: list[Problem] = []
+        self._missing_model = False  # then no plan can be made of the others
         self.notes: list[Note] = []
 
     @property
@@ -164,12 +166,15 @@ class _StepCheck:
             path = path.rpartition(".")[0]
         return self._step.where
 
-    def model(self, reference: ModelRef) -> Path | None:
+    def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
         if reference.step is not None and reference.adapter is None:
             return None
         found = self._lookup.model(reference)
         if isinstance(found, LocatedModel):
-            return None if reference.step is not None else found.folder
+            missing = missing_weights(reference, found) if weights else None
+            if missing is None:
+                return None if reference.step is not None else found.folder
+            found = Problem(missing)
         self._note(found, reference)
         return None
 
@@ -222,13 +227,15 @@ class _StepCheck:
             found = list(error.problems)
         except EmbergeError as error:
             found = [Problem(str(error), self._step.where)]
+        if self._missing_model:
+            self.notes.clear()
         return [*self._own, *found]
 
     def _reference(self, reference: Reference) -> None:
         if reference.step is not None:
             self._kind(reference)
         if isinstance(reference, ModelRef):
-            self.model(reference)
+            self.model(reference, weights=False)
             self._ask_about_folder(reference)
         elif isinstance(reference, DataRef | FileRef):
             self.data(reference)
@@ -255,6 +262,7 @@ class _StepCheck:
 
     def _note(self, problem: Problem, reference: Reference) -> None:
         """Keep a problem of a reference, at the option that names it."""
+        self._missing_model |= isinstance(reference, ModelRef) and problem.severity == "error"
         where = self.where(_path_of(reference, self._step.whole or self._step.step))
         self._own.append(dataclasses.replace(problem, where=where))
 

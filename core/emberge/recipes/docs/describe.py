@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
 from typing import Any
 
@@ -18,9 +18,15 @@ from emberge.plugins import KINDS, Component, Plugins
 from emberge.recipes.docs.option_docs import Documented, documented_options
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.phrases import article
-from emberge.wording import plural
 
-__all__ = ["component_page", "component_rows", "describe_component", "list_components"]
+__all__ = [
+    "component_page",
+    "component_rows",
+    "describe_component",
+    "option_line",
+    "origin",
+    "wrapped",
+]
 
 _STAGES = ("merge transform", "merge strategy")
 
@@ -94,41 +100,14 @@ def _clash(component: Component, plugins: Plugins) -> str:
     return ""
 
 
-def list_components(plugins: Plugins, as_json: bool = False) -> str:
-    """Return the table of components by kind as text, or the rows as JSON; "" when there are none."""
-    rows = component_rows(plugins)
-    if as_json:
-        return json.dumps(rows, indent=2, ensure_ascii=False)
-    lines: list[str] = []
-    for kind in KINDS:
-        of_kind = [row for row in rows if row["kind"] == kind]
-        if of_kind:
-            lines += ["", _heading(kind)]
-            for row in of_kind:
-                lines += _block(row)
-    return "\n".join(lines[1:])
-
-
-def _heading(kind: str) -> str:
-    return plural(kind).capitalize()
-
-
-def _block(row: dict[str, Any]) -> Iterator[str]:
-    yield f"  {row['name']:<22} {_origin(row)}"
-    yield from _wrapped(row["summary"], 6)
-    options = [_short(option) for option in row["options"]]
-    if options:
-        yield from _wrapped("; ".join(options), 6)
-    if row["clash"]:
-        yield from _wrapped(f"! {row['clash']}", 6)
-
-
-def _origin(row: dict[str, Any]) -> str:
+def origin(row: Mapping[str, Any]) -> str:
+    """Return the plugin and the distribution that a component comes from."""
     version = f" {row['version']}" if row["version"] else ""
     return f"{row['plugin']} ({row['distribution'] or 'no distribution'}{version})"
 
 
-def _short(option: dict[str, Any]) -> str:
+def option_line(option: Mapping[str, Any]) -> str:
+    """Return an option in one line: name, type, default."""
     if option["required"]:
         return f"{option['name']}: {option['type']}, required"
     return f"{option['name']}: {option['type']} = {_default_text(option['default'])}"
@@ -143,7 +122,8 @@ def _default_text(default: Any) -> str:
     return json.dumps(default, ensure_ascii=False)
 
 
-def _wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
+def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
+    """Return the text as lines that fit the terminal, from 60 to 110 characters wide."""
     width = min(max(shutil.get_terminal_size().columns, 60), 110)
     pad = " " * indent
     return textwrap.wrap(
@@ -206,7 +186,7 @@ def describe_component(plugins: Plugins, name: str) -> str:
 
 
 def _page(page: dict[str, Any]) -> Iterator[str]:
-    yield f"{page['name']}: {article(page['kind'])} of {_origin(page)}"
+    yield f"{page['name']}: {article(page['kind'])} of {origin(page)}"
     yield ""
     yield page["doc"]
     if page["clash"]:
@@ -222,6 +202,6 @@ def _page(page: dict[str, Any]) -> Iterator[str]:
 
 def _option_lines(options: list[dict[str, Any]], indent: int) -> Iterator[str]:
     for option in options:
-        yield from _wrapped(_short(option), indent, hanging=4)
-        yield from _wrapped(option["doc"], indent + 4)
+        yield from wrapped(option_line(option), indent, hanging=4)
+        yield from wrapped(option["doc"], indent + 4)
         yield from _option_lines(option.get("options", []), indent + 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import sys
@@ -34,11 +35,13 @@ def place(bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.Mon
     return tmp_path
 
 
-def check(capsys: pytest.CaptureFixture[str], **merge: Any) -> tuple[dict[str, list[str]], str]:
+def check(
+    capsys: pytest.CaptureFixture[str], *words: str, **merge: Any
+) -> tuple[dict[str, list[str]], str]:
     """(the lines of the plan by label, stderr) of `emberge check` of one merge."""
     Path("r.yaml").write_text(yaml.safe_dump({"steps": {"merged": {"merge": merge}}}))
     capsys.readouterr()
-    code = main(["check", "r.yaml"])
+    code = main(["check", "r.yaml", *words])
     said = capsys.readouterr()
     assert code == 0, said.err
     lines: dict[str, list[str]] = {}
@@ -318,6 +321,15 @@ def test_a_card_in_whatever_state_states_nothing(tmp_path: Path) -> None:
     assert licence_of(tmp_path) == "gemma"
     (tmp_path / "README.md").write_text("---\nlicense:\n- mit\n- apache-2.0\n---\n")
     assert licence_of(tmp_path) == "mit, apache-2.0"
+    for nothing in ("", "~", "null", "[[mit]]"):
+        (tmp_path / "README.md").write_text(f"---\nlicense: {nothing}\n---\n")
+        assert licence_of(tmp_path) is None, nothing
+    nested = [
+        "a: &a [mit]",
+        *(f"{k}: &{k} [*{j}, *{j}]" for j, k in itertools.pairwise("abcdefgh")),
+    ]
+    (tmp_path / "README.md").write_text("\n".join(["---", *nested, "license: *h", "---"]))
+    assert licence_of(tmp_path) is None, "lists in lists are no licence, and none is written out"
 
 
 def test_licences_are_looked_for_from_where_the_recipe_lies(
@@ -334,19 +346,31 @@ def test_licences_are_looked_for_from_where_the_recipe_lies(
 # ── when not all can be seen ────────────────────────────────────────────────────────────────────
 
 
+# A hub, of whose models only configs and tokenizers are downloaded for a check.
+HUB = """\
+from pathlib import Path
+from emberge import hookimpl
+
+@hookimpl
+def locate_model(reference, revision, files):
+    return Path(reference.removeprefix("hub:")) if reference.startswith("hub:") else None
+"""
+
+
 def test_without_weights_configs_and_cards_are_compared_still(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in "ab":
         (place / name / "model.safetensors").unlink()
     state_licence(place / "a", "mit")
-    plan, err = check(capsys, **linear("./a", "./b"))
+    Path("hub.py").write_text(HUB)
+    plan, err = check(capsys, "--plugin", "hub.py", **linear("hub:a", "hub:b"))
     assert err == ""
-    assert plan["licences"] == ["mit: ./a; not stated: ./b"]
-    assert plan["not seen"] == ["weights of ./a, ./b"]
+    assert plan["licences"] == ["mit: hub:a; not stated: hub:b"]
+    assert plan["not seen"] == ["weights of hub:a, hub:b"]
     assert "tensors" not in plan
     rewrite(place / "b" / "tokenizer_config.json", pad_token="[MASK]")
-    assert "pad_token" in check(capsys, **linear("./a", "./b"))[1]
+    assert "pad_token" in check(capsys, "--plugin", "hub.py", **linear("hub:a", "hub:b"))[1]
 
 
 def test_models_yet_to_be_made_are_taken_to_be_like_the_others(

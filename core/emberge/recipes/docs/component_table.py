@@ -1,0 +1,115 @@
+"""The table of components that `emberge list` prints: by kind, one line a component."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from emberge.errors import PluginError, suggest
+from emberge.plugins import KINDS, Plugins
+from emberge.recipes.docs.describe import component_rows, option_line, origin, wrapped
+
+__all__ = ["list_components"]
+
+# What is installed with emberge needs no word about where it comes from.
+_OWN_DISTRIBUTION = "emberge"
+_NARROWEST = 40
+
+
+def list_components(
+    plugins: Plugins,
+    words: Sequence[str] = (),
+    *,
+    kind: str | None = None,
+    as_json: bool = False,
+    long: bool = False,
+    width: int | None = None,
+) -> str:
+    """Return the components by kind as a table, a line each; or, with `as_json`, as JSON.
+
+    `words` keep the components that have each of them in their name, kind or documentation, `kind` those of
+    one kind. With `long` their options are shown too. Lines are cut to `width` characters, if it is given.
+
+    Raises:
+        PluginError: for a kind that does not exist, or words that no component has.
+    """
+    if kind is not None and kind not in KINDS:
+        hint = suggest(kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
+        raise PluginError(f"there is no kind '{kind}'{hint}")
+    rows = [row for row in component_rows(plugins) if kind in (None, row["kind"])]
+    if words:
+        rows = _with_words(rows, words, plugins)
+    if as_json:
+        return json.dumps(rows, indent=2, ensure_ascii=False)
+    return "\n".join(_table(rows, long, width))
+
+
+def _with_words(
+    rows: Sequence[dict[str, Any]], words: Sequence[str], plugins: Plugins
+) -> list[dict[str, Any]]:
+    """Return the rows that have every word.
+
+    Raises:
+        PluginError: when there is none, with the name that may have been meant.
+    """
+    docs = {(c.kind, c.full_name): c.doc for c in plugins.components}
+    found = []
+    for row in rows:
+        key = (row["kind"], row["full_name"])
+        text = "\n".join((*key, docs[key])).casefold()
+        if all(word.casefold() in text for word in words):
+            found.append(row)
+    if not found:
+        hint = suggest(words[0], [row["name"] for row in rows]) or "; `emberge list` names all"
+        raise PluginError(
+            f"no component has '{' '.join(words)}' in its name or documentation{hint}"
+        )
+    return found
+
+
+def _table(rows: Sequence[dict[str, Any]], long: bool, width: int | None) -> Iterator[str]:
+    names = max((len(_name(row)) for row in rows), default=0)
+    first = True
+    for kind in KINDS:
+        of_kind = [row for row in rows if row["kind"] == kind]
+        if not of_kind:
+            continue
+        if not first:
+            yield ""
+        first = False
+        yield _heading(kind)
+        for row in of_kind:
+            yield from _block(row) if long else [_line(row, names, width)]
+
+
+def _heading(kind: str) -> str:
+    plural = {"loss": "losses", "merge strategy": "merge strategies"}
+    return plural.get(kind, f"{kind}s").capitalize()
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """The name that a recipe can write: that of the plugin before it, where another gives the same."""
+    return str(row["full_name"] if row["clash"] else row["name"])
+
+
+def _line(row: Mapping[str, Any], names: int, width: int | None) -> str:
+    own = row["distribution"] == _OWN_DISTRIBUTION
+    mark = "" if own or row["clash"] else f" ({row['plugin']})"
+    start = f"  {_name(row):<{names}}  "
+    summary = row["summary"]
+    if width is not None:
+        left = max(width, _NARROWEST) - len(start) - len(mark)
+        summary = textwrap.shorten(summary, max(left, len(" …")), placeholder=" …")
+    return f"{start}{summary}{mark}".rstrip()
+
+
+def _block(row: Mapping[str, Any]) -> Iterator[str]:
+    yield f"  {row['name']:<22} {origin(row)}"
+    yield from wrapped(row["summary"], 6)
+    options = [option_line(option) for option in row["options"]]
+    if options:
+        yield from wrapped("; ".join(options), 6)
+    if row["clash"]:
+        yield from wrapped(f"! {row['clash']}", 6)

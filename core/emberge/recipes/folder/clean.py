@@ -1,0 +1,305 @@
+"""Leftovers of runs in an OUT: found, shown with their sizes, and removed.
+
+Old results are those that no link in OUT leads to: options or inputs changed and the step ran again. Work is
+left behind when a recipe was changed before its step was finished. Work from which the last run would go on
+is kept, and so is whatever another process has locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge.errors import EmbergeError
+from emberge.files.locks import OutInUseError, lock_folder, lock_holder
+from emberge.recipes.checks.status import NoRunError
+from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, folder_name
+from emberge.wording import human_size
+
+__all__ = ["Leftover", "Leftovers", "find_leftovers", "remove_leftovers"]
+
+# A result's folder: its step as a folder's name, and the first eight digits of its fingerprint.
+_RESULT = re.compile(r"(?P<step>.+)-(?P<fingerprint>[0-9a-f]{8})")
+# What `remove_leftovers` calls a folder until it is gone, so that nothing takes the rest of it for whole.
+_GOING = ".removed-"
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """One thing that runs left: its name in OUT, what it is, its paths, and the bytes that they take."""
+
+    name: str
+    what: str
+    paths: tuple[Path, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """All that was found in an OUT: what can be removed, and the work that is kept."""
+
+    out: Path
+    removable: tuple[Leftover, ...]
+    kept: tuple[Leftover, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes that removing them frees."""
+        return sum(one.size for one in self.removable)
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """A table for people: size, kind and name of what can be removed, then what is kept."""
+        rows = [(human_size(one.size), one.what, one.name) for one in self.removable]
+        if len(rows) > 1:
+            rows.append((human_size(self.size), "in all", ""))
+        sizes, whats = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
+        table = [f"{size:>{sizes}}  {what:<{whats}}  {name}".rstrip() for size, what, name in rows]
+        kept = [f"kept: {one.name}, {human_size(one.size)}: {one.what}" for one in self.kept]
+        return [*(table or ["there is nothing to remove"]), *kept]
+
+    @property
+    def summary(self) -> str:
+        """Number and size of what can be removed, in words."""
+        count = len(self.removable)
+        return f"{count} {'entry' if count == 1 else 'entries'}, {human_size(self.size)}"
+
+
+def find_leftovers(out: Path) -> Leftovers:
+    """Return what can be removed from an OUT, or what an interrupted merge into `out` left beside it.
+
+    Raises:
+        NoRunError: when no recipe was run in `out`, and no merge into it was interrupted.
+        OutInUseError: when a run works there now.
+    """
+    out = Path(out)
+    place = OutFolder(out)
+    beside = _merging(out)
+    for path in (place.lock, beside / ".lock"):
+        who = lock_holder(path)
+        if who is not None:
+            raise OutInUseError(
+                f"{path.parent} is in use by {who}; clean it when that has ended, nothing was removed"
+            )
+    if not (_is_run(place) or any(_interrupted_merge(out))):
+        raise NoRunError(f"{out} holds no run of a recipe")
+    return _found(out)
+
+
+def remove_leftovers(found: Leftovers) -> Leftovers:
+    """Remove what was found, as far as it can still be removed, and return what was.
+
+    Raises:
+        OutInUseError: when a run has begun to work there meanwhile.
+        EmbergeError: for what cannot be removed.
+    """
+    wanted = {one.paths for one in found.removable}
+    with contextlib.ExitStack() as locks:
+        place, beside = OutFolder(found.out), _merging(found.out)
+        if _is_run(place):
+            locks.enter_context(lock_folder(place.lock))
+        if beside.is_dir():
+            locks.enter_context(lock_folder(beside / ".lock"))
+        again = _found(found.out).removable
+        gone = tuple(one for one in again if one.paths in wanted)
+        for one in gone:
+            for path in one.paths:
+                _remove(path)
+    return Leftovers(found.out, gone)
+
+
+def _merging(out: Path) -> Path:
+    """Return the hidden folder in which `emberge merge --out OUT` works."""
+    return out.parent / f".{out.name}.merging"
+
+
+def _interrupted_merge(out: Path) -> Iterator[Path]:
+    """Yield that folder, if it is there, and the rest of one that was being removed."""
+    beside = _merging(out)
+    for path in (beside, beside.with_name(_going(beside))):
+        if path.is_dir():
+            yield path
+
+
+def _is_run(place: OutFolder) -> bool:
+    return place.work.is_dir() or place.status.is_file()
+
+
+def _found(out: Path) -> Leftovers:
+    place = OutFolder(out)
+    last = _last_run(place)
+    removable: list[Leftover] = []
+    kept: list[Leftover] = []
+    if _is_run(place):
+        removable += _old_results(place, last)
+        for one, needed in _work(place, last):
+            (kept if needed else removable).append(one)
+        if not any(_is_locked(path) for one in kept for path in one.paths):
+            removable += _unfinished_caches(place)
+    removable += [_leftover(p, "interrupted merge", p.name) for p in _interrupted_merge(out)]
+    return Leftovers(out, tuple(removable), tuple(kept))
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _old_results(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[Leftover]:
+    linked = {path.resolve() for path in place.path.iterdir() if path.is_symlink()}
+    # A run that was killed as it published a result finds it again, link or not.
+    current = {str(step.get(key)) for step in last for key in ("folder", "work")}
+    steps = {folder_name(step["id"]) for step in last}
+    steps |= {path.name for path in place.path.iterdir() if path.is_symlink()}
+    for path in sorted(place.path.iterdir()):
+        if path.is_symlink() or not path.is_dir() or path.name in current:
+            continue
+        whole = path.resolve()
+        if any(target == whole or whole in target.parents for target in linked):
+            continue
+        what = _kind_of_result(path, steps)
+        if what is not None:
+            yield _leftover(path, what, path.name)
+
+
+def _kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
+    """Return what a folder in OUT is called in the table, None for one that no run has made."""
+    if path.name.startswith(_GOING):
+        return "half removed"
+    named = _RESULT.fullmatch(path.name)
+    if named is None:
+        return None
+    record = _read_json(path / ARTIFACT)
+    step, fingerprint = str(record.get("step")), str(record.get("fingerprint"))
+    if path.name == f"{folder_name(step)}-{fingerprint[:8]}":
+        return "old result"
+    return "partial result" if not record and named["step"] in steps else None
+
+
+# ── work and caches ─────────────────────────────────────────────────────────────────────────────
+
+
+def _work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tuple[Leftover, bool]]:
+    """Yield what is in `.work`, each with whether it is kept."""
+    goes_on = {str(step.get("work")) for step in last if step["state"] != "done"}
+    # The fingerprint under which such a step goes on is not known.
+    undecided = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
+    for path in sorted(place.work.iterdir()) if place.work.is_dir() else ():
+        named = _RESULT.fullmatch(path.name)
+        name = f"{place.work.name}/{path.name}"
+        if _is_locked(path):
+            yield _leftover(path, "a process works there", name), True
+        elif not last:
+            yield _leftover(path, f"{place.status.name} cannot be read", name), True
+        elif path.name in goes_on or (named is not None and named["step"] in undecided):
+            yield _leftover(path, "the next run goes on from it", name), True
+        else:
+            yield _leftover(path, "old work", name), False
+
+
+def _unfinished_caches(place: OutFolder) -> Iterator[Leftover]:
+    """Yield what caches were writing when a run was killed: hidden names, before they got their own."""
+    paths = tuple(sorted(_hidden(place.store)))
+    if paths:
+        files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
+        yield _leftovers(paths, "unfinished caches", f"{place.store.name} ({files})")
+
+
+def _hidden(folder: Path) -> Iterator[Path]:
+    for where, folders, files in os.walk(folder):
+        hidden = [name for name in (*folders, *files) if name.startswith(".")]
+        yield from (Path(where, name) for name in hidden)
+        folders[:] = [name for name in folders if name not in hidden]
+
+
+def _is_locked(path: Path) -> bool:
+    return lock_holder(path / ".lock") is not None if path.is_dir() else False
+
+
+def _last_run(place: OutFolder) -> list[dict[str, Any]]:
+    """Return what the steps of the last run came to; nothing where that cannot be read."""
+    steps = _read_json(place.status).get("steps")
+    known = steps if isinstance(steps, list) else []
+    return [s for s in known if isinstance(s, dict) and {"id", "state"} <= s.keys()]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+# ── sizes, and removing ─────────────────────────────────────────────────────────────────────────
+
+
+def _leftover(path: Path, what: str, name: str) -> Leftover:
+    return _leftovers((path,), what, name)
+
+
+def _leftovers(paths: tuple[Path, ...], what: str, name: str) -> Leftover:
+    return Leftover(name, what, paths, _freed(paths))
+
+
+def _freed(paths: Iterable[Path]) -> int:
+    """Return the bytes that removing the paths frees: a file that has another name elsewhere frees none."""
+    names: dict[tuple[int, int], int] = {}
+    freed = 0
+    for path in (file for one in paths for file in _files(one)):
+        status = path.lstat()
+        file = status.st_dev, status.st_ino
+        names[file] = names.get(file, 0) + 1
+        freed += status.st_size if names[file] == status.st_nlink else 0
+    return freed
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_symlink() or not path.is_dir():
+        yield path
+        return
+    for where, _, names in os.walk(path):
+        yield from (Path(where, name) for name in names)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder; a folder gets another name first, which says that it is not whole.
+
+    Raises:
+        EmbergeError: when the system does not let it be removed.
+    """
+    try:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+            return
+        going = path.with_name(_going(path))
+        if going != path:
+            if going.is_dir():  # the rest of an earlier removal
+                shutil.rmtree(going)
+            path.rename(going)
+            _sync(path.parent)
+        shutil.rmtree(going)
+    except OSError as error:
+        raise EmbergeError(
+            f"{error.filename or path} cannot be removed ({error.strerror}); what was removed before it "
+            "is gone, the rest is still there"
+        ) from error
+
+
+def _going(path: Path) -> str:
+    """Return what a folder is called while it is removed."""
+    return path.name if path.name.startswith(_GOING) else f"{_GOING}{path.name.lstrip('.')}"
+
+
+def _sync(folder: Path) -> None:
+    """Have the new names in a folder on disk before anything is deleted under them."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

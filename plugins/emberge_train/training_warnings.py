@@ -1,0 +1,82 @@
+"""Warnings of training options that are legal and surely a mistake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from emberge import Loss, PerDataset
+from emberge.engine import CheckedData, FitOptions
+
+__all__ = ["loss_warnings", "negative_warnings", "option_warnings"]
+
+# AdamW moves each weight by about the learning rate a step, and few weights of a model are above 1.
+_LARGEST_RATE = 1.0
+# A warm-up longer than all that comes after it.
+_LONGEST_WARMUP = 0.5
+# Rates that an exponent without its minus turns into thousands and more.
+_SIGN_FORGOTTEN = 1e3
+
+
+def option_warnings(options: FitOptions) -> Iterator[tuple[str, str]]:
+    """Yield (option, warning) for what the options alone show."""
+    rate, warmup = options.learning_rate, options.warmup_ratio
+    if rate == 0:
+        yield "learning_rate", "learning_rate 0 leaves the model as it is"
+    if rate >= _LARGEST_RATE:
+        yield "learning_rate", _too_fast(rate)
+    if warmup > _LONGEST_WARMUP:
+        yield (
+            "warmup_ratio",
+            (
+                f"warmup_ratio {warmup:g} is the share of the training over which the learning rate rises: "
+                f"{_rest(warmup)}; 0.05 to 0.1 is usual"
+            ),
+        )
+
+
+def _too_fast(rate: float) -> str:
+    meant = ""
+    if rate >= _SIGN_FORGOTTEN:
+        exponent = math.floor(math.log10(rate))
+        meant = f"; did you mean {rate / 10**exponent:g}e-{exponent}?"
+    return (
+        f"learning_rate {rate:g}: AdamW moves every weight by about as much in each step, which leaves "
+        f"nothing of the model{meant}"
+    )
+
+
+def _rest(warmup: float) -> str:
+    if warmup >= 1:
+        return "the training ends before it has risen"
+    return f"only {1 - warmup:.2g} of the training is left when it has risen"
+
+
+def loss_warnings(losses: PerDataset[tuple[Loss, ...]]) -> Iterator[str]:
+    """Yield what the losses themselves warn of, each with the loss's class."""
+    given = [losses.default, *losses.by_task.values(), *losses.by_dataset.values()]
+    for loss in (one for several in given for one in several or ()):
+        for warning in loss.warnings():
+            yield f"{type(loss).__name__}: {warning}"
+
+
+def negative_warnings(options: FitOptions, checked: CheckedData) -> Iterator[str]:
+    """Yield a warning if more hard negatives are asked for than any row that was looked at has.
+
+    The default, which suits data without any, asks for nothing; nor does `fill: mask`, which takes what
+    there is.
+    """
+    most = max((head.negatives for head in checked.heads), default=None)
+    asked = options.hard_negatives
+    if most is None or asked <= most or asked == FitOptions.hard_negatives:
+        return
+    if options.fill != "repeat":
+        return
+    looked = "the rows that were looked at (the first 100 of each dataset)"
+    if not most:
+        yield f"hard_negatives {asked}: {looked} have none; is their column named otherwise?"
+        return
+    yield (
+        f"hard_negatives {asked}: {looked} have at most {most}, and each row repeats its own to fill the "
+        f"rest; write hard_negatives: {most}, or fill: mask"
+    )

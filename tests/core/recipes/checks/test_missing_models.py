@@ -1,0 +1,144 @@
+"""A model that is not there, or has no weights, is named before the start, and no plan is shown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import ModelRef, check_recipe, load_plugins, parse_recipe
+from emberge.cli.main import main
+from emberge.recipes.checks.preflight import Report
+
+from tests.support.steps import Write, recipe, toy
+
+
+@pytest.fixture
+def place(berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: models a and b, and one that is whole but for its weights."""
+    for name, folder in zip(("a", "b", "empty"), berts, strict=True):
+        shutil.copytree(folder, tmp_path / name)
+    (tmp_path / "empty" / "model.safetensors").unlink()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def check(*steps: str) -> Report:
+    """What a check finds of steps that are written a line each, from line 2 on."""
+    text = "\n".join(["steps:", *(f"  {step}" for step in steps)])
+    plugins = load_plugins()
+    return check_recipe(parse_recipe(text, plugins, path=Path("r.yaml")), plugins)
+
+
+def errors(report: Report) -> list[tuple[str, str]]:
+    return [(problem.where, problem.message) for problem in report.errors]
+
+
+PAIRS = "data: ./pairs.jsonl"
+USES = {
+    "m: {merge: {models: [./a, ./empty], strategy: linear}}": "plan of a merge",
+    "m: {merge: {models: [./a, ./b], base: ./empty, strategy: ties}}": "its base",
+    "m: {merge: {models: [./a, ./b], template: ./empty, strategy: linear}}": "its template",
+    "m: {merge: {slices: [{models: [{model: ./empty, layers: [0, 2]}]}], strategy: passthrough}}": (
+        "layers of it"
+    ),
+    "m: {train: {model: ./empty, data: ./pairs.jsonl, sampler: batch_shuffle, loss: infonce}}": (
+        "a training"
+    ),
+    "m: {evaluate: {models: [./empty], evaluators: {mteb: {tasks: [NFCorpus]}}}}": "an evaluation",
+    "m: {extract_lora: {model: ./empty, base: ./a, rank: 2}}": "an extraction",
+    "m: {extract_lora: {model: ./a, base: ./empty, rank: 2}}": "the base of one",
+    "m: {measure_statistics: {models: [./empty], base: ./a}}": "a measurement",
+}
+
+
+@pytest.mark.parametrize("step", USES, ids=USES.values())
+def test_a_folder_without_weights_is_named_before_the_start(place: Path, step: str) -> None:
+    row = {"anchor": "file", "positive": "read"}
+    Path("pairs.jsonl").write_text(f"{json.dumps(row)}\n" * 64)
+    report = check(step)
+    (error,) = errors(report)
+    assert error[0] == "r.yaml:2"
+    assert "'./empty'" in error[1]
+    assert "model.safetensors" in error[1]
+    assert report.notes == ()
+
+
+def test_a_tokenizer_may_come_from_a_folder_without_weights(place: Path) -> None:
+    report = check("m: {merge: {models: [./a, ./b], tokenizer: ./empty, strategy: linear}}")
+    assert errors(report) == []
+    assert [note.title for note in report.notes] == ["merge plan"]
+
+
+def test_a_merge_is_not_begun(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["merge", "./a", "./empty", "--out", "out"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "'./empty'" in said.err
+    assert "started" not in said.err
+    assert not list(place.glob("*out*"))
+
+
+def test_an_adapter_without_weights_is_named(place: Path) -> None:
+    Path("adapter").mkdir()
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["query"]}
+    Path("adapter/adapter_config.json").write_text(json.dumps(config))
+    (error,) = errors(check("m: {merge: {models: [./a+./adapter, ./b], strategy: linear}}"))
+    assert error[0] == "r.yaml:2"
+    assert "'./adapter'" in error[1]
+    assert "adapter_model.safetensors" in error[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "fix"),
+    [
+        ("pytorch_model.bin", "emberge safetensors"),
+        ("model-q4.gguf", "get the model's safetensors"),
+    ],
+)
+def test_weights_of_another_kind_are_said_to_be_that(place: Path, file: str, fix: str) -> None:
+    Path("empty", file).touch()
+    (error,) = errors(check("m: {merge: {models: [./a, ./empty], strategy: linear}}"))
+    assert file in error[1]
+    assert fix in error[1]
+
+
+def test_no_plan_is_shown_of_a_merge_that_cannot_be(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = "m: {merge: {models: [./a, ./nobody], strategy: linear}}"
+    whole = "n: {merge: {models: [./a, ./b], strategy: linear}}"
+    report = check(missing, whole)
+    (error,) = errors(report)
+    assert error[0] == "r.yaml:2"
+    assert "'./nobody'" in error[1]
+    assert [note.step for note in report.notes] == ["n"]
+    Path("r.yaml").write_text(f"steps:\n  {missing}\n")
+    assert main(["check", "r.yaml"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("option", ["base", "template", "tokenizer"])
+def test_no_plan_is_shown_without_any_other_model_that_it_names(place: Path, option: str) -> None:
+    given: dict[str, Any] = {"models": ["./a", "./b"], "strategy": "linear", option: "./nobody"}
+    strategy = "ties" if option == "base" else "linear"
+    report = check(f"m: {{merge: {json.dumps({**given, 'strategy': strategy})}}}")
+    assert len(report.errors) == 1
+    assert report.notes == ()
+
+
+def test_a_plan_is_shown_where_a_step_is_yet_to_make_a_model(place: Path) -> None:
+    report = check(
+        "first: {merge: {models: [./a, ./b], strategy: linear}}",
+        "second: {merge: {models: [./a, $first], strategy: linear}}",
+    )
+    assert errors(report) == []
+    assert [note.step for note in report.notes] == ["first", "second"]
+
+
+def test_a_model_that_cannot_be_seen_from_here_takes_no_note_away() -> None:
+    report = check_recipe(recipe(a=Write(of=(ModelRef("me/away"),))), toy(), deep=False)
+    assert report.errors == ()
+    assert [note.step for note in report.notes] == ["a"]

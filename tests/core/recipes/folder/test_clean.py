@@ -1,0 +1,315 @@
+"""`emberge clean`: old results and left work go, what is current or in use stays, nothing goes unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from emberge import DataError, ModelRef, run_recipe
+from emberge.cli.main import main
+from emberge.errors import EmbergeError
+from emberge.files.locks import OutInUseError, lock_folder
+from emberge.recipes.folder.clean import find_leftovers, remove_leftovers
+
+from tests.core.recipes.run.test_run_recipe import other_process_holding
+from tests.support.steps import RAN, Write, recipe, toy
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A finished run of `a` and `b`."""
+    place = tmp_path / "out"
+    run(place, a=Write(word="first"), b=Write(word="b", of=(ModelRef("$a"),)))
+    return place
+
+
+def run(place: Path, **steps: Write) -> None:
+    run_recipe(recipe(**steps), place, toy())
+
+
+def tree(folder: Path) -> dict[str, bytes | str | None]:
+    """Every path below a folder with its content: bytes, or where a link leads."""
+    found: dict[str, bytes | str | None] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        else:
+            found[name] = path.read_bytes() if path.is_file() else None
+    return found
+
+
+def listed(place: Path) -> dict[str, str]:
+    """What can be removed, by name, with what it is called."""
+    return {one.name: one.what for one in find_leftovers(place).removable}
+
+
+def changed(place: Path) -> str:
+    """Run `a` with other options, and return the name of its old result."""
+    old = os.readlink(place / "a")
+    run(place, a=Write(word="second"))
+    return old
+
+
+# ── what is found ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_whose_results_are_all_linked_has_nothing_to_remove(out: Path) -> None:
+    assert listed(out) == {}
+    assert find_leftovers(out).lines == ["there is nothing to remove"]
+
+
+def test_results_that_no_link_leads_to_are_removed_and_all_else_stays(out: Path) -> None:
+    old = changed(out)
+    before = tree(out)
+    found = find_leftovers(out)
+    assert listed(out) == {old: "old result"}
+    assert found.size == sum(len(c) for n, c in before.items() if n.startswith(old) and c)
+    remove_leftovers(found)
+    kept = {n: c for n, c in before.items() if n.partition("/")[0] != old}
+    assert tree(out) == kept
+    assert json.loads((out / "a" / "config.json").read_text())["text"] == "second"
+    assert listed(out) == {}
+
+
+def test_a_removed_result_is_made_again_and_the_others_are_not(out: Path) -> None:
+    changed(out)
+    remove_leftovers(find_leftovers(out))
+    RAN.clear()
+    run(out, a=Write(word="first"), b=Write(word="b", of=(ModelRef("$a"),)))
+    assert RAN == ["a"], "b is as it was made of the first a"
+
+
+def test_a_link_of_the_users_own_keeps_what_it_leads_to(out: Path) -> None:
+    old = changed(out)
+    (out / "best").symlink_to(Path(old) / "config.json")
+    assert listed(out) == {}
+
+
+def test_folders_that_no_run_has_made_are_none_of_its_business(out: Path) -> None:
+    for name in ("notes", "notes-0123abcd", "a-copy"):
+        (out / name).mkdir()
+        (out / name / "notes.txt").write_text("mine")
+    shutil.copytree(out / "a", out / "mine-0123abcd")  # a result, but not under its own name
+    assert listed(out) == {}
+
+
+def test_a_result_without_its_artifact_is_partial(out: Path) -> None:
+    old = changed(out)
+    (out / old / "artifact.json").unlink()
+    assert listed(out) == {old: "partial result"}
+
+
+def test_work_from_which_the_last_run_goes_on_is_kept_and_older_work_is_not(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run(place, a=Write(word="one", stop_at=2))
+    with pytest.raises(KeyboardInterrupt):
+        run(place, a=Write(word="two", stop_at=2))
+    found = find_leftovers(place)
+    ((gone,), (kept,)) = (found.removable, found.kept)
+    assert (gone.what, kept.what) == ("old work", "the next run goes on from it")
+    assert gone.name != kept.name
+    assert any(kept.name in line for line in found.lines)
+    remove_leftovers(found)
+    assert [path.name for path in (place / ".work").iterdir()] == [kept.paths[0].name]
+    run(place, a=Write(word="two", stop_at=2))
+    rows = (place / "a" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["at"] for row in rows] == [0, 1, 2], "it went on where it had stopped"
+
+
+def test_work_of_a_step_that_the_last_run_did_not_reach_is_kept(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    steps = {"a": Write(word="a"), "b": Write(word="b", stop_at=2)}
+    with pytest.raises(KeyboardInterrupt):
+        run(place, **steps)
+    with pytest.raises(DataError):
+        run(
+            place,
+            a=Write(word="a", fail="data"),
+            b=Write(word="b", stop_at=2, of=(ModelRef("$a"),)),
+        )
+    assert [s["state"] for s in json.loads((place / ".status.json").read_text())["steps"]] == [
+        "failed",
+        "blocked",
+    ]
+    assert listed(place) == {}
+
+
+def test_all_work_is_kept_where_the_last_run_cannot_be_read(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run(place, a=Write(stop_at=2))
+    (place / ".status.json").write_text("{")
+    assert listed(place) == {}
+    assert len(find_leftovers(place).kept) == 1
+
+
+def test_caches_that_a_kill_left_unfinished_are_removed_and_whole_ones_stay(out: Path) -> None:
+    store = out / ".store"
+    for name in ("tokens/.abc-x1/ids.bin", "examples/.reading-1/rows.jsonl", "tokens/abc/ids.bin"):
+        (store / name).parent.mkdir(parents=True)
+        (store / name).write_bytes(b"12345")
+    assert listed(out) == {".store (2 files)": "unfinished caches"}
+    assert find_leftovers(out).size == 10
+    remove_leftovers(find_leftovers(out))
+    assert sorted(p.name for p in store.rglob("*.bin")) == ["ids.bin"]
+    assert (store / "tokens" / "abc" / "ids.bin").is_file()
+
+
+def test_a_file_with_another_name_elsewhere_frees_nothing(out: Path) -> None:
+    old = changed(out)
+    plain = find_leftovers(out).size
+    weights = out / old / "weights"
+    weights.write_bytes(b"x" * 1000)
+    assert find_leftovers(out).size == plain + 1000
+    os.link(weights, out / "a" / "weights")
+    assert find_leftovers(out).size == plain
+    (out / "a" / "weights").unlink()
+    os.link(weights, out / old / "again")
+    assert find_leftovers(out).size == plain + 1000
+
+
+def test_what_a_merge_left_beside_its_result_is_found(tmp_path: Path) -> None:
+    beside = tmp_path / ".merged.merging"
+    (beside / ".work").mkdir(parents=True)
+    (beside / ".work" / "part").write_bytes(b"123")
+    assert listed(tmp_path / "merged") == {".merged.merging": "interrupted merge"}
+    (tmp_path / "merged").mkdir()
+    with lock_folder(beside / ".lock"), pytest.raises(OutInUseError):
+        find_leftovers(tmp_path / "merged")
+    remove_leftovers(find_leftovers(tmp_path / "merged"))
+    assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+    assert list((tmp_path / "merged").iterdir()) == [], "no lock is made in a model's folder"
+
+
+# ── what is in use ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_while_a_run_works_there_nothing_is_removed(out: Path) -> None:
+    changed(out)
+    found, before = find_leftovers(out), tree(out)
+    with other_process_holding(out) as pid:
+        for call in (lambda: find_leftovers(out), lambda: remove_leftovers(found)):
+            with pytest.raises(OutInUseError, match=f"{out}.*process {pid}"):
+                call()
+    after = tree(out)
+    assert {n: c for n, c in after.items() if n != ".lock"} == {
+        n: c for n, c in before.items() if n != ".lock"
+    }
+
+
+def test_work_that_a_process_has_locked_is_kept_and_caches_with_it(out: Path) -> None:
+    work = out / ".work" / "gone-0123abcd"
+    work.mkdir()
+    (out / ".store" / ".half").write_bytes(b"1")
+    with lock_folder(work / ".lock"):
+        found = find_leftovers(out)
+        assert found.removable == ()
+        assert [one.name for one in found.kept] == [".work/gone-0123abcd"]
+    assert set(listed(out)) == {".work/gone-0123abcd", ".store (1 file)"}
+
+
+def test_what_became_current_after_it_was_listed_is_not_removed(out: Path) -> None:
+    changed(out)
+    found = find_leftovers(out)
+    run(out, a=Write(word="first"))
+    assert remove_leftovers(found).removable == ()
+    assert json.loads((out / "a" / "config.json").read_text())["text"] == "first"
+
+
+def test_a_removal_that_was_cut_short_leaves_nothing_that_looks_whole(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = changed(out)
+
+    def fails(path: Path, **_: object) -> None:
+        raise OSError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", fails)
+        with pytest.raises(EmbergeError, match="cannot be removed"):
+            remove_leftovers(find_leftovers(out))
+    assert not (out / old).exists()
+    assert listed(out) == {f".removed-{old}": "half removed"}
+    remove_leftovers(find_leftovers(out))
+    assert listed(out) == {}
+    RAN.clear()
+    run(out, a=Write(word="first"))
+    assert RAN == ["a"]
+
+
+# ── the command ─────────────────────────────────────────────────────────────────────────────────
+
+
+def at_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
+    """(exit code, output) of `emberge words…` that finds a terminal at its input."""
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "emberge", *words],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        os.write(ours, answer)
+        said, _ = process.communicate(timeout=60)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return process.returncode, said
+
+
+def test_it_shows_sizes_in_a_narrow_table(out: Path) -> None:
+    old = changed(out)
+    (out / ".work" / "a-0123abcd").mkdir()
+    (out / ".work" / "a-0123abcd" / "state").write_bytes(b"x" * 2_000_000)
+    lines = find_leftovers(out).lines
+    assert [line.split("  ")[-1] for line in lines[:2]] == [old, ".work/a-0123abcd"]
+    assert lines[1].strip().startswith("2 MB  old work  ")
+    assert lines[2].strip().endswith("MB  in all")
+    assert max(map(len, lines)) < 80
+
+
+@pytest.mark.parametrize(("answer", "goes"), [(b"y\n", True), (b"n\n", False), (b"\n", False)])
+def test_it_asks_at_a_terminal(out: Path, answer: bytes, goes: bool) -> None:
+    old = changed(out)
+    code, said = at_a_terminal(answer, "clean", str(out))
+    assert code == 0
+    assert old in said
+    assert "[y/N]" in said
+    assert (out / old).exists() is not goes
+
+
+def test_without_a_terminal_it_refuses_unless_told_not_to_ask(
+    out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = changed(out)
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert main(["clean", str(out)]) == 2
+        said = capsys.readouterr()
+        assert old in said.out
+        assert "--yes" in said.err
+        assert (out / old).is_dir()
+        assert main(["clean", str(out), "--yes"]) == 0
+        assert not (out / old).exists()
+        assert main(["clean", str(out)]) == 0, "there is nothing to ask about"
+        assert capsys.readouterr().out.endswith("there is nothing to remove\n")
+
+
+def test_a_folder_in_which_nothing_ran_is_no_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "models").mkdir()
+    for place in ("models", "nowhere"):
+        assert main(["clean", str(tmp_path / place), "--yes"]) == 2
+        assert f"{place} holds no run" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["models"]

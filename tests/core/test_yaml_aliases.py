@@ -1,0 +1,112 @@
+"""A few lines of nested aliases are refused wherever YAML is read; aliases that people write are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from emberge import DataError, RecipeError, alias_problem, load_catalogue, load_plugins, load_recipe
+from emberge.yaml_aliases import MOST_REPEATED
+
+
+def nested(depth: int, width: int = 9, key: str = "x-a{}") -> list[str]:
+    """Lines of which each repeats the one before `width` times: width ** (depth + 1) values at the end."""
+    lines = [f"{key.format(0)}: &a0 [{', '.join(['x'] * width)}]"]
+    for level in range(1, depth + 1):
+        inside = ", ".join([f"*a{level - 1}"] * width)
+        lines.append(f"{key.format(level)}: &a{level} [{inside}]")
+    return lines
+
+
+def problem(*lines: str) -> tuple[int, str] | None:
+    return alias_problem(yaml.compose("\n".join(lines), Loader=yaml.SafeLoader))
+
+
+def test_what_aliases_repeat_is_counted_as_if_it_were_written_out() -> None:
+    # b repeats a's list of n entries (n + 1 values) as often as it has aliases.
+    entries, uses = 99, MOST_REPEATED // 100
+    lines = [f"a: &a [{', '.join(['x'] * entries)}]", f"b: [{', '.join(['*a'] * uses)}]"]
+    assert problem(*lines) is None
+    found = problem(*lines, "c: *a")
+    assert found is not None
+    assert found[0] == 1, "the mapping in which the limit is passed begins at line 1"
+
+
+def test_the_line_is_that_of_the_list_that_repeats_too_much() -> None:
+    found = problem(*nested(8))
+    assert found is not None
+    assert found[0] == 5, "9 ** 5 is the first power of nine above the limit"
+    assert problem(*nested(3)) is None
+
+
+def test_depth_costs_nothing_and_neither_do_many_values_without_an_alias() -> None:
+    assert problem(*nested(60)) is not None
+    assert problem(f"a: [{', '.join(['x'] * (MOST_REPEATED + 10))}]") is None
+    assert problem("a: &a [*a, *a]") is None, "it is the reader's to refuse"
+    assert alias_problem(None) is None
+
+
+def test_merged_mappings_count_too() -> None:
+    lines = ["- &m0 {x: 1, y: 2}"]
+    for level in range(1, 9):
+        inside = ", ".join([f"*m{level - 1}"] * 9)
+        lines.append(f"- &m{level} {{<<: [{inside}]}}")
+    assert problem(*lines) is not None
+
+
+def test_a_recipe_of_nested_aliases_is_refused_at_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    steps = ["steps:", "  m:", "    merge: {models: *a8, strategy: linear}"]
+    path.write_text("\n".join(["seed: 0", *nested(8), *steps]))
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path, load_plugins())
+    (only,) = caught.value.problems
+    assert only.where == f"{path}:6"
+    assert "alias" in only.message
+
+
+def test_a_recipe_whose_steps_share_their_options_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    shared = ["x-models: &models [./a, ./b, ./c]", "x-more: &more {strategy: linear}", "steps:"]
+    steps = [
+        f"  m{i}: {{merge: {{models: *models, <<: *more, out_dtype: float32, max_shard_size: {i}MB}}}}"
+        for i in range(1, 200)
+    ]
+    path.write_text("\n".join([*shared, *steps]))
+    assert len(load_recipe(path, load_plugins()).steps) == 199
+
+
+def test_a_catalogue_of_nested_aliases_is_refused_at_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "datasets.yaml"
+    path.write_text("\n".join([*nested(8), "train: *a8"]))
+    with pytest.raises(DataError, match=rf"{path}:5: .*alias"):
+        load_catalogue(path)
+
+
+def test_a_catalogue_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "datasets.yaml"
+    path.write_text(f"train: {'[' * 3000}{']' * 3000}")
+    with pytest.raises(DataError, match=f"{path}.*nested"):
+        load_catalogue(path)
+
+
+@pytest.mark.parametrize("key", ["a{}", "models{}"])
+def test_a_config_of_mergekit_is_refused_at_its_line(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "config.yml"
+    path.write_text("\n".join(["merge_method: linear", *nested(8, key=key), "models: *a8"]))
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path, load_plugins())
+    (only,) = caught.value.problems
+    assert only.where == f"{path}:6"
+    assert "alias" in only.message
+
+
+def test_a_config_of_mergekit_whose_models_share_parameters_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.yml"
+    models = [f"  - {{model: ./m{i}, parameters: *p}}" for i in range(20)]
+    path.write_text(
+        "\n".join(["merge_method: linear", "parameters: &p {weight: 0.5}", "models:", *models])
+    )
+    (step,) = load_recipe(path, load_plugins()).steps
+    assert len(step.step.models) == 20  # type: ignore[attr-defined]

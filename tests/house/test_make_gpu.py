@@ -1,0 +1,196 @@
+"""`make gpu` works from a bare clone: rehearsed on the CPU, where nothing of emberge is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.gpu import run_all
+from tests.gpu.bench_table import Row, table
+from tests.gpu.merged_bytes import METHODS, compare
+from tests.gpu.training_speed import VARIANTS
+from tests.gpu.without_install import environment
+from tests.house.sources import ROOT
+from tests.support.chains import chain
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has everything installed here but emberge."""
+    root = tmp_path_factory.mktemp("bare")
+    here = Path(sysconfig.get_path("purelib"))
+    packages = root / "packages"
+    packages.mkdir()
+    for path in here.iterdir():
+        if "emberge" not in path.name and path.suffix != ".pth" and path.name != "__pycache__":
+            (packages / path.name).symlink_to(path)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", root / "venv"], check=True)
+    (site,) = (root / "venv").glob("lib/python*/site-packages")
+    (site / "packages.pth").write_text(f"{packages}\n")
+    return root / "venv" / "bin" / "python"
+
+
+def make(python: Path, out: Path, *words: str) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of what `make gpu` runs."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("COVERAGE_", "EMBERGE_"))}
+    done = subprocess.run(
+        [python, "-m", "tests.gpu.run_all", "--out", out, *words],
+        cwd=ROOT,
+        env={**kept, "PYTHONPATH": "core:plugins", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of a Markdown table, its head and rule left out."""
+    lines = [line for line in text.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_target_installs_nothing() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    (target,) = re.findall(r"^gpu:(.*\n(?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert "$(READY)" not in target
+    assert "pip" not in target
+    assert "-m tests.gpu.run_all" in target
+
+
+def test_plugins_are_found_without_an_installation(bare: Path, tmp_path: Path) -> None:
+    listed = [bare, "-m", "emberge", "list", "--json"]
+    alone = {**os.environ, "PYTHONPATH": ""}
+    assert subprocess.run(listed, env=alone, capture_output=True, check=False).returncode != 0
+    found = environment(tmp_path / "site")
+    names = {}
+    for python, where in ((bare, found), (Path(sys.executable), dict(os.environ))):
+        done = subprocess.run(
+            [python, *listed[1:]], env=where, capture_output=True, text=True, check=True
+        )
+        names[python] = [row["full_name"] for row in json.loads(done.stdout)]
+    assert names[bare] == names[Path(sys.executable)]
+    assert names[bare]
+
+
+def test_merges_are_rehearsed_on_the_cpu(bare: Path, tmp_path: Path) -> None:
+    words = ("--devices", "cpu", "--small", "--only", "merge")
+    code, said, err = make(bare, tmp_path / "out", *words)
+    assert code == 0, said + err
+    found = rows(said)
+    assert [row[:3] for row in found] == [
+        ["merge", method.strategy, "passed"] for method in METHODS if method.in_small
+    ]
+    assert all(row[3].startswith("the same bytes") for row in found)
+    assert (tmp_path / "out" / "table.md").read_text("utf-8").strip() in said
+
+
+@pytest.mark.slow
+def test_everything_is_rehearsed_on_the_cpu(bare: Path, tmp_path: Path) -> None:
+    code, said, err = make(bare, tmp_path / "out", "--devices", "cpu", "--small")
+    assert code == 0, said + err
+    found = {(row[0], row[1]): row for row in rows(said)}
+    assert found["tests", "tests/gpu"][2] == "skipped"
+    assert "CUDA" in found["tests", "tests/gpu"][3]
+    for architecture in ("bert", "qwen3"):
+        for variant in VARIANTS:
+            row = found["train", f"{architecture}, {variant.name}"]
+            flash = variant.kernel == "flash_attention_2"
+            assert row[2] == ("skipped" if flash else "passed"), row
+            assert flash or "tokens/s" in row[3]
+        assert found["train", f"{architecture}, sentence-transformers"][2] == "passed"
+    assert found["demo", "boom/demo"][2] == "passed"
+    assert len(found) == 1 + 2 + 2 * (len(VARIANTS) + 1) + 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_nothing_is_begun(tmp_path: Path) -> None:
+    code, said, err = make(Path(sys.executable), tmp_path / "out")
+    assert (code, said) == (2, "")
+    assert err.startswith("make gpu: torch ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_torch_the_interpreter_is_named(tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    code, said, err = make(python, tmp_path / "out")
+    assert (code, said) == (2, "")
+    assert str(python) in err
+    assert "make gpu PYTHON=" in err
+
+
+def test_a_part_that_lacks_packages_is_skipped_and_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacking = {"peft", "mteb"}
+    monkeypatch.setattr(run_all, "find_spec", lambda n: None if n in lacking else find_spec(n))
+    words = ["--devices", "cpu", "--small", "--out", str(tmp_path), "--only", "train", "demo"]
+    assert run_all.main(words) == 2, "nothing was left to run"
+    found = rows(capsys.readouterr().out)
+    assert [row[0] for row in found] == ["train", "demo"]
+    assert {row[2] for row in found} == {"skipped"}
+    assert "peft" in found[0][3]
+    assert "mteb" not in found[0][3]
+    assert "peft, mteb" in found[1][3]
+
+
+def test_a_part_that_breaks_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(_: object) -> list[Row]:
+        raise RuntimeError("no kernel image")
+
+    def works(_: object) -> list[Row]:
+        return [Row("demo", "x", "passed")]
+
+    parts = {"train": run_all.Part(breaks, ()), "demo": run_all.Part(works, ())}
+    monkeypatch.setattr(run_all, "PARTS", parts)
+    assert run_all.main(["--devices", "cpu", "--out", str(tmp_path)]) == 1
+    found = rows(capsys.readouterr().out)
+    assert [row[2] for row in found] == ["failed", "passed"]
+    assert "no kernel image" in found[0][3]
+
+
+def test_methods_called_elementwise_measure_nothing() -> None:
+    for method in METHODS:
+        given = dict(option.split("=") for option in method.options)
+        options = {k: v if k.endswith("mode") else float(v) for k, v in given.items()}
+        links = chain(method.strategy, **options)
+        assert method.elementwise == all(not link.passes and not link.whole for link in links)
+        assert method.base == any(link.base_policy == "required" for link in links)
+        assert method.models in links[0].arity
+
+
+def test_other_bytes_fail_an_elementwise_method_and_few_others_no_other(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    plain = {"w": torch.linspace(-1, 1, 40_000)}
+    changes = {"same": 0.0, "rounded": 1e-6, "one": 0.5, "nan": float("nan")}
+    for name, change in changes.items():
+        tensor = plain["w"].clone()
+        tensor[7] += change
+        (tmp_path / name).mkdir()
+        save_file({"w": tensor}, tmp_path / name / "model.safetensors")
+    for elementwise, wanted in (
+        (True, {"same": True, "rounded": False, "one": False, "nan": False}),
+        (False, {"same": True, "rounded": True, "one": True, "nan": False}),
+    ):
+        got = {n: compare(tmp_path / "same", tmp_path / n, elementwise)[0] for n in changes}
+        assert got == wanted
+    save_file({"w": plain["w"] + 0.01}, tmp_path / "one" / "model.safetensors")
+    assert not compare(tmp_path / "same", tmp_path / "one", elementwise=False)[0]
+
+
+def test_the_table_is_one_line_a_row() -> None:
+    text = table([Row("merge", "linear", "failed", "two\nlines | a bar")])
+    assert rows(text) == [["merge", "linear", "failed", "two lines / a bar"]]
