@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from emberge import DataError, RecipeError, alias_problem, load_catalogue, load_plugins, load_recipe
+from emberge import DataError, RecipeError, alias_problem, load_plugins, load_recipe
+from emberge.engine import load_catalogue
 from emberge.yaml_aliases import MOST_REPEATED
 
 

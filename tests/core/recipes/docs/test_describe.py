@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
 
@@ -23,7 +22,6 @@ from emberge.recipes.docs.describe import (
     component_page,
     component_rows,
     describe_component,
-    list_components,
 )
 from emberge.recipes.docs.option_docs import option_doc
 from emberge.recipes.folder.provenance import plugins_behind
@@ -38,13 +36,7 @@ def row(name: str) -> dict[str, object]:
     return found
 
 
-# ── the list ────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_with_no_plugin_the_list_is_empty() -> None:
-    blocked = load_plugins(block=["*"])
-    assert list_components(blocked) == ""
-    assert json.loads(list_components(blocked, as_json=True)) == []
+# ── rows ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_row_says_where_a_component_comes_from_and_what_it_takes() -> None:
@@ -102,20 +94,10 @@ def test_defaults_are_said_as_a_recipe_would() -> None:
     assert row("shuffle")["options"][0]["default"] == 32  # type: ignore[index]
 
 
-def test_the_list_is_text_by_kind_and_the_same_as_json() -> None:
-    text = list_components(plugins())
-    assert text.index("Steps\n") < text.index("Samplers\n") < text.index("Merge strategies\n")
-    assert "  ties                   acme (acme-tools 1.0)\n      Cut, then vote.\n" in text
-    assert "model: a model, required" in text
-    assert json.loads(list_components(plugins(), as_json=True)) == component_rows(plugins())
-
-
-def test_a_name_that_two_plugins_give_is_marked() -> None:
+def test_a_name_that_two_plugins_give_has_a_page_for_each() -> None:
     both = plugins()
     twin = type("twin", (), {"register_samplers": staticmethod(acme.register_samplers)})
     both.register(twin, "twin")
-    text = " ".join(list_components(both).split())
-    assert "! sampler 'bag' comes from 'acme' and from 'twin'; write acme:bag or twin:bag" in text
     assert len(component_page(both, "bag")) == 2
     assert len(component_page(both, "twin:bag")) == 1
 
