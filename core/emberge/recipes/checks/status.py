@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from emberge.errors import EmbergeError
 from emberge.files.locks import Holder, lock_holder
-from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
+from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
 
@@ -76,12 +76,6 @@ def status(out: Path) -> Status:
         raise NoRunError(f"{place.status} is damaged; run the recipe again") from error
     who = lock_holder(place.lock)
     return Status(tuple(_step(step, place, alive=who is not None) for step in steps), who)
-
-
-class NoRunError(EmbergeError):
-    """A folder in which no recipe was run."""
-
-    exit_code = 2
 
 
 def _step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:

@@ -19,8 +19,7 @@ from typing import Any
 
 from emberge.errors import EmbergeError
 from emberge.files.locks import OutInUseError, lock_folder, lock_holder
-from emberge.recipes.checks.status import NoRunError
-from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, folder_name
+from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
 from emberge.wording import human_size
 
 __all__ = ["Leftover", "Leftovers", "find_leftovers", "remove_leftovers"]

@@ -136,3 +136,9 @@ def read_artifact(folder: Path) -> Artifact | None:
         raise EmbergeError(
             f"{folder / ARTIFACT} is damaged ({error}); remove it to have the step run again"
         ) from error
+
+
+class NoRunError(EmbergeError):
+    """A folder in which no recipe was run."""
+
+    exit_code = 2
