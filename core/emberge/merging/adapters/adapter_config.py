@@ -1,4 +1,4 @@
-"""What an adapter's adapter_config.json says, and what in it is refused by name; loads no torch."""
+"""An adapter's adapter_config.json, and the options in it that are refused by name; loads no torch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from emberge.model_folder.json_files import read_json
 __all__ = ["CONFIG", "AdapterConfig", "read_adapter_config"]
 
 CONFIG = "adapter_config.json"
-# Initialisations of which the trained factors alone say what the layer became. The rest (PiSSA, OLoRA, CorDA,
-# LoftQ, LoRA-GA) take something out of the base's weights, which the adapter does not tell.
+# Initialisations after which the trained factors alone determine the layer. The rest (PiSSA, OLoRA, CorDA,
+# LoftQ, LoRA-GA) take something out of the base's weights, which the adapter does not record.
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
-# Options that say how or where it was trained; the tensors tell the outcome.
+# Options of its training; the tensors are the outcome.
 _OF_TRAINING = frozenset(
     {
         *("auto_mapping", "base_model_name_or_path", "revision", "peft_version", "peft_type"),
@@ -56,22 +56,22 @@ class AdapterConfig:
     task: str | None = None
 
     def rank_of(self, module: str) -> int:
-        """The rank that a module should have."""
+        """Return the rank that a module should have."""
         return int(_matched(self.rank_pattern, module, self.rank))
 
     def scale_of(self, module: str, rank: int) -> float:
-        """What B A is multiplied by: alpha / r, or alpha / √r of a rank-stabilised adapter."""
+        """Return the factor of B A: alpha / r, or alpha / √r of a rank-stabilised adapter."""
         alpha = float(_matched(self.alpha_pattern, module, self.alpha))
         return alpha / (math.sqrt(rank) if self.root_scaled else rank)
 
     def saves(self, module: str) -> bool:
-        """Whether a module, or one around it, is saved whole."""
+        """Return whether a module, or one around it, is saved whole."""
         words = module.split(".")
         around = [".".join(words[: n + 1]) for n in range(len(words))]
         return any(name.endswith(self.saved_modules) for name in around)
 
     def tokens_of(self, module: str) -> tuple[int, ...]:
-        """The rows of a table of embeddings that were trained."""
+        """Return the rows of a table of embeddings that were trained."""
         if not isinstance(self.tokens, Mapping):
             return self.tokens
         found = (v for name, v in self.tokens.items() if f".{module}".endswith(f".{name}"))
@@ -140,7 +140,7 @@ def _sound(pattern: str) -> str:
 
 
 def _matched(pattern: Mapping[str, float], module: str, otherwise: float) -> float:
-    """The value of the first pattern that a module's name ends with, at a dot or as a whole."""
+    """Return the value of the first pattern that a module's name ends with, at a dot or as a whole."""
     for name, value in pattern.items():
         if re.match(rf"(?:.*\.)?(?:{name})$", module):
             return value

@@ -103,7 +103,7 @@ def _weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
     yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words[role]}{within}"
 
 
-# ── what stands beside the weights ──────────────────────────────────────────────────────────────
+# ── beside the weights ──────────────────────────────────────────────────────────────────────────
 
 
 def _beside(plan: MergePlan) -> Iterator[tuple[str, str]]:

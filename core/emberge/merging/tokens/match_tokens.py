@@ -1,4 +1,4 @@
-"""What decides which rows are one token: their ids, or the tokens' text.
+"""Matching of rows of embeddings that are one token: by ids, or by the tokens' texts.
 
 By ids (`token_aware`) every id stays where it is: rows whose token is the same in all models are merged, a
 token that some models lack takes its row from those that have it, and two tokens on one id are refused. By
@@ -22,7 +22,7 @@ __all__ = ["ByIds", "ByTexts"]
 
 @dataclass
 class _TokenAligner:
-    """What both share: the models, what is found on the way, and how rows are counted."""
+    """A matching by ids or by texts: the models, the new and lacking tokens, and the number of rows."""
 
     chosen: Tokenizer
     models: Sequence[TokenModel]
@@ -36,15 +36,15 @@ class _TokenAligner:
         self.lacking: list[str] = []
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
-        """The plan, or what is wrong; `lines` tell what differs."""
+        """Return the plan, or one with problems; `lines` describe the differences."""
         raise NotImplementedError
 
     def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
-        """A model's own row for each row of the result."""
+        """Return a model's own row for each row of the result."""
         raise NotImplementedError
 
     def lined_up(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
-        """The plan, once it is known which id is which token, and how many rows there are."""
+        """Build the plan, given the token of each id and the number of rows."""
         everyone = [*self.models, *([self.base] if self.base is not None else [])]
         maps = {known.name: self.map_of(known, meant, rows) for known in everyone}
         return TokenPlan(
@@ -58,17 +58,17 @@ class _TokenAligner:
         )
 
     def refused(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
-        """A plan that says what is wrong."""
+        """Build a plan of problems."""
         return TokenPlan(self.chosen, problems=tuple(map(Problem, faults)), lines=lines)
 
     def tokenizer_of(self, name: str) -> Tokenizer:
-        """A model's tokenizer, which it has."""
+        """Return the tokenizer of a model that has one."""
         found = next(m.tokens for m in self.models if m.name == name)
         assert found is not None
         return found
 
     def misplaced(self) -> Iterator[str]:
-        """What is wrong with new tokens where a tokenizer numbers its tokens by their places."""
+        """Yield what is wrong with new tokens where a tokenizer numbers its tokens by their places."""
         if self.chosen.whole and self.chosen.algorithm != "Unigram":
             return
         first, here = self.chosen.own, self.chosen.whole
@@ -128,7 +128,7 @@ class ByIds(_TokenAligner):
         return self.refused([fault], lines)
 
     def _agreed(self) -> dict[int, str]:
-        """The ids that are one token in all models: nearly all, as a rule."""
+        """Return the ids that are one token in all models, with the tokens: usually nearly all ids."""
         heights = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
         rows = max(heights)
         found = {
@@ -143,7 +143,7 @@ class ByIds(_TokenAligner):
         return found
 
     def _meaning(self, place: int) -> str | None:
-        """The token that an id will be, or None for none; clashes and new tokens are noted."""
+        """Return the token of an id in the result, None for none; clashes and new tokens are collected."""
         own = self.chosen.texts.get(place)
         if place in self.kept:
             token, keeper = self.kept[place]
@@ -168,11 +168,11 @@ class ByIds(_TokenAligner):
         return token
 
     def _row_of(self, token: str, place: int) -> bool:
-        """Whether any model has a row for a token on an id."""
+        """Return whether any model has a row for a token on an id."""
         return any(m.has(token, place) for m in self.models)
 
     def _added(self, place: int, name: str) -> str | None:
-        """The token of an id that the result's tokenizer has not: it is put there."""
+        """Add the token of an id that the result's tokenizer lacks, and return it; None if that fails."""
         owner = self.tokenizer_of(name)
         token = owner.texts[place]
         if token in self.chosen.tokens:
@@ -194,7 +194,7 @@ class ByIds(_TokenAligner):
         )
 
     def _refuse_twins(self, meant: Mapping[int, str]) -> None:
-        """A token cannot stand on two ids."""
+        """Collect as clashes the tokens with two ids."""
         places: dict[str, int] = {}
         for place, token in meant.items():
             if places.setdefault(token, place) != place:
