@@ -108,8 +108,6 @@ def die(models: Path, place: Path, way: Mapping[str, Any]) -> None:
 
 def main(models: Path, root: Path, first: int, step: int) -> None:
     import emberge.merging.streaming.journal as journal
-    import emberge_merge.methods.sparse.sign_consensus
-    import emberge_merge.methods.sparse.trim
 
     import tests.support.merges  # noqa: F401  (what is imported first may try the temporary folder)
 

@@ -63,7 +63,7 @@ class MergeAdapters(Step):
     strategy: tuple[Stage, ...] = (Linear(),)
     """A name, or a list of links of which the last merges, as `merge` takes it."""
     base: ModelRef | None = None
-    """What the result lies on; by default the base of the first model."""
+    """The base of the result; by default that of the first model."""
     weights: Weights = "equal"
     """`size` multiplies each weight by the number of examples that the model was trained on."""
     rank: int | None = None
@@ -71,7 +71,7 @@ class MergeAdapters(Step):
     energy: float | None = None
     """Share of each change's squared norm to keep, at most `rank` values."""
     dtype: Literal["float32", "float64"] = "float32"
-    """What is computed in; the factors are stored in float32."""
+    """The dtype of the computation; the factors are stored in float32."""
 
     def __post_init__(self) -> None:
         require_truncation(self.rank, self.energy)
@@ -196,7 +196,7 @@ def _uses_base(link: Stage) -> bool:
 
 
 def _combination(strategy: Sequence[Stage]) -> Combination | None:
-    """What each model's change is multiplied by, where the strategy only adds them up."""
+    """Return the factors of the models' changes, where the strategy only adds them up; else None."""
     last = strategy[-1]
     if len(strategy) != 1 or not isinstance(last, Linear | TaskArithmetic):
         return None

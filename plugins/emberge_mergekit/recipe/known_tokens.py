@@ -1,4 +1,4 @@
-"""Which tokens and how many embeddings a model has, from its files alone."""
+"""A model's tokens and its number of embeddings, from its files alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["known_tokens", "rows_of"]
 
 
 def known_tokens(folder: Path) -> set[str] | None:
-    """The tokens that a folder's tokenizer has; None where no tokenizer.json lists them as usual."""
+    """Return the tokens of a folder's tokenizer; None where no tokenizer.json lists them as usual."""
     trunk = Checkpoint(folder).trunk
     try:
         said: Any = json.loads((trunk / "tokenizer.json").read_text(encoding="utf-8"))
@@ -28,7 +28,7 @@ def known_tokens(folder: Path) -> set[str] | None:
 
 
 def _added_on_loading(path: Path) -> Iterator[str]:
-    """Every text of a tokenizer's settings: those among them that are tokens are added when it is loaded."""
+    """Return every text of a tokenizer's settings: those that are tokens are added when it is loaded."""
     if path.is_file():
         yield from _texts(json.loads(path.read_text(encoding="utf-8")))
 
@@ -42,7 +42,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def rows_of(folder: Path) -> int | None:
-    """The number of a model's token embeddings; None where its weights cannot be looked at."""
+    """Return the number of a model's token embeddings; None where its weights do not exist."""
     from emberge.engine import canonical_names, is_vocabulary
 
     try:

@@ -29,7 +29,7 @@ __all__ = ["MergekitVocabulary", "TokenRule"]
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRule:
-    """Where a token's embedding comes from: a model's own, that of another token of a model, or zeros.
+    """The source of a token's embedding: a model's own, that of another token of a model, or zeros.
 
     With `force` it takes the place of the embedding even of models that have the token.
     """
@@ -103,7 +103,7 @@ class MergekitVocabulary(Step):
         yield from self._check_rules(context)
 
     def _check_rules(self, context: Preflight) -> Iterable[Problem]:
-        """Rules for tokens that the model they name does not have."""
+        """Check that the models of rules have the tokens that the rules name."""
         from emberge_mergekit.recipe.known_tokens import known_tokens, rows_of
 
         for token, rule in self.tokens.items():
@@ -161,7 +161,7 @@ class MergekitVocabulary(Step):
 def _finished(
     folder: Path, size: int | None, files: Mapping[str, str] | None, found: Mapping[str, Model]
 ) -> Artifact:
-    """The folder with the file that says what is in it."""
+    """Write the file that lists the folder's content, and return the folder."""
     from emberge.engine import SuppliedVocabulary
 
     said = json.dumps({"size": size, "models": files}, indent=2)

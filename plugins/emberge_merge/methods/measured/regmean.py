@@ -26,11 +26,11 @@ class Regmean(MergeStrategy):
     statistics: tuple[FileRef, ...]
     """Statistics files with the Gram matrices of every model, in any order."""
     off_diagonal: float = 0.9
-    """Factor on what lies outside a Gram matrix' diagonal: 1 trusts it, 0 looks at each input alone."""
+    """Factor on the entries off a Gram matrix' diagonal: 1 trusts them, 0 takes each input alone."""
     ridge: float = 1e-6
     """Share of its mean diagonal added to each Gram matrix' diagonal, for inputs that never vary."""
     fallback: Literal["linear", "error"] = "linear"
-    """What becomes of a matrix that was measured in some models only: averaged by the weights, or refused."""
+    """The treatment of a matrix that was measured in some models only: averaged by weight, or refused."""
 
     base_policy = "forbidden"
     statistics_kind = "gram"
@@ -70,12 +70,12 @@ class Regmean(MergeStrategy):
         return block.combine([weight / total for weight in weights])
 
     def _kind(self, block: Block) -> int:
-        """Dimensions of the models' entries: 2 are Gram matrices, 1 their diagonals, 0 is none."""
+        """Return the dimensions of the models' entries: 2 for Gram matrices, 1 for diagonals, 0 for none."""
         shapes = [block.entry_shape(model) for model in block.models]
         return len(shapes[0]) if shapes[0] and None not in shapes else 0
 
     def _layer(self, block: Block, weights: list[float]) -> Tensor:
-        """One linear layer, as steps from the first model: equal models stay what they are."""
+        """Merge one linear layer, in steps from the first model: equal models stay as they are."""
         import torch
 
         first = block.tensors[0].double()
@@ -108,7 +108,7 @@ class Regmean(MergeStrategy):
         return gram
 
     def _embedding(self, block: Block) -> Tensor:
-        """Rows of tokens by how often each model saw them; a token that none saw is averaged."""
+        """Merge rows of tokens by how often each model saw them; a token that none saw is averaged."""
         import torch
 
         counts = torch.stack([block.statistics[model].double() for model in block.models])
