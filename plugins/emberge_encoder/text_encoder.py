@@ -37,11 +37,12 @@ class TextEncoder(Backbone):
     the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is
     that of the weights. Saved models load without remote code.
 
-    `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only each block's input and
-    computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that grow with the blocks' inputs alone. `torch_compile` compiles the transformer for chunks of any shape.
-    It is off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as
-    long as without). `attn_implementation` is transformers' word for the kernel of the attention, by default
-    its own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
+    `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only each block's input
+    and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that grow
+    with the blocks' inputs alone. `torch_compile` compiles the transformer for chunks of any shape. It is
+    off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as long
+    as without). `attn_implementation` is transformers' word for the kernel of the attention, by default its
+    own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
     attended to without their padding (ModernBERT, Warner et al., 2024, arXiv:2412.13663).
     """
 

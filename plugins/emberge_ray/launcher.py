@@ -17,12 +17,11 @@ __all__ = ["Ray"]
 class Ray(Launcher):
     """Launcher of steps side by side on the machines of a Ray cluster.
 
-    Ray: Moritz et al., 2018, arXiv:1712.05889.
-
-    Each step is a Ray task, which waits in Ray's queue until a machine has the CPUs, GPUs and memory free
-    that it asks for, and there runs the step in a process of its own. Results, states and the events of a
-    step go through OUT, so every machine must see OUT, the recipe's folder and local data at the same place,
-    and have emberge installed. When a machine is lost, the steps that ran there go on elsewhere.
+    (Moritz et al., 2018, arXiv:1712.05889.) Each step is a Ray task, which waits in Ray's queue until a
+    machine has the CPUs, GPUs and memory free that it asks for, and there runs the step in a process of its
+    own. Results, states and the events of a step go through OUT, so every machine must see OUT, the
+    recipe's folder and local data at the same place, and have emberge installed. When a machine is lost,
+    the steps that ran there go on elsewhere.
     """
 
     address: str | None = None

@@ -223,7 +223,7 @@ class Step:
         return ""
 
     def adapts(self) -> ModelRef | None:
-        """Return the model that the result is an adapter of, or an adapter of its base; None for a whole model.
+        """Return the model that the result adapts, or another adapter of its base; None for a whole model.
 
         `$step` then means the base with the result on it.
         """
