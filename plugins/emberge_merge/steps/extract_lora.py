@@ -21,7 +21,7 @@ class ExtractLora(Step):
     Each matrix's change is cut to its largest singular values (Hu et al., 2021, arXiv:2106.09685): to `rank`
     of them, to as few as have `energy` of its squared norm, or to the fewer of both. Norms, biases and
     whatever is no matrix are kept whole. The result is a folder that peft reads, and `$step` means the base
-    with it on; how much is left out of each tensor stands in its artifact.
+    with it on; how much is left out of each tensor is in its artifact.
     """
 
     produces = "model"

@@ -57,8 +57,8 @@ class Merge(Step):
     `tokenizer` the tokenizer. `missing` decides on a tensor that some model lacks. `dtype` is
     what is computed in; what is stored has `out_dtype`, by default the template's.
 
-    What training its models costs, of those that steps of the recipe train, against one training on all
-    their rows, `check` tells before and `training_cost` in the artifact's details after.
+    `check` shows the cost of training its models, of those that steps of the recipe train, against one
+    training on all their rows; after the run it is `training_cost` in the artifact's details.
     """
 
     produces = "model"

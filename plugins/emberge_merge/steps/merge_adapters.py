@@ -51,7 +51,7 @@ class MergeAdapters(Step):
 
     With `linear` or `task_arithmetic` and no `rank` the adapters' factors are set side by side: the result is
     exact, and its rank the sum of theirs. With a `rank`, an `energy` or both, the changes of any strategy
-    are cut to their largest singular values, and how much is left out of each tensor stands in the artifact.
+    are cut to their largest singular values, and how much is left out of each tensor is in the artifact.
     Modules that the adapters save whole are merged by the same strategy and saved whole. The result is a
     folder that peft reads, and `$step` means the base with it on; `merge` makes a whole model instead.
     """

@@ -1,7 +1,7 @@
 """Parameters of a config: values by filter and over depth, and the one of several settings that counts.
 
 mergekit asks a source's own parameters first, then those of its slice, its module and the config, and in each
-takes the first filter that fits; so one list of all of them, in this order, says the same.
+takes the first filter that fits; so one list of all of them, in this order, means the same.
 """
 
 from __future__ import annotations

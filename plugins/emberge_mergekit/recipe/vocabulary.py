@@ -55,8 +55,8 @@ class MergekitVocabulary(Step):
     """Make one vocabulary for several models, and embeddings for it, by mergekit's own tokenizer code.
 
     A merge of the same models names it as its `vocabulary`. Tokens that only one model has, or that the base
-    has, take its embedding where a model lacks them; others the mean of those that have them; `tokens` says
-    otherwise token by token. `dtype` is that of the embeddings, by default the widest of the models'.
+    has, take its embedding where a model lacks them; others the mean of those that have them; `tokens` has
+    other rules token by token. `dtype` is that of the embeddings, by default the widest of the models'.
     """
 
     produces = "file"

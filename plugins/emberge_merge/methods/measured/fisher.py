@@ -20,7 +20,7 @@ class Fisher(MergeStrategy):
 
     W = Σ αᵢ Fᵢ∘Wᵢ / Σ αᵢ Fᵢ, where Fᵢ is the mean squared gradient of model i's training loss on data of its
     own (Matena and Raffel, 2022, arXiv:2111.09832): a number that a model's loss hangs on is taken from that
-    model. `measure_statistics: {measure: fisher}` measures it once; its files say whose they are.
+    model. `measure_statistics: {measure: fisher}` measures it once; its files name their models.
     """
 
     statistics: tuple[FileRef, ...]

@@ -19,7 +19,7 @@ class Regmean(MergeStrategy):
     W = (Σ αᵢ Wᵢ Gᵢ)(Σ αᵢ Gᵢ)⁻¹ with Gᵢ = Xᵢᵀ Xᵢ, the Gram matrix of the inputs of model i's layer: the closed
     form of a regression (Jin et al., 2023, arXiv:2212.09849). In the embedding of tokens Gᵢ is diagonal, the
     counts of tokens, so a row comes from the models that saw its token. Every other tensor is averaged
-    by the weights. `measure_statistics: {measure: gram}` measures Gram matrices once; the files say which
+    by the weights. `measure_statistics: {measure: gram}` measures Gram matrices once; the files record which
     models they belong to. A layer is merged in one piece, in float64.
     """
 

@@ -36,7 +36,7 @@ class Cut:
 
     `frequent` values in between have many ties, which are counted row by row. The others are collected with
     the rows they are in, or counted in bins while they are many. At the end `row`
-    is the flat index where the row begins that holds the last tie that stays, the `quota`-th in it, with
+    is the flat index where the row begins that has the last tie that stays, the `quota`-th in it, with
     infinity for all. While `keep_count` is not `sure`, but estimated from the sample, zeros do not count.
     """
 

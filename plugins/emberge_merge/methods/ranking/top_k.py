@@ -26,7 +26,7 @@ class Ranking(MergeTransform):
     """A transform that keeps the largest of something, having found how large the last one kept is.
 
     A subclass defines what is ranked and how many stay; `stats[-1]["cuts"]` then has a `Cut` for each row of
-    `ranked`. A sample brackets each limit and counts inside the bracket settle it. Among equal values
+    `ranked`. A sample brackets each limit and counts inside the bracket find it. Among equal values
     those stay that come first.
 
     With a wider `scope` than a tensor, all its tensors are ranked as one laid end to end; then
@@ -59,7 +59,7 @@ class Ranking(MergeTransform):
 
     @property
     def limits(self) -> int:
-        """The number of limits of each ranking; `keeps` gives all of the first, then of the second, …"""
+        """The number of limits of each ranking; `keeps` gives all of the first, then of the second."""
         return 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
