@@ -52,7 +52,7 @@ class TrainingCost:
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON, for an artifact."""
-        told = {
+        facts = {
             "times": round(self.times, 6),
             "rows": self.rows,
             "of": self.of,
@@ -61,7 +61,7 @@ class TrainingCost:
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in facts.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -196,12 +196,12 @@ def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
     cost = training_cost(trained)
     if cost is None:
         return {}
-    told = cost.plain()
+    facts = cost.plain()
     if made.keys() == trained.keys():
         laid = _overlap_of([m.adapter or m.folder for m in made.values()], _sizes(trained))
         if laid is not None:
-            told |= {"rows_seen": laid.seen, "rows_in_several": laid.several}
-    return {"training_cost": told, "trained": trained}
+            facts |= {"rows_seen": laid.seen, "rows_in_several": laid.several}
+    return {"training_cost": facts, "trained": trained}
 
 
 def _overlap_of(folders: Sequence[Path], sizes: Mapping[str, int]) -> Overlap | None:

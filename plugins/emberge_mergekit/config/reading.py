@@ -88,8 +88,8 @@ def documents(text: str, faults: Faults) -> list[Found]:
         return [_found(node, "the config", faults) for node in nodes if not _empty(node)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = error.problem or error.context
-        faults.add(mark.line + 1 if mark else 1, f"this is not YAML: {said}")
+        reason = error.problem or error.context
+        faults.add(mark.line + 1 if mark else 1, f"this is not YAML: {reason}")
     except yaml.YAMLError as error:
         faults.add(1, f"this is not YAML: {error}")
     except RecursionError:

@@ -104,7 +104,7 @@ def read_config(document: Found, faults: Faults) -> Config:
         method=read_text(given.get("merge_method"), faults) or "",
         base=base,
         parts=_parts(given, base, (shared,), faults),
-        sliced=_holder(given).entries.get("slices", NONE).value is not None,
+        sliced=_container(given).entries.get("slices", NONE).value is not None,
         dtype=_dtype(given.get("dtype"), faults),
         out_dtype=_dtype(given.get("out_dtype"), faults),
         tokenizer=_tokenizer(given, faults),
@@ -113,7 +113,7 @@ def read_config(document: Found, faults: Faults) -> Config:
     )
 
 
-def _holder(given: Mapping[str, Found]) -> Found:
+def _container(given: Mapping[str, Found]) -> Found:
     """Return the mapping with `models` or `slices`: the config, or its one module."""
     modules = given.get("modules")
     if modules is not None and isinstance(modules.value, dict) and len(modules.value) == 1:

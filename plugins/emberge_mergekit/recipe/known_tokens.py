@@ -17,11 +17,11 @@ def known_tokens(folder: Path) -> set[str] | None:
     """Return the tokens of a folder's tokenizer; None where no tokenizer.json lists them as usual."""
     trunk = Checkpoint(folder).trunk
     try:
-        said: Any = json.loads((trunk / "tokenizer.json").read_text(encoding="utf-8"))
-        vocabulary = said["model"]["vocab"]
+        content: Any = json.loads((trunk / "tokenizer.json").read_text(encoding="utf-8"))
+        vocabulary = content["model"]["vocab"]
         # A unigram tokenizer lists pairs of a token and its score, others a mapping of tokens to ids.
         own = vocabulary if isinstance(vocabulary, dict) else [token for token, _ in vocabulary]
-        added = {one["content"] for one in said.get("added_tokens") or ()}
+        added = {one["content"] for one in content.get("added_tokens") or ()}
         return {*own, *added, *_added_on_loading(trunk / "tokenizer_config.json")}
     except (OSError, ValueError, KeyError, TypeError):
         return None

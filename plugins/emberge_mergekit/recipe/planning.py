@@ -221,8 +221,8 @@ class _Planner:
 
 def _flattened(name: str, scopes: Sequence[Parameters], default: Scalar | None) -> Setting:
     """Return all settings of a parameter, with its default where some tensors are left; nothing if unset."""
-    said = any(name in scope.settings for scope in scopes)
-    return flatten(name, scopes, default) if said else ()
+    is_set = any(name in scope.settings for scope in scopes)
+    return flatten(name, scopes, default) if is_set else ()
 
 
 def _fits(found: Equivalent, own: Sequence[Mapping[str, Setting]]) -> bool:

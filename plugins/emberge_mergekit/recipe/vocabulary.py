@@ -113,16 +113,16 @@ class MergekitVocabulary(Step):
             if rule.token_id is not None:
                 rows = rows_of(folder)
                 if rows is not None and not 0 <= rule.token_id < rows:
-                    said = (
+                    message = (
                         f"'{rule.model.text}' has embeddings 0 to {rows - 1}, not {rule.token_id}"
                     )
-                    yield context.problem(said, f"tokens.{token}")
+                    yield context.problem(message, f"tokens.{token}")
                 continue
             known, wanted = known_tokens(folder), rule.token or token
             if known is not None and wanted not in known:
                 hint = suggest(wanted, sorted(known))
-                said = f"'{rule.model.text}' has no token '{wanted}'{hint}"
-                yield context.problem(said, f"tokens.{token}")
+                message = f"'{rule.model.text}' has no token '{wanted}'{hint}"
+                yield context.problem(message, f"tokens.{token}")
 
     def _named(self) -> Iterable[tuple[str, ModelRef]]:
         if self.base is not None:
@@ -164,8 +164,8 @@ def _finished(
     """Write the file that lists the folder's content, and return the folder."""
     from emberge.engine import SuppliedVocabulary
 
-    said = json.dumps({"size": size, "models": files}, indent=2)
-    (folder / SuppliedVocabulary.FILE).write_text(f"{said}\n", encoding="utf-8")
+    text = json.dumps({"size": size, "models": files}, indent=2)
+    (folder / SuppliedVocabulary.FILE).write_text(f"{text}\n", encoding="utf-8")
     models = {text: model.fingerprint for text, model in found.items()}
     return Artifact(kind="file", parents=tuple(found), details={"tokens": size, "models": models})
 

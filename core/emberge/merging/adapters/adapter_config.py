@@ -88,53 +88,57 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(f"{folder}: is no adapter: it has no {CONFIG}")
-    said = read_json(path)
-    if not isinstance(said, dict):
+    config = read_json(path)
+    if not isinstance(config, dict):
         raise CheckpointError(f"{path}: an adapter's config must be a mapping")
-    kind = said.get("peft_type")
+    kind = config.get("peft_type")
     if kind != "LORA":
         raise CheckpointError(f"{path}: adapters of type {kind} are not merged; {_INSTEAD}")
-    _refuse(path, said)
+    _refuse(path, config)
     try:
-        return _config(path, said)
+        return _config(path, config)
     except (TypeError, ValueError, AttributeError, re.error) as error:
         raise CheckpointError(f"{path}: holds a value of a wrong kind ({error})") from None
 
 
-def _refuse(path: Path, said: Mapping[str, Any]) -> None:
-    start = said.get("init_lora_weights")
+def _refuse(path: Path, config: Mapping[str, Any]) -> None:
+    start = config.get("init_lora_weights")
     if not any(start is plain or start == plain for plain in _PLAIN_STARTS):
         raise CheckpointError(
             f"{path}: init_lora_weights is {start!r}, which takes part of the base's weights away; save it "
             "as a plain adapter (path_initial_model_for_weight_conversion), or " + _INSTEAD
         )
-    for option, value in said.items():
+    for option, value in config.items():
         if option not in _READ | _OF_TRAINING and value not in (None, False, [], {}, ""):
             raise CheckpointError(f"{path}: the option '{option}' is not supported; {_INSTEAD}")
 
 
-def _config(path: Path, said: Mapping[str, Any]) -> AdapterConfig:
-    tokens = said.get("trainable_token_indices") or ()
-    base = said.get("base_model_name_or_path")
+def _config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
+    tokens = config.get("trainable_token_indices") or ()
+    base = config.get("base_model_name_or_path")
     return AdapterConfig(
         path,
-        rank=int(said.get("r", 8)),
-        alpha=float(said.get("lora_alpha", 8)),
+        rank=int(config.get("r", 8)),
+        alpha=float(config.get("lora_alpha", 8)),
         base=str(base) if base else None,
-        rank_pattern={_sound(k): int(v) for k, v in (said.get("rank_pattern") or {}).items()},
-        alpha_pattern={_sound(k): float(v) for k, v in (said.get("alpha_pattern") or {}).items()},
-        root_scaled=said.get("use_rslora") is True,
-        magnitudes=said.get("use_dora") is True,
-        transposed=said.get("fan_in_fan_out") is True,
-        saved_modules=tuple(str(name) for name in said.get("modules_to_save") or ()),
+        rank_pattern={
+            _checked_pattern(k): int(v) for k, v in (config.get("rank_pattern") or {}).items()
+        },
+        alpha_pattern={
+            _checked_pattern(k): float(v) for k, v in (config.get("alpha_pattern") or {}).items()
+        },
+        root_scaled=config.get("use_rslora") is True,
+        magnitudes=config.get("use_dora") is True,
+        transposed=config.get("fan_in_fan_out") is True,
+        saved_modules=tuple(str(name) for name in config.get("modules_to_save") or ()),
         tokens={str(k): tuple(map(int, v)) for k, v in tokens.items()}
         if isinstance(tokens, dict)
         else tuple(map(int, tokens)),
-        task=said.get("task_type"),
+        task=config.get("task_type"),
     )
 
 
-def _sound(pattern: str) -> str:
+def _checked_pattern(pattern: str) -> str:
     re.compile(pattern)
     return pattern
 

@@ -94,11 +94,11 @@ def require_base(
         CheckpointError: naming both.
     """
     folder = config.path.parent
-    said = (read_provenance(metadata) or {}).get(KEY)
-    if isinstance(said, Mapping) and said.get("hash"):
-        if said["hash"] != origin_hash(names, checkpoint):
+    record = (read_provenance(metadata) or {}).get(KEY)
+    if isinstance(record, Mapping) and record.get("hash"):
+        if record["hash"] != origin_hash(names, checkpoint):
             raise CheckpointError(
-                f"{folder}: is an adapter of '{said.get('name')}', whose weights differ from those of "
+                f"{folder}: is an adapter of '{record.get('name')}', whose weights differ from those of "
                 f"{checkpoint.folder}; name the base that it was made on"
             )
         return
@@ -120,13 +120,13 @@ def name_of_base(folder: Path) -> str:
 
 def doubt(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
     """Return a warning where an adapter's base is known by a name alone that the folder lacks; else None."""
-    said = (read_provenance(metadata) or {}).get(KEY)
+    record = (read_provenance(metadata) or {}).get(KEY)
     theirs = (config.base or "").rstrip("/").rpartition("/")[2]
-    if said or not theirs or theirs == name_of_base(base).rpartition("/")[2]:
+    if record or not theirs or theirs == name_of_base(base).rpartition("/")[2]:
         return None
     return (
         f"{config.path.parent.name} says that it was made on '{config.base}'; whether '{base.name}' is the "
-        "same model cannot be told by its name"
+        "same model cannot be known by its name"
     )
 
 

@@ -46,13 +46,13 @@ def _saved(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
 
 def _bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
     """Yield adapters of two bases on one folder, whose configs contradict each other."""
-    said: dict[object, tuple[str, str]] = {}
+    bases: dict[object, tuple[str, str]] = {}
     for model, adapter in found:
         base = adapter.config.base
         if not base or model.folder is None:
             continue
         key = model.folder.resolve()
-        first, theirs = said.setdefault(key, (model.name, base))
+        first, theirs = bases.setdefault(key, (model.name, base))
         if base.rpartition("/")[2].lower() != theirs.rpartition("/")[2].lower():
             yield Problem(
                 f"'{first}' is an adapter of '{theirs}' and '{model.name}' one of '{base}', and both are put "

@@ -85,11 +85,11 @@ def _tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[
         return
     chosen = plan.request.tokenizer
     kept = Checkpoint(chosen) if chosen is not None else plan.template
-    said: dict[str, list[str]] = {}
+    models: dict[str, list[str]] = {}
     for name, other in _others(plan, checkpoints):
         for note in _token_notes(kept, other):
-            said.setdefault(note, []).append(f"'{name}'")
-    for note, names in said.items():
+            models.setdefault(note, []).append(f"'{name}'")
+    for note, names in models.items():
         yield f"'{kept.folder.name}' and {join_some(names)}: {note}; the first is kept"
 
 

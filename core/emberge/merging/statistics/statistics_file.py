@@ -109,8 +109,8 @@ class StatisticsFile:
     @property
     def models(self) -> dict[str, str]:
         """Fingerprint of each label's model."""
-        told = self.metadata.items()
-        return {k.removeprefix("model "): v for k, v in told if k.startswith("model ")}
+        pairs = self.metadata.items()
+        return {k.removeprefix("model "): v for k, v in pairs if k.startswith("model ")}
 
     @functools.cached_property
     def entries(self) -> Mapping[str, Mapping[str, TensorSpec]]:

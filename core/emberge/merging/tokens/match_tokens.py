@@ -150,16 +150,16 @@ class ByIds(_TokenAligner):
             if token != own:
                 self.new.append(NewToken(token, place, self.tokenizer_of(keeper)))
             return token
-        told = {
+        tokens_here = {
             m.name: m.tokens.texts[place]
             for m in self.models
             if m.tokens is not None and place in m.tokens.texts
         }
-        if self.chosen_by_name or not told or set(told.values()) == {own}:
+        if self.chosen_by_name or not tokens_here or set(tokens_here.values()) == {own}:
             return self._known_to_any(own, place)
-        if own is None and len(set(told.values())) == 1:
-            return self._added(place, next(iter(told)))
-        self.clashes.append(self._clash(place, own, told))
+        if own is None and len(set(tokens_here.values())) == 1:
+            return self._added(place, next(iter(tokens_here)))
+        self.clashes.append(self._clash(place, own, tokens_here))
         return None
 
     def _known_to_any(self, token: str | None, place: int) -> str | None:
@@ -184,8 +184,8 @@ class ByIds(_TokenAligner):
         self.new.append(NewToken(token, place, owner))
         return token
 
-    def _clash(self, place: int, own: str | None, told: Mapping[str, str]) -> str:
-        sides = list(told.items())
+    def _clash(self, place: int, own: str | None, tokens_here: Mapping[str, str]) -> str:
+        sides = list(tokens_here.items())
         first = (self.chosen.folder.name, own) if own is not None else sides[0]
         other = next((name, token) for name, token in sides if token != first[1])
         return (
@@ -201,8 +201,8 @@ class ByIds(_TokenAligner):
                 self._note_twin(token, places[token], place)
 
     def _note_twin(self, token: str, first: int, second: int) -> None:
-        said = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
-        self.clashes.append(f"{said} and {second} in the other")
+        clash = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
+        self.clashes.append(f"{clash} and {second} in the other")
 
     def _rows(self, meant: Mapping[int, str]) -> int:
         tops = (p for p in sorted(meant, reverse=True) if self._row_of(meant[p], p))

@@ -196,7 +196,7 @@ def _model_tokens(vocab: Any) -> dict[str, int]:
 
 def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
     """Yield differences of two models' tokenizers beside vocabularies: `pad_token is a in one …`."""
-    mine, other = _said(first), _said(second)
+    mine, other = _settings(first), _settings(second)
     for key in (*_SPECIAL, "additional_special_tokens", *_SETTINGS):
         a, b = mine.get(key), other.get(key)
         if a is not None and b is not None and a != b:
@@ -210,10 +210,10 @@ def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
             yield f"the tokenizers' {part} differs ({_WHOLE})"
 
 
-def _said(checkpoint: Checkpoint) -> dict[str, Any]:
+def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
     place = tokenizer_folder(checkpoint)
-    said = {**_mapping(place / _TOKENS), **_mapping(place / _CONFIG)}
-    return {key: _text(value) for key, value in said.items()}
+    settings = {**_mapping(place / _TOKENS), **_mapping(place / _CONFIG)}
+    return {key: _text(value) for key, value in settings.items()}
 
 
 def _text(value: Any) -> Any:
