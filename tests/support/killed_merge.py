@@ -82,7 +82,7 @@ def undisturbed(models: Path, root: Path) -> tuple[dict[str, str], Fuse]:
 def ways(fuse: Fuse) -> Iterator[dict[str, Any]]:
     """Each way to die: before each call, after the last, in the middle of each write; by a power cut
     wherever something is not synced."""
-    published = fuse.calls.index("rename") + 1
+    published = len(fuse.calls) - fuse.calls[::-1].index("replace")
     for at in range(1, len(fuse.calls) + 1):
         yield {"at": at}
         if at in fuse.risky:  # what a power cut left of a published folder is worth a closer look
