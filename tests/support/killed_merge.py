@@ -108,8 +108,8 @@ def die(models: Path, place: Path, way: Mapping[str, Any]) -> None:
 
 def main(models: Path, root: Path, first: int, step: int) -> None:
     import emberge.merging.streaming.journal as journal
-    import emberge_merge.methods.sparse.sign_consensus
-    import emberge_merge.methods.sparse.trim  # noqa: F401
+
+    import tests.support.merges  # noqa: F401  (what is imported first may try the temporary folder)
 
     # A clock by which every third tensor or so is time to sync: names wait, and others are done.
     journal.time = SimpleNamespace(monotonic=itertools.count().__next__)  # type: ignore[assignment]
