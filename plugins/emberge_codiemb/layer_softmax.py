@@ -95,7 +95,7 @@ class LayerSoftmax(MergeStrategy):
     def weights_of(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return the models' weights [models] for one layer, given every layer's delta norms and base norm."""
+        """Return the models' weights [models] for one layer, given the delta norms and base norms of all."""
         import torch
 
         scaled = {name: self._scaled(norms, name, base) for name in norms}
@@ -140,7 +140,7 @@ def _squares(vectors: Tensor) -> Tensor:
 
 
 def _slerp(gram: Tensor, t: float) -> list[float]:
-    """Return factors of a and b for the share t of the way, given products of a, b and b - a."""
+    """Return factors of a and b for the share t of the way, given the products of a, b and b - a."""
     (aa, ab, ad), (_, bb, _), (_, _, dd) = gram.tolist()
     if min(aa, bb) <= _NOWHERE**2:
         return [1 - t, t]
