@@ -26,7 +26,7 @@ class LayerSoftmax(MergeStrategy):
     For model k and layer l the delta norm is ‖theta_k − theta_0‖ over all parameters of the layer, and
     theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l: hierarchical fusion of CoDiEmb (2025,
     arXiv:2508.11442, eqs. 10 to 12). After `group` the models are the groups' soups. Raw norms saturate
-    the softmax, so they are normalised unless `normalise` is set.
+    the softmax, so they are normalised unless `normalise` is none.
     """
 
     temperature: float = 1.0

@@ -43,6 +43,7 @@ class InfoNCE(Loss):
     """
 
     temperature: float = 0.02
+    """Divisor of the cosines."""
     positives_in_denominator: Literal["all", "same_slot"] = "all"
     own_negatives_only: bool = False
     slot_reduction: Literal["mean", "sum"] = "mean"
