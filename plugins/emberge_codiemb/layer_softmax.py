@@ -26,7 +26,7 @@ class LayerSoftmax(MergeStrategy):
     For model k and layer l the delta norm is ‖theta_k − theta_0‖ over all parameters of the layer, and
     theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l: hierarchical fusion of CoDiEmb (2025,
     arXiv:2508.11442, eqs. 10 to 12). After `group` the models are the groups' soups. Raw norms saturate
-    the softmax, so they are normalised unless `normalise` is set.
+    the softmax, so they are normalised unless `normalise` is none.
 
     Example:
         merged:
@@ -102,7 +102,7 @@ class LayerSoftmax(MergeStrategy):
     def weights_of(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return the models' weights [models] for one layer, given all layers' delta and base norms."""
+        """Return the models' weights [models] for one layer, given the delta norms and base norms of all."""
         import torch
 
         scaled = {name: self._scaled(norms, name, base) for name in norms}
@@ -147,7 +147,7 @@ def _squares(vectors: Tensor) -> Tensor:
 
 
 def _slerp(gram: Tensor, t: float) -> list[float]:
-    """Return factors of a and b for the share t of the way, given products of a, b and b - a."""
+    """Return factors of a and b for the share t of the way, given the products of a, b and b - a."""
     (aa, ab, ad), (_, bb, _), (_, _, dd) = gram.tolist()
     if min(aa, bb) <= _NOWHERE**2:
         return [1 - t, t]

@@ -61,7 +61,7 @@ class Mteb(Evaluator):
 
     By default a model's own prompts are used, and none where it has none. `prompt` is a text to put before
     queries (before all texts where both sides are alike) instead; in it `{instruction}` is the
-    task's instruction and `{prompt}` for a local set's own prompt. `in_domain` names mteb tasks whose
+    task's instruction and `{prompt}` a local set's own prompt. `in_domain` names mteb tasks whose
     sources were trained on, and `in_domain_of` is training data whose catalogue names them (`ind_tasks`); the
     other named tasks then count as out of domain. For local sets their catalogue states it.
 

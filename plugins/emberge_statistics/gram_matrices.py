@@ -147,7 +147,7 @@ def _layer(module: nn.Module, names: tuple[str, ...]) -> Layer:
 
 
 class GramCounter:
-    """Sums of layers' inputs in float64, which grow while it is entered."""
+    """Sums of layers' inputs in float64, which grow while the counter is entered."""
 
     def __init__(self, encoder: Encoder, layers: Sequence[Layer], token_budget: int) -> None:
         device = next(encoder.module.parameters()).device

@@ -45,14 +45,13 @@ __all__ = ["Train", "expected_of"]
 class Train(FitOptions, Step):
     """Training of one model on datasets, one dataset an optimizer step as the sampler groups them.
 
-    Training lasts `epochs` (1; a fraction is its first batches) or `max_steps`. Options have the names of
-    transformers' TrainingArguments where one exists.
+    Options have the names of transformers' TrainingArguments where one exists.
 
-    Every `logging_steps` steps `metrics.jsonl` and the trackers get `loss`, `loss/<dataset>` and
+    At each logged point `metrics.jsonl` and the trackers get `loss`, `loss/<dataset>` and
     `task_loss/<task>` as means since the point before, `tokens_per_second` without padding, `padding_share`
     and `kept_share` of what the model was run on, the most memory until then (`memory_gib`, and
-    `gpu_memory_gib` that tensors took), `grad_norm`, `learning_rate` and `examples`; `score` and
-    `score/<task>` are logged at the steps that were scored.
+    `gpu_memory_gib` that tensors took), the norm of gradients, the learning rate and the number of examples;
+    `score` and `score/<task>` are logged at the steps that were scored.
 
     The result is a SentenceTransformers folder with `checkpoints/step-N`, and the row numbers of every
     dataset that the sampler took only a part of, as `bags/<dataset>.npy`. A backbone that trains an adapter

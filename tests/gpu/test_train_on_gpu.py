@@ -17,7 +17,7 @@ import torch.distributed as dist
 from emberge import Backbone, PerDataset
 from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.engine import FitOptions, FitResult
-from emberge.ranks.fsdp import clip_gradients, is_split, split_weights, whole, whole_model
+from emberge.ranks.fsdp import clip_gradients, gathered_weights, is_split, split_weights, whole
 from emberge.ranks.ranks import ALONE, Ranks
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
@@ -177,7 +177,7 @@ def _gradients(
     assert any(map(is_split, named.values())) == split
     norm = float(clip_gradients(list(named.values()), 0.5))
     grads = {name: whole(p.grad) for name, p in named.items() if p.grad is not None}
-    with whole_model(encoder.module):
+    with gathered_weights(encoder.module):
         saved = {name: t.detach().cpu().clone() for name, t in encoder.module.state_dict().items()}
     return float(passed.loss), norm, grads, saved
 

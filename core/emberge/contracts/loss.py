@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Guide:
-    """A frozen model that gives a loss a second opinion on the texts of a batch.
+    """Frozen model that gives a loss a second opinion on the texts of a batch.
 
     `model` is read by `backbone` and never trained. It gets its own prompts, if it has any, and texts cut to
     `max_length` tokens, by default to its own limit.
@@ -42,7 +42,7 @@ class Guide:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embeddings:
-    """One global batch of one dataset, gathered from every rank when the loss asks for it.
+    """Global batch of one dataset, gathered from every rank when the loss asks for it.
 
     anchor [b, d], positive [b, p, d], negative [b, n, d]; valid [b, p + n] (bool) masks the filling where
     rows have fewer; positive_score [b, p] and negative_score [b, n] or None, NaN where a text has none;
@@ -66,7 +66,7 @@ class Embeddings:
 
     @property
     def candidates(self) -> Tensor:
-        """Every row's positives and then its negatives [b, p + n, d], in the order of `valid`."""
+        """Positives and then negatives of every row [b, p + n, d], in the order of `valid`."""
         import torch
 
         return torch.cat([self.positive, self.negative], dim=1)

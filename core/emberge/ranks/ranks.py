@@ -46,11 +46,11 @@ NAMED = 5
 
 
 class RanksError(EmbergeError):
-    """Ranks that have lost each other, or do not agree."""
+    """Error of ranks that have lost each other, or do not agree."""
 
 
 class LostRankError(RanksError):
-    """Another rank that has ended."""
+    """Error of a rank that waits for another one which has ended."""
 
 
 def shard_rows(size: int, rank: int, ranks: int) -> slice:

@@ -117,7 +117,7 @@ class Objective:
 
 
 class _WholeGradient(torch.autograd.Function):
-    """One of several equal shares of a value, with the gradient of the whole."""
+    """Share of a value, one of several equal ones, with the gradient of the whole."""
 
     @staticmethod
     def forward(_: Any, value: Tensor, ranks: int) -> Tensor:
@@ -129,7 +129,7 @@ class _WholeGradient(torch.autograd.Function):
 
 
 class _ShareOfGradient(torch.autograd.Function):
-    """A value as it is, with one of several equal shares of its gradient."""
+    """Value as it is, with one of several equal shares of its gradient."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, ranks: int) -> Tensor:

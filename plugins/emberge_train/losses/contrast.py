@@ -10,11 +10,11 @@ from emberge import Embeddings, log_sum_products, unit_vectors
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Rules", "Side", "log_sums", "sides"]
+__all__ = ["Rules", "TableSide", "log_sums", "sides"]
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class TableSide:
     """Texts on one side of a table of scores, with their ids and groups, which decide what counts.
 
     vectors [m, d] of length one; row [m] is whose text it is, text [m] its id, valid [m] whether it is one;
@@ -28,13 +28,13 @@ class Side:
     own: Tensor
     guide: Tensor | None = None
 
-    def __add__(self, other: Side) -> Side:
+    def __add__(self, other: TableSide) -> TableSide:
         import torch
 
         guide = None
         if self.guide is not None and other.guide is not None:
             guide = torch.cat([self.guide, other.guide])
-        return Side(
+        return TableSide(
             torch.cat([self.vectors, other.vectors]),
             torch.cat([self.row, other.row]),
             torch.cat([self.text, other.text]),
@@ -43,10 +43,10 @@ class Side:
             guide,
         )
 
-    def part(self, slot: int, slots: int) -> Side:
+    def part(self, slot: int, slots: int) -> TableSide:
         """Return the texts of one slot of several."""
         here = slice(slot, None, slots)
-        return Side(
+        return TableSide(
             self.vectors[here],
             self.row[here],
             self.text[here],
@@ -56,7 +56,7 @@ class Side:
         )
 
 
-def sides(e: Embeddings) -> tuple[Side, Side, Side]:
+def sides(e: Embeddings) -> tuple[TableSide, TableSide, TableSide]:
     """Return the anchors [b], positives [b · p] and negatives [b · n] of a batch."""
     import torch
 
@@ -64,11 +64,11 @@ def sides(e: Embeddings) -> tuple[Side, Side, Side]:
     device = e.anchor.device
     number = torch.arange(rows, device=device, dtype=torch.int32)
 
-    def side(vectors: Tensor, text: Tensor, valid: Tensor, own: bool) -> Side:
+    def side(vectors: Tensor, text: Tensor, valid: Tensor, own: bool) -> TableSide:
         width = text.shape[1]
         row = number[:, None].expand(-1, width).flatten()
         may_be_own = torch.full_like(row, own, dtype=torch.bool)
-        return Side(
+        return TableSide(
             unit_vectors(vectors).flatten(0, 1), row, text.flatten(), valid.flatten(), may_be_own
         )
 
@@ -100,7 +100,7 @@ class Rules:
     label: Tensor | None = None
     threshold: Tensor | None = None
 
-    def barred(self, left: Side, right: Side, block: slice) -> Tensor:
+    def barred(self, left: TableSide, right: TableSide, block: slice) -> Tensor:
         """Return the entries [block, m] of the table of left and right that do not count."""
         import torch
 
@@ -120,7 +120,7 @@ class Rules:
         return barred
 
 
-def log_sums(left: Side, right: Side, rules: Rules, scale: float | Tensor) -> Tensor:
+def log_sums(left: TableSide, right: TableSide, rules: Rules, scale: float | Tensor) -> Tensor:
     """Return log-sum-exp [k] of scale · cosine over the texts on the right that count for each on the left.
 
     A row for which none counts gets a very low number, with a gradient of zero.

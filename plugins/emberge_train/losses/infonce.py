@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from emberge import Embeddings, Guide, Loss, lowest_score
 
-from emberge_train.losses.contrast import Rules, Side, log_sums, sides
 from emberge_train.losses.flat_scores import temperature_warnings
+from emberge_train.losses.contrast import Rules, TableSide, log_sums, sides
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +52,7 @@ class InfoNCE(Loss):
     """
 
     temperature: float = 0.02
+    """Divisor of the cosines."""
     positives_in_denominator: Literal["all", "same_slot"] = "all"
     own_negatives_only: bool = False
     slot_reduction: Literal["mean", "sum"] = "mean"
@@ -125,7 +126,12 @@ class InfoNCE(Loss):
         return (log_scale - beyond.detach()).exp()
 
     def _against(
-        self, anchors: Side, positives: Side, negatives: Side, rules: Rules, scale: float | Tensor
+        self,
+        anchors: TableSide,
+        positives: TableSide,
+        negatives: TableSide,
+        rules: Rules,
+        scale: float | Tensor,
     ) -> Tensor:
         """Return log-sums [b, p or 1] over the negatives of each anchor."""
         import torch
@@ -135,7 +141,9 @@ class InfoNCE(Loss):
         if not self.own_negatives_only:
             shared.append(negatives)
         if self.positives_in_denominator == "all":
-            parts = [log_sums(anchors, reduce(Side.__add__, [positives, *shared]), rules, scale)]
+            parts = [
+                log_sums(anchors, reduce(TableSide.__add__, [positives, *shared]), rules, scale)
+            ]
         else:
             parts = [
                 log_sums(anchors, positives.part(slot, slots), rules, scale)
@@ -143,13 +151,13 @@ class InfoNCE(Loss):
             ]
         against = torch.stack(parts, dim=1)
         if self.positives_in_denominator == "same_slot" and shared:
-            rest = log_sums(anchors, reduce(Side.__add__, shared), rules, scale)
+            rest = log_sums(anchors, reduce(TableSide.__add__, shared), rules, scale)
             against = torch.logaddexp(against, rest[:, None])
         if self.own_negatives_only:
             against = torch.logaddexp(against, _alone(anchors, negatives, rules, scale))
         return against
 
-    def _rules(self, e: Embeddings, anchors: Side, positives: Side) -> Rules:
+    def _rules(self, e: Embeddings, anchors: TableSide, positives: TableSide) -> Rules:
         import torch
 
         slots = e.positive.shape[1]
@@ -185,7 +193,7 @@ def _terms(own: Tensor, against: Tensor) -> Tensor:
     return torch.logaddexp(torch.zeros_like(gap), gap)
 
 
-def _alone(anchors: Side, negatives: Side, rules: Rules, scale: float | Tensor) -> Tensor:
+def _alone(anchors: TableSide, negatives: TableSide, rules: Rules, scale: float | Tensor) -> Tensor:
     """Return log-sums [b, 1] over each row's own negatives alone."""
     import torch
 

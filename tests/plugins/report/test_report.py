@@ -262,7 +262,7 @@ def test_nothing_to_tell_about_is_a_problem() -> None:
         def problem(self, message: str, option: str = "") -> str:
             return f"{option}: {message}"
 
-    assert list(Report(of=()).check(Context())) == ["of: there is no step to tell about"]
+    assert list(Report(of=()).check(Context())) == ["of: there is no step to report on"]
 
 
 def test_other_kinds_of_step_are_listed(tmp_path: Path) -> None:

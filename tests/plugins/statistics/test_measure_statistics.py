@@ -470,7 +470,7 @@ BAD = {
     "measure_statistics: {models: [./a]}": "delta_norms need a base",
     "measure_statistics: {models: [./a], base: ./b, measure: gram, data: D}": "gram has no base",
     "measure_statistics: {models: [./a], base: ./b, data: D}": "delta_norms come from weights alone",
-    "measure_statistics: {models: {a/b: ./a}, base: ./b}": "'a/b' holds a slash",
+    "measure_statistics: {models: {a/b: ./a}, base: ./b}": "'a/b' has a slash",
     "measure_statistics: {models: {}, base: ./b}": "there are no models to measure",
     "measure_statistics: {models: [./a], measure: fishr, data: D}": "did you mean 'fisher'?",
     "measure_statistics: {models: [./a], measure: fisher, data: D, loss: cosent}": "needs scores",

@@ -199,8 +199,8 @@ def test_shorter_sets_begin_again_in_another_order() -> None:
 )
 def test_shares_by_hand(sampler: Proportional, shares: list[float]) -> None:
     pool = pool_of(("a", "retrieval", 8000), ("b", "sts", 2000), ("c", "sts", 200))
-    lanes = sampler.lanes(pool, 0)
-    assert sampler.shares(lanes) == pytest.approx(shares, abs=2e-4)
+    datasets = sampler.batches_by_dataset(pool, 0)
+    assert sampler.shares(datasets) == pytest.approx(shares, abs=2e-4)
     counted = Counter(names(sampler.batches(pool, 0)))
     for name, share in zip("abc", shares, strict=True):
         assert counted[name] == pytest.approx(share * 10_200 / 32, abs=1.1)
@@ -285,16 +285,16 @@ def test_shares_are_kept_to_a_batch(pool: Pool, heat: float, batch: int, unit: s
         temperature=heat,
         share_of=unit,  # type: ignore[arg-type]
     )
-    lanes = sampler.lanes(pool, 0)
+    datasets = sampler.batches_by_dataset(pool, 0)
     sizes = [min(batch, info.size) for info in pool]
     parts = [info.size ** (1 / heat) for info in pool]
     shares = [part / sum(parts) for part in parts]
     total = sum(info.size for info in pool)
     mean = sum(s * n for s, n in zip(shares, sizes, strict=True))
     counted = Counter(names(sampler.batches(pool, 1)))
-    for lane, share, n in zip(lanes, shares, sizes, strict=True):
+    for one, share, n in zip(datasets, shares, sizes, strict=True):
         wanted = share * total / (n if unit == "examples" else mean)
-        assert abs(counted[lane.info.name] - max(1.0, wanted)) <= 0.5 + 1e-9
+        assert abs(counted[one.info.name] - max(1.0, wanted)) <= 0.5 + 1e-9
 
 
 @settings(max_examples=40, deadline=None)

@@ -195,7 +195,7 @@ def test_gaps_in_columns_are_refused() -> None:
     ("name", "more", "message"),
     [
         ("CoSENTLos", {}, "did you mean 'CoSENTLoss'"),
-        ("OfNextYear", {}, "say with `reads` how it reads a batch"),
+        ("OfNextYear", {}, "set `reads` to how it reads a batch"),
         ("MSELoss", {}, "name the guide"),
     ],
 )

@@ -36,7 +36,7 @@ class TrainingError(EmbergeError):
 
 @dataclass(eq=False)
 class _Waiting:
-    """Numbers of a step on their way from the device."""
+    """Numbers of a step that are on their way from the device."""
 
     batch: PlannedBatch
     passed: PassResult

@@ -38,14 +38,14 @@ class _Several(Batches):
 
 
 class InOrder(_Several):
-    """One part after another."""
+    """Batches of one part after those of another."""
 
     def segments(self) -> Sequence[int]:
         return (0, *self._ends[:-1].tolist())
 
 
 class Shuffled(_Several):
-    """The batches of all parts in a random order."""
+    """Batches of all parts in a random order."""
 
     def __init__(self, parts: Sequence[Batches], seed: int) -> None:
         super().__init__(parts)
@@ -56,7 +56,7 @@ class Shuffled(_Several):
 
 
 class Interleaved(_Several):
-    """A batch of each part in turn; a part that has no more is passed over."""
+    """Batches of each part in turn; a part that has no more is passed over."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
         import numpy as np

@@ -89,8 +89,7 @@ class BatchPlan:
     It depends on no rank and no device, so that any number of them draws the same batches. Only the
     sampler's batches of two epochs are in memory: with a sampler that gives `Batches`, 10⁹ rows begin at
     once and step k is computed alone. `max_steps` overrides `epochs`; a fraction of an epoch is its first
-    batches.
-    `negatives` is, by task or dataset, whether other rows' texts are negatives.
+    batches. `negatives` is, by task or dataset, whether other rows' texts are negatives.
 
     Raises:
         DataError: when there is nothing to train on, or an option names a dataset that is not there.

@@ -21,7 +21,7 @@ ROUNDS = 8
 
 
 class Permutation:
-    """A random order of 0 … size - 1, a pure function of size and seed, in memory that does not grow.
+    """Random order of 0 … size - 1, a pure function of size and seed, in memory that does not grow.
 
     Short ones are tables, the very order that `shuffled` gives. Longer ones are a Feistel network, which
     permutes by arithmetic on each place: 10⁹ rows cost as little as a thousand to begin, and place k is
@@ -67,7 +67,7 @@ def _network(size: int, seed: int) -> Network:
 
 
 class Network:
-    """A keyed permutation by a generalised Feistel network with cycle walking (Black & Rogaway, 2002).
+    """Keyed permutation by a generalised Feistel network with cycle walking (Black & Rogaway, 2002).
 
     A place is split into (left, right) on a grid hardly larger than `size`; in each of `rounds` rounds one
     half is shifted, modulo its range, by a keyed hash of the other, which can be undone and so never

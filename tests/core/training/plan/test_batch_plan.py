@@ -133,7 +133,9 @@ def test_what_a_sampler_draws_is_part_of_the_fingerprint(monkeypatch) -> None:  
     before = BatchPlan(POOL, SAMPLER, seed=3).fingerprint
     assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint == before
     monkeypatch.setattr(
-        BatchShuffle, "batches", lambda self, pool, seed: Shuffled(self.lanes(pool, seed), seed + 1)
+        BatchShuffle,
+        "batches",
+        lambda self, pool, seed: Shuffled(self.batches_by_dataset(pool, seed), seed + 1),
     )
     assert BatchPlan(POOL, SAMPLER, seed=3).fingerprint != before
 

@@ -1,0 +1,79 @@
+"""`scores.json`: what is written is read back whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from emberge import DataError
+from emberge.engine import (
+    Comparison,
+    Estimate,
+    Place,
+    ScoreCurve,
+    Scores,
+    Task,
+    TrainingCost,
+    Verdict,
+    read_scores,
+    write_scores,
+)
+
+PLAIN = Scores(
+    fingerprints={"base": "a" * 8, "m.seed=1": "b" * 8, "m.seed=2": "c" * 8},
+    tasks=(
+        Task("code", "retrieval", "ndcg_at_10", ("en",), "in", "cut", "query", 9),
+        Task("topics", "clustering", "v_measure"),
+    ),
+    values={name: {"code": 0.5, "topics": 0.25} for name in ("base", "m.seed=1", "m.seed=2")},
+    intervals={"base": {"code": (0.4, 0.6), "task": (0.3, 0.5)}, "m.seed=1": {}, "m.seed=2": {}},
+    means={name: {"task": 0.375, "type": 0.375} for name in ("base", "m.seed=1", "m.seed=2")},
+    comparisons=(
+        Comparison("m.seed=1", "base", "task", 0.0, -0.1, 0.1, 0.9),
+        Comparison("m.seed=1", "base", "topics", 0.0, confidence=0.9),
+    ),
+    requirements=(Verdict("m not worse than base", True, "m", "base", "not_worse_than"),),
+    costs={"m.seed=1": TrainingCost(1.5, 30, 20), "m.seed=2": TrainingCost(0.5)},
+    curves=(
+        ScoreCurve("m", "ratio", (Place(0.2, ("m.seed=1",), {"task": Estimate(0.375, 0.1)}),)),
+    ),
+)
+POOLED = Scores(
+    fingerprints={"base": "", "m": ""},
+    tasks=PLAIN.tasks,
+    values={name: {"code": 0.5, "topics": 0.25} for name in ("base", "m")},
+    intervals={"base": {}, "m": {"code": (0.4, 0.6), "task": (0.3, 0.5)}},
+    means={name: {"task": 0.375, "type": 0.375} for name in ("base", "m")},
+    comparisons=(Comparison("m", "base", "type", 0.1, by_seed={"seed=1": 0.1, "seed=2": 0.1}),),
+    spreads={"base": {}, "m": {"code": 0.01, "task": 0.02}},
+    members={"base": {"1": "base"}, "m": {"seed=1": "m.seed=1", "seed=2": "m.seed=2"}},
+    costs={"m": TrainingCost(1.5, 30, 20)},
+)
+
+
+@pytest.mark.parametrize("scores", [PLAIN, replace(PLAIN, pooled=POOLED)])
+def test_scores_are_read_as_they_were_written(scores: Scores, tmp_path: Path) -> None:
+    write_scores(tmp_path, scores)
+    assert read_scores(tmp_path) == scores
+
+
+def test_a_mean_over_no_task_is_written_as_null(tmp_path: Path) -> None:
+    found = json.loads(write_scores(tmp_path, PLAIN).read_text())
+    assert found["means"]["base"] == {"task": 0.375, "type": 0.375, "in": None, "out": None}
+
+
+def test_a_score_that_is_no_number_is_left_out(tmp_path: Path) -> None:
+    values = {**PLAIN.values, "base": {"code": float("nan"), "topics": 0.25}}
+    write_scores(tmp_path, replace(PLAIN, values=values))
+    found = read_scores(tmp_path)
+    assert found.value("base", "code") is None
+    assert found.value("base", "topics") == 0.25
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    path = write_scores(tmp_path, PLAIN)
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(DataError, match=path.name):
+        read_scores(tmp_path)
