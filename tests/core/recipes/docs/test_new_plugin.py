@@ -76,14 +76,14 @@ def test_a_name_that_cannot_be_is_refused(name: str, why: str, tmp_path: Path) -
 def test_what_stands_already_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "emberge-bags").mkdir()
     (tmp_path / "emberge-bags" / "mine.txt").write_text("mine")
-    with pytest.raises(RecipeError, match="emberge-bags stands already"):
+    with pytest.raises(RecipeError, match=r"emberge-bags .*another place"):
         write_plugin("bags", tmp_path / "emberge-bags")
     assert contents(tmp_path / "emberge-bags") == {"mine.txt": "mine"}
 
 
 def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RecipeError, match="bags cannot be written: Not a directory"):
+    with pytest.raises(RecipeError, match="bags cannot be written"):
         write_plugin("bags", tmp_path / "file" / "bags")
 
 
