@@ -66,7 +66,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "adapter_output",
     ),
     "training": ("fit_options fit_job objective", "plan", "tables", "loop"),
-    "recipes": ("recipe", "options", "parse", "docs", "folder", "run", "checks"),
+    "recipes": ("options", "recipe", "parse", "docs", "folder", "run", "checks"),
 }
 FACADES = {"emberge", "emberge.engine"}
 FILES = {module_name(file, CORE.parent): file for file in python_files(CORE)}
