@@ -256,20 +256,18 @@ def test_the_core_knows_no_method() -> None:
     """No word of the core's code, beside documentation, is a component's name that only a plugin can know."""
     names = {c.name for c in emberge.load_plugins(block=()).components}
     # Words of everyday English, which an option or a message may use.
-    everyday = set(
-        [
-            "train",
-            "merge",
-            "evaluate",
-            "report",
-            "group",
-            "keep",
-            "local",
-            "mixed",
-            "linear",
-            "drop",
-        ]
-    )
+    everyday = {
+        "train",
+        "merge",
+        "evaluate",
+        "report",
+        "group",
+        "keep",
+        "local",
+        "mixed",
+        "linear",
+        "drop",
+    }
     everyday.add("sentence_transformers")  # the library
     found = []
     for module, file in FILES.items():

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from emberge import Embeddings, Guide, Loss, lowest_score
 
-from emberge_train.losses.flat_scores import temperature_warnings
 from emberge_train.losses.contrast import Rules, TableSide, log_sums, sides
+from emberge_train.losses.flat_scores import temperature_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor

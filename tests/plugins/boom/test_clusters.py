@@ -124,7 +124,7 @@ def test_a_conflict_keeps_both_or_one(place: Path) -> None:
 
 
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no study of interactions"):
+    with pytest.raises(DataError, match="name a step `interactions`"):
         kept(Cluster(of=OF, threshold=0.2), tmp_path)
     (tmp_path / "interactions.json").write_text("{}")
     with pytest.raises(DataError, match="is no study of interactions"):

@@ -214,7 +214,7 @@ def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:
     results = Results(Plugins(), HashCache())
     path = DataRef("datasets.yaml", tmp_path)
     entry = DataEntry(path=path, only=("one",))
-    part, whole = results.fingerprint_value(entry), results.stands_for(path)
+    part, whole = results.fingerprint_value(entry), results.fingerprint_value(path)
     (tmp_path / "two.jsonl").write_text("other")
     assert results.fingerprint_value(entry) == part
     assert results.fingerprint_value(path) != whole
