@@ -133,7 +133,7 @@ class Train(FitOptions, Step):
             guide = loss.guided_by
             folder = context.model(guide.model) if guide is not None else None
             if guide is not None and folder is not None:
-                for message in guide.backbone.check(folder):
+                for message in guide.backbone_beside(self.backbone).check(folder):
                     yield context.problem(f"guide: {message}", "loss")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:

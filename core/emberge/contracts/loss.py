@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import DatasetInfo
-from emberge.contracts.option import PerDataset, component
+from emberge.contracts.option import PerDataset
 from emberge.contracts.reference import ModelRef
 
 if TYPE_CHECKING:
@@ -31,13 +31,18 @@ __all__ = [
 class Guide:
     """Frozen model that gives a loss a second opinion on the texts of a batch.
 
-    `model` is read by `backbone` and never trained. It gets its own prompts, if it has any, and texts cut to
-    `max_length` tokens, by default to its own limit.
+    `model` is read by `backbone`, by default one of the kind that the training has with its default
+    options, and never trained. It gets its own prompts, if it has any, and texts cut to `max_length` tokens,
+    by default to its own limit.
     """
 
     model: ModelRef
-    backbone: Backbone = component("text_encoder")
+    backbone: Backbone | None = None
     max_length: int | None = None
+
+    def backbone_beside(self, trained: Backbone) -> Backbone:
+        """Return the guide's backbone, by default one of the same class as the trained model's."""
+        return self.backbone if self.backbone is not None else type(trained)()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

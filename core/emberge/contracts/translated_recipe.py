@@ -20,7 +20,7 @@ class TranslatedRecipe:
     lines: Sequence[int] = ()
 
     def line(self, number: int) -> int:
-        """The line of the user's file that a line of the text comes from; the last known one beyond."""
+        """Return the user's line that a line of the text comes from; the last known one beyond."""
         if not self.lines:
             return number
         return self.lines[min(max(number, 1), len(self.lines)) - 1]

@@ -1,4 +1,4 @@
-"""What this plugin adds, by the names that recipes use."""
+"""Components of the plugin, by the names that recipes use."""
 
 from collections.abc import Mapping
 

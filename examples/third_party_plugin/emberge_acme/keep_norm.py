@@ -14,7 +14,7 @@ class KeepNorm(MergeStrategy):
     """The weighted mean of the models, stretched to the weighted mean of their norms."""
 
     strength: PerTensor = PerTensor(1.0, within=(0, 1))
-    """How far it is stretched: 0 is the plain mean, 1 keeps the norm whole."""
+    """Degree of stretching: 0 is the plain mean, 1 keeps the whole norm."""
     passes = 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:

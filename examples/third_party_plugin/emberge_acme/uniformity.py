@@ -15,7 +15,7 @@ class Uniformity(Loss):
     """Alignment and uniformity on the sphere (Wang and Isola, 2020, arXiv:2005.10242)."""
 
     spread: float = 1.0
-    """How much uniformity weighs against alignment."""
+    """Weight of uniformity against alignment."""
     sharpness: float = 2.0
     """The t of the Gaussian that measures uniformity: high minds near neighbours alone."""
 

@@ -1,4 +1,4 @@
-"""What this plugin adds obeys emberge's laws, and does what its documentation says."""
+"""Laws of emberge that the plugin's components keep, and the numbers that their documentation promises."""
 
 from __future__ import annotations
 

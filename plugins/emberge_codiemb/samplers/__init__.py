@@ -1,1 +1,1 @@
-"""Samplers of CoDiEmb."""
+"""Samplers of CoDiEmb: tasks mixed within a batch."""

@@ -221,7 +221,7 @@ def merge_inputs(
 
 
 def unique_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
-    """Number the inputs of equal names, so that all names differ."""
+    """Return the inputs with a number behind equal names, so that all differ."""
     counted = Counter(m.name for m in inputs)
     seen: Counter[str] = Counter()
     apart = []

@@ -18,7 +18,7 @@ from emberge_mergekit.library.library import without_chatter
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge_mergekit.recipe.vocabulary import MergekitVocabulary, TokenRule
+    from emberge_mergekit.recipe.vocabulary_options import TokenRule, VocabularyOptions
 
 __all__ = ["Vocabulary", "save_template", "vocabulary_tensors"]
 
@@ -52,13 +52,13 @@ def _read(reader: TensorReader, spec: TensorSpec, dtype: str | None) -> Tensor:
 class Vocabulary:
     """The tokenizer of the result, and how each model's rows become its rows. `names` are mergekit's own."""
 
-    step: MergekitVocabulary
+    step: VocabularyOptions
     names: Mapping[str, Any]
     task: Any
     info: Any
 
     @classmethod
-    def build(cls, step: MergekitVocabulary, folders: Mapping[str, Path]) -> Vocabulary:
+    def build(cls, step: VocabularyOptions, folders: Mapping[str, Path]) -> Vocabulary:
         """Build the tokenizer.
 
         Raises:
@@ -144,7 +144,7 @@ class Vocabulary:
         return TokenEmbeddingConfig(source=source, force=rule.force)
 
 
-def save_template(step: MergekitVocabulary, folders: Mapping[str, Path], out: Path) -> None:
+def save_template(step: VocabularyOptions, folders: Mapping[str, Path], out: Path) -> None:
     """Write the tokenizer of the base, or else of the first model, with another chat template."""
     with without_chatter():
         from transformers import AutoTokenizer

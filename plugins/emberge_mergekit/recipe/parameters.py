@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def all(self) -> bool:
-        """Whether it speaks of every tensor."""
+        """True for a setting of every tensor."""
         return self.filter in (None, "*")
 
 

@@ -90,7 +90,7 @@ def _heading(kind: str) -> str:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    """The name that a recipe can write: that of the plugin before it, where another gives the same."""
+    """Return the name that a recipe can write, with its plugin before it where another gives the same."""
     return str(row["full_name"] if row["clash"] else row["name"])
 
 

@@ -147,6 +147,7 @@ class Session:
                     used,
                     objective,
                     folder_of=job.guides,
+                    backbone=job.backbone,
                     device=ranks.device,
                     store=store or work,
                 )

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import Encoder
+from emberge.contracts.backbone import Backbone, Encoder
 from emberge.contracts.dataset import Dataset
 from emberge.contracts.loss import Guide
 from emberge.contracts.reference import ModelRef
@@ -52,6 +52,7 @@ def with_guides(
     objective: Objective,
     *,
     folder_of: Callable[[ModelRef], Path] | None,
+    backbone: Backbone,
     device: str,
     store: Path,
 ) -> dict[str, ExampleTable]:
@@ -74,7 +75,9 @@ def with_guides(
             )
         encoder = next((one for known, one in loaded if known == guide), None)
         if encoder is None:
-            encoder = guide.backbone.load(folder_of(guide.model), device=device, dtype="float32")
+            encoder = guide.backbone_beside(backbone).load(
+                folder_of(guide.model), device=device, dtype="float32"
+            )
             encoder.module.requires_grad_(False)
             loaded.append((guide, encoder))
         table = build_table(dataset, encoder, _sides(dataset, encoder, guide), store)

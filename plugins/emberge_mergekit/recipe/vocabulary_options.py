@@ -1,0 +1,58 @@
+"""Options of a vocabulary for several models, as the step and mergekit's tokenizer code read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from emberge import ModelRef
+
+__all__ = ["TokenRule", "VocabularyOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRule:
+    """The source of a token's embedding: a model's own, that of another token of a model, or zeros.
+
+    With `force` it takes the place of the embedding even of models that have the token.
+    """
+
+    model: ModelRef | None = None
+    """The model that the embedding is of; without `token` and `token_id` it is that of the token itself."""
+    token: str | None = None
+    token_id: int | None = None
+    zero: bool = False
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.zero == (self.model is not None):
+            raise ValueError("a rule has either a 'model' or 'zero: true'")
+        if self.token is not None and self.token_id is not None:
+            raise ValueError("a rule has 'token' or 'token_id', not both")
+        if self.model is None and (self.token is not None or self.token_id is not None):
+            raise ValueError("a 'token' or 'token_id' needs the 'model' that it is of")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyOptions:
+    """Models, the source of their tokens, and rules for single tokens."""
+
+    models: tuple[ModelRef, ...]
+    """Every model of the merge, its base too."""
+    base: ModelRef | None = None
+    """The model whose embeddings come first where others lack a token."""
+    source: Literal["union", "base"] | ModelRef | None = "union"
+    """The tokens: those of all models, of the base, of one model; null keeps all embeddings as they are."""
+    tokens: dict[str, TokenRule] = field(default_factory=dict)
+    """Rules for single tokens; those that no tokenizer has are added."""
+    pad_to_multiple_of: int | None = None
+    """The number of embeddings is raised to a multiple of this; those beyond the tokens are their mean."""
+    chat_template: str | None = None
+    """A template of mergekit's by name, a template as text, or `auto`: that of most of the models."""
+    dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise ValueError("'models' is empty")
+        if self.pad_to_multiple_of is not None and self.pad_to_multiple_of < 1:
+            raise ValueError("'pad_to_multiple_of' must be at least 1")
