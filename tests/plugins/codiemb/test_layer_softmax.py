@@ -178,7 +178,7 @@ def test_specialists_norms_come_from_a_file(
     states: list[State], family: list[Path], tmp_path: Path
 ) -> None:
     norms = {layer: {"ir": 3.0 + i, "sts": 1.0} for i, layer in enumerate(norms_of([], states[0]))}
-    path = write_statistics(tmp_path, Statistics(norms))
+    path = write_statistics(tmp_path, Statistics(norms, measure="delta_norms"))
     told = FileRef(path.name, tmp_path)
     found = fused(states, family, tmp_path / "out", deltas=told, normalise="none")
     shares = {layer: softmax([n["ir"], n["sts"]]) for layer, n in norms.items()}
@@ -197,7 +197,7 @@ def test_a_file_without_a_groups_norm_is_an_error_that_says_so(
     states: list[State], family: list[Path], tmp_path: Path
 ) -> None:
     norms = {layer: {"ir": 1.0, "stss": 1.0} for layer in norms_of([], states[0])}
-    path = write_statistics(tmp_path, Statistics(norms))
+    path = write_statistics(tmp_path, Statistics(norms, measure="delta_norms"))
     with pytest.raises(CheckpointError, match=r"no delta norm of 'sts' for .* it knows ir, stss"):
         fused(states, family, tmp_path / "out", deltas=FileRef(path.name, tmp_path))
     with pytest.raises(CheckpointError, match="there is no such statistics file"):

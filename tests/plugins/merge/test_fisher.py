@@ -249,7 +249,7 @@ def test_a_model_without_a_fingerprint_cannot_be_held_against_a_file(
 
 
 def test_a_file_of_other_numbers_is_refused(berts: list[Path], tmp_path: Path) -> None:
-    write_statistics(tmp_path, Statistics({"layers.0": {"a": 1.0}}))
+    write_statistics(tmp_path, Statistics({"layers.0": {"a": 1.0}}, measure="delta_norms"))
     stage = Fisher(statistics=(FileRef(str(tmp_path)),))
     assert "holds delta_norms, and 'fisher' needs fisher" in problems(berts[:2], stage)
     stage = Fisher(statistics=(FileRef(str(tmp_path / "absent")),))
