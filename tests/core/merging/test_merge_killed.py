@@ -94,7 +94,7 @@ def test_death_at_any_step_costs_nothing_but_time(models: Path, tmp_path: Path) 
         "fsync",
         "replace",
     }
-    renamed = [d["at"] for d in before if d["call"] == "replace"][-1]
+    renamed = max(d["at"] for d in before if d["call"] == "replace")
     assert all(d["published"] == (d["at"] > renamed) for d in deaths), (
         "published by the last rename"
     )
