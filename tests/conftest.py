@@ -11,6 +11,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 
 from tests.support import tiny
+from tests.support.places import ROOT
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +36,7 @@ def minilm() -> Path:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real data sets beside the project, for benchmarks and reproductions."""
-    folder = Path(__file__).parents[2] / "shared" / "data"
+    folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("needs the data sets in ../shared/data beside the project")
     return folder

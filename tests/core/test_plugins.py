@@ -279,7 +279,7 @@ def test_installed_plugins_are_found_by_their_entry_points(install: Callable[...
 
 def test_first_party_plugins_are_found_like_any_other() -> None:
     plugins = load_plugins(block=())
-    assert {"standard", "boom", "mteb"} <= {component.plugin for component in plugins.components}
+    assert {"merge", "boom", "mteb"} <= {component.plugin for component in plugins.components}
     assert {component.distribution for component in plugins.components} >= {"emberge"}
     assert {component.kind for component in plugins.components} <= set(KINDS)
 
@@ -309,7 +309,7 @@ def test_a_plugin_that_cannot_be_imported_is_named_with_its_distribution(
     monkeypatch.setenv("EMBERGE_BLOCK", "other, broken")
     plugins = load_plugins()
     assert plugins.blocked == ("other", "broken")
-    assert "standard" in {component.plugin for component in plugins.components}
+    assert "merge" in {component.plugin for component in plugins.components}
 
 
 def test_an_entry_point_that_leads_nowhere_is_named(install: Callable[..., None]) -> None:
@@ -321,7 +321,7 @@ def test_an_entry_point_that_leads_nowhere_is_named(install: Callable[..., None]
 def test_a_blocked_plugin_is_not_even_imported(install: Callable[..., None]) -> None:
     install("quiet-plugin", "raise SystemExit(3)", "quiet = quiet_plugin")
     names = {component.plugin for component in load_plugins(block=["quiet", "boom"]).components}
-    assert "standard" in names
+    assert "merge" in names
     assert "boom" not in names
     assert "quiet_plugin" not in sys.modules
 
@@ -382,8 +382,8 @@ def test_listeners_are_told_only_what_they_ask_for() -> None:
     heard: list[object] = []
     plugins = registered(module(step_started=lambda step: heard.append(step)))
     plugins.register(module(step_started=lambda kind, step: heard.append((kind, step))), "other")
-    plugins.announce("step_started", step="a", kind="standard:merge")
-    assert heard == [("standard:merge", "a"), "a"]  # the last that came is the first that hears
+    plugins.announce("step_started", step="a", kind="merge:merge")
+    assert heard == [("merge:merge", "a"), "a"]  # the last that came is the first that hears
 
 
 def test_a_listener_that_fails_is_warned_about_once_and_dropped() -> None:

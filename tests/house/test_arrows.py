@@ -1,11 +1,17 @@
-"""Arrows point one way: cli -> recipes -> merging, training, data -> contracts; plugins see public names."""
+"""Imports point one way, between rooms and inside them, and nothing imports in a circle.
+
+Every import counts: at the top of a file, inside a function, and under `if TYPE_CHECKING`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import emberge
+import emberge.engine
 import pytest
 
 from tests.house.sources import (
@@ -19,81 +25,174 @@ from tests.house.sources import (
     python_files,
 )
 
-# Each room of the core, and the rooms it may look into.
-NOUNS = {"contracts", "errors"}
-LEAVES = NOUNS | {"devices", "seeds"}
-RUNNERS = {"merging", "training", "data"}
-ROOMS: dict[str, set[str]] = {
-    "errors": set(),
-    "contracts": {"errors"},
-    "hookspecs": NOUNS,
-    "admission": NOUNS | {"hookspecs"},
-    "plugins": NOUNS | {"hookspecs", "admission"},
-    "devices": NOUNS,
-    "seeds": NOUNS,
-    "data": LEAVES,
-    "merging": LEAVES,
-    "training": LEAVES | {"data"},
-    "recipes": LEAVES | RUNNERS | {"hookspecs", "plugins"},
-    "testing": LEAVES | RUNNERS,
-    "verbs": LEAVES | RUNNERS | {"plugins", "recipes"},
-    "arguments": {"errors"},
-    "cli": {"errors", "arguments", "verbs"},
-    "__main__": {"cli"},
+# These five may be imported by every other room; of one another, each may import those before it.
+NOUNS = ["errors", "wording", "seeds", "numerics", "contracts"]
+# What each other room of the core may import beyond them.
+ROOMS: Mapping[str, str] = {
+    "hookspecs": "",
+    "plugin_checks": "hookspecs",
+    "plugins": "hookspecs plugin_checks",
+    "devices": "",
+    "yaml_nodes": "",
+    "files": "",
+    "processes": "",
+    "ranks": "",
+    "tensor_files": "files",
+    "model_folder": "files tensor_files",
+    "merging": "files tensor_files model_folder devices",
+    "encoding": "ranks files",
+    "data": "files yaml_nodes",
+    "training": "encoding ranks data files devices",
+    "evaluating": "merging files",
+    "recipes": "data model_folder tensor_files files ranks plugins hookspecs yaml_nodes devices",
+    "testing": "encoding merging ranks",
+    "cli": "recipes plugins processes tensor_files files yaml_nodes devices",
+    "__main__": "cli",
 }
-# A block reaches for its arithmetic when it is asked to count, because a contract imports no torch.
-EXCEPTIONS = {
-    ("emberge.contracts.block", "emberge.numerics.buffers"),
-    ("emberge.contracts.block", "emberge.numerics.noise"),
+# Rooms of several floors: a module or folder imports those on its own line and on lines above it.
+FLOORS: Mapping[str, tuple[str, ...]] = {
+    "merging": (
+        "stage_options",
+        "tokens",
+        "request",
+        "adapters",
+        "merge_plan",
+        "statistics",
+        "streaming",
+        "planning",
+        "merge_checkpoints",
+        "merge_in_memory",
+        "whole_model",
+        "adapter_output",
+    ),
+    "training": ("fit_options fit_job objective", "plan", "tables", "loop"),
+    "recipes": ("recipe", "options", "parse", "docs", "folder", "run", "checks"),
+}
+FACADES = {"emberge", "emberge.engine"}
+FILES = {module_name(file, CORE.parent): file for file in python_files(CORE)}
+PEERS = {"mteb": "emberge_mteb", "mergekit": "emberge_mergekit", "ray": "emberge_ray"}
+
+
+def targets(file: Path, root: Path, known: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Modules among the known that a file imports; `from package import module` counts as that module."""
+    modules = set(known)
+    for found in imports(file, root):
+        if found.module in modules or any(f"{found.module}.{n}" in modules for n in found.names):
+            names = {f"{found.module}.{name}" for name in found.names} & modules
+            yield from ((name, found.line) for name in names or {found.module})
+
+
+def room(module: str, level: int = 1) -> str:
+    """`merging` of `emberge.merging.request`, and at level 2 `request`."""
+    parts = module.split(".")
+    return parts[level] if len(parts) > level else ""
+
+
+IMPORTS = {
+    module: [found for found in targets(file, CORE.parent, FILES) if found[0] not in FACADES]
+    for module, file in FILES.items()
+    if module not in FACADES
 }
 
 
-def room(module: str) -> str:
-    """`merging` of `emberge.merging.streaming.stream`; the facade itself is the empty room."""
-    return module.split(".")[1] if "." in module else ""
+def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """One circle of a graph, empty if it has none."""
+    try:
+        TopologicalSorter({node: set(others) for node, others in graph.items()}).prepare()
+    except CycleError as error:
+        return [str(node) for node in error.args[1]]
+    return []
 
 
-def targets(file: Path) -> Iterator[tuple[str, int]]:
-    """Modules of the core that a core file imports; `from emberge import errors` counts as that module."""
-    for found in imports(file, CORE.parent):
-        if found.module == "emberge":
-            for name in found.names:
-                known = (CORE / name).is_dir() or (CORE / f"{name}.py").is_file()
-                yield (f"emberge.{name}" if known else f"emberge:{name}"), found.line
-        elif found.module.startswith("emberge."):
-            yield found.module, found.line
+def grouped(modules: Mapping[str, Iterable[str]], level: int) -> dict[str, set[str]]:
+    """A graph of modules as one of their rooms."""
+    graph: dict[str, set[str]] = {}
+    for module, others in modules.items():
+        own = ".".join(module.split(".")[: level + 1])
+        theirs = {".".join(other.split(".")[: level + 1]) for other in others}
+        graph.setdefault(own, set()).update(theirs - {own})
+    return graph
+
+
+def modules_of(top: Path, root: Path) -> dict[str, list[str]]:
+    """The imports between the modules of a package."""
+    files = {module_name(file, root): file for file in python_files(top)}
+    return {
+        module: [target for target, _ in targets(file, root, files) if target != module]
+        for module, file in files.items()
+    }
 
 
 def test_every_room_of_the_core_is_on_the_plan() -> None:
-    rooms = {room(module_name(file, CORE.parent)) for file in python_files(CORE)} - {""}
-    assert rooms <= set(ROOMS), "a new room: say here what it may import"
+    assert {room(module) for module in FILES} - {"", "engine"} == {*NOUNS, *ROOMS}
 
 
-@pytest.mark.parametrize(
-    "file", python_files(CORE), ids=lambda file: module_name(file, CORE.parent)
-)
-def test_core_imports_point_one_way(file: Path) -> None:
-    here = module_name(file, CORE.parent)
-    if here == "emberge":
-        return  # the facade gathers names from every room; nobody in the core takes them from it
-    allowed = ROOMS[room(here)] | {room(here)}
+def allowed_in(name: str) -> set[str]:
+    if name in NOUNS:
+        return set(NOUNS[: NOUNS.index(name) + 1])
+    return {name, *NOUNS, *ROOMS[name].split()}
+
+
+@pytest.mark.parametrize("module", sorted(IMPORTS))
+def test_rooms_of_the_core_import_what_the_plan_allows(module: str) -> None:
     wrong = [
-        f"{file.relative_to(ROOT)}:{line} imports {target}"
-        for target, line in targets(file)
-        if target != "emberge:__version__"
-        and (":" in target or room(target) not in allowed)
-        and (here, target) not in EXCEPTIONS
+        f"{FILES[module].relative_to(ROOT)}:{line} imports {target}"
+        for target, line in IMPORTS[module]
+        if room(target) not in allowed_in(room(module))
     ]
     assert not wrong
 
 
-def test_exceptions_are_still_needed() -> None:
-    real = {
-        (module_name(file, CORE.parent), target)
-        for file in python_files(CORE)
-        for target, _ in targets(file)
-    }
-    assert real >= EXCEPTIONS
+def test_the_core_imports_nothing_from_its_facades() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{found.line} takes {name} from {found.module}"
+        for module, file in FILES.items()
+        for found in imports(file, CORE.parent)
+        if found.module in FACADES and module not in FACADES
+        for name in found.names
+        if f"{found.module}.{name}" not in FILES and name != "__version__"
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", sorted(FLOORS))
+def test_inside_a_room_imports_point_up_its_list(name: str) -> None:
+    floor = {part: n for n, line in enumerate(FLOORS[name]) for part in line.split()}
+    inside = [module for module in FILES if room(module) == name and room(module, 2)]
+    assert {room(module, 2) for module in inside} == set(floor)
+    wrong = [
+        f"{FILES[module].relative_to(ROOT)}:{line} imports {target}"
+        for module in inside
+        for target, line in IMPORTS[module]
+        if room(target) == name and floor[room(target, 2)] > floor[room(module, 2)]
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("level", [1, 2, 99], ids=["rooms", "inner rooms", "modules"])
+def test_the_core_has_no_circle(level: int) -> None:
+    graph = {module: [target for target, _ in found] for module, found in IMPORTS.items()}
+    if level == 2:  # a room's own modules stand beside its folders
+        graph = {m: others for m, others in graph.items() if m.count(".") > 1}
+    assert circle(grouped(graph, level)) == []
+
+
+@pytest.mark.parametrize("package", plugin_packages(), ids=lambda package: package.name)
+def test_plugins_have_no_circle(package: Path) -> None:
+    assert circle(modules_of(package, PLUGINS)) == []
+
+
+def test_a_circle_is_found_wherever_the_import_is(tmp_path: Path) -> None:
+    package = tmp_path / "ring"
+    package.mkdir()
+    (package / "a.py").write_text("def f() -> None:\n    from ring.b import g\n")
+    (package / "b.py").write_text("if TYPE_CHECKING:\n    from ring.a import f\n")
+    assert set(circle(modules_of(package, tmp_path))) == {"ring.a", "ring.b"}
+
+
+def test_a_file_name_occurs_once_in_the_core() -> None:
+    names = [file.name for file in FILES.values() if not file.name.startswith("__")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
 def test_core_never_imports_a_plugin() -> None:
@@ -107,17 +206,18 @@ def test_core_never_imports_a_plugin() -> None:
 
 
 def faults_of_a_plugin(file: Path, root: Path, own: str) -> Iterator[str]:
-    """Imports that a plugin may not make: what is not public in emberge, and other plugins."""
+    """Imports that a plugin may not make: names that are not public, and other plugins."""
+    public = {"emberge": {*emberge.__all__, "testing"}, "emberge.engine": {*emberge.engine.__all__}}
     for found in imports(file, root):
         place = f"{file.relative_to(ROOT)}:{found.line}"
         top = found.module.split(".")[0]
         if top.startswith("emberge_") and top != own:
             yield f"{place} imports the plugin {top}"
-        if found.module == "emberge":
-            for name in set(found.names) - set(emberge.__all__) - {"testing"}:
-                yield f"{place} takes {name}, which is no public name of emberge"
+        if found.module in public:
+            for name in set(found.names) - public[found.module]:
+                yield f"{place} takes {name}, which is no public name of {found.module}"
         elif top == "emberge" and found.module.split(".")[1] != "testing":
-            yield f"{place} imports {found.module}; take public names from emberge"
+            yield f"{place} imports {found.module}; take public names from emberge or emberge.engine"
 
 
 @pytest.mark.parametrize("package", plugin_packages(), ids=lambda package: package.name)
@@ -139,10 +239,7 @@ def test_examples_import_public_names_alone() -> None:
     assert not faults
 
 
-@pytest.mark.parametrize(
-    ("library", "owner"),
-    [("mteb", "emberge_mteb"), ("mergekit", "emberge_mergekit"), ("ray", "emberge_ray")],
-)
+@pytest.mark.parametrize(("library", "owner"), PEERS.items())
 def test_one_plugin_alone_imports_the_peer(library: str, owner: str) -> None:
     importers = {
         file.relative_to(ROOT).parts[1]
@@ -152,3 +249,27 @@ def test_one_plugin_alone_imports_the_peer(library: str, owner: str) -> None:
         if found.module.split(".")[0] == library
     }
     assert importers <= {owner}
+
+
+def test_the_core_knows_no_method() -> None:
+    """No word of the core's code, beside documentation, is a component's name that only a plugin can know."""
+    names = {c.name for c in emberge.load_plugins(block=()).components}
+    kinds = {"train", "merge", "evaluate", "report", "group", "keep", "local", "mixed", "linear"}
+    found = []
+    for module, file in FILES.items():
+        if room(module) in ("testing", "cli"):
+            continue
+        tree = ast.parse(file.read_text("utf-8"))
+        docs = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        found += [
+            f"{file.relative_to(ROOT)}:{node.lineno} knows '{node.value}'"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and id(node) not in docs
+            and node.value in names - kinds
+        ]
+    assert not found

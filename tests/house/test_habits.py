@@ -11,10 +11,12 @@ import pytest
 
 from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, TESTS, python_files
 
-LONGEST_FILE = 320
-# The list of public names is one idea, however many there are.
-LIST_OF_NAMES = CORE / "__init__.py"
-VAGUE = {"utils", "util", "helpers", "helper", "base", "manager", "managers", "common", "misc"}
+# A folder with more modules than this has a second idea; families of methods are found by their names.
+MOST_MODULES = 14
+FAMILIES = {PLUGINS / "emberge_train" / "losses", PLUGINS / "emberge_train" / "samplers"}
+# Words that no docstring begins with: they leave open what comes back.
+OPENINGS = re.compile(r"(What|Whether|Where|Which|How|Who|Something|Everything|Somebody|Nobody)\b")
+VAGUE = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
 # Folders that hold one machine's things, put together so that this line is no find itself.
 MACHINE = re.compile(rf"(?<![\w.}}$])/({'|'.join(('work', 'root', 'home', 'Users', 'opt'))})/")
 TEXTS = {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".html", ".css", ".json", ""}
@@ -39,13 +41,46 @@ def test_no_file_or_folder_has_a_vague_name() -> None:
     assert not vague
 
 
-def test_files_of_core_and_plugins_hold_one_idea() -> None:
-    long = {
-        str(file.relative_to(ROOT)): lines
-        for file in set(python_files(CORE, PLUGINS)) - {LIST_OF_NAMES}
-        if (lines := len(file.read_text("utf-8").splitlines())) > LONGEST_FILE
+def test_no_folder_of_core_and_plugins_has_many_modules() -> None:
+    counts = {
+        folder: len(list(folder.glob("*.py"))) - (folder / "__init__.py").is_file()
+        for folder in {file.parent for file in python_files(CORE, PLUGINS)} - FAMILIES
     }
-    assert not long, "look for the second idea"
+    assert {str(f.relative_to(ROOT)): n for f, n in counts.items() if n > MOST_MODULES} == {}
+
+
+def test_every_room_says_what_lives_there() -> None:
+    rooms = {file.parent for file in python_files(CORE, PLUGINS)} - {PLUGINS}
+    silent = [
+        str(room.relative_to(ROOT))
+        for room in rooms
+        if not (room / "__init__.py").is_file()
+        or len(
+            (ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or "").split()
+        )
+        < 4
+    ]
+    assert sorted(silent) == []
+
+
+def docstrings(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield each docstring of a file with its line, those below fields among them."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield node.lineno, value.value
+
+
+@pytest.mark.parametrize(
+    "file", python_files(CORE, PLUGINS, EXAMPLES), ids=lambda file: str(file.relative_to(ROOT))
+)
+def test_no_docstring_begins_with_a_word_that_leaves_open_what_comes_back(file: Path) -> None:
+    vague = [
+        f"{file.relative_to(ROOT)}:{line}: {text.strip().splitlines()[0]}"
+        for line, text in docstrings(file)
+        if OPENINGS.match(text.strip())
+    ]
+    assert vague == []
 
 
 def test_every_module_of_core_and_plugins_says_what_it_is() -> None:

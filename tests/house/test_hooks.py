@@ -48,7 +48,7 @@ ARGUMENTS: dict[str, Any] = {
     "steps": ["soup"],
     "quiet": False,
     "step": "soup",
-    "kind": "standard:merge",
+    "kind": "merge:merge",
     "done": 3,
     "total": 7,
     "unit": "tensors",

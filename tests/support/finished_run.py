@@ -69,9 +69,9 @@ class FinishedRun:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        made = {"step": "report", "kind": "standard:report", "fingerprint": "0" * 64, "seed": 0}
+        made = {"step": "report", "kind": "report:report", "fingerprint": "0" * 64, "seed": 0}
         versions = {"emberge": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0"}
-        return {**made, "versions": versions, "plugins": {"standard": "emberge 0.1.0"}}
+        return {**made, "versions": versions, "plugins": {"merge": "emberge 0.1.0"}}
 
     def model(self, reference: ModelRef) -> Model:
         if reference.step is not None:
@@ -122,7 +122,7 @@ def publish(out: Path, step: str, artifact: Artifact, model: Path | None = None)
     seconds = artifact.details.get("seconds", 1.0)
     made = {
         "step": step,
-        "component": "standard:step",
+        "component": "merge:step",
         "fingerprint": "0a1b2c3d",
         "seconds": seconds,
     }

@@ -67,7 +67,7 @@ VERBS = {
     ),
     "show": (
         "say what a component does, its options, and how a recipe uses it",
-        "emberge show ties\nemberge show standard:train",
+        "emberge show ties\nemberge show train:train",
     ),
     "recipes": (
         "list the recipes that come with emberge, or print one",

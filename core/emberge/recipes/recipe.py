@@ -18,7 +18,7 @@ class RecipeStep:
     """One concrete step: an instance of a `foreach`, or a step as it stands.
 
     `id` is `members.ratio=0.2` for an instance of `members`, `group` the id in the recipe; `kind` the full
-    name of the component (`standard:train`). References inside `step` name concrete ids. `lines` maps an
+    name of the component (`train:train`). References inside `step` name concrete ids. `lines` maps an
     option's path (`sampler.0.bagging.ratio`) to `file:line`; `whole` is the step with these options, where
     `step` is a part of it.
     """

@@ -17,10 +17,10 @@ from emberge.cli import arguments
 from emberge.cli.main import main
 
 from tests.core.recipes.run.test_run_recipe import other_process_holding
+from tests.support.places import ROOT, SUPPORT
 from tests.support.steps import RAN
 
-ROOT = Path(__file__).parents[2]
-PLUGIN = ["--plugin", str(ROOT / "tests" / "recipes" / "toy_plugin.py")]
+PLUGIN = ["--plugin", str(SUPPORT / "toy_plugin.py")]
 RECIPE = """\
 seed: 0
 steps:

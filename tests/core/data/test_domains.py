@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge import DataEntry, DataError, DataRef, DatasetInfo, PerDataset, load_plugins
+from emberge import DataEntry, DataError, DataRef, DatasetInfo, PerDataset
 from emberge.engine import in_domain_tasks, load_catalogue, load_datasets
-from emberge.recipes.folder.fingerprint import plain
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_data.json_lines import JsonLines
 from emberge_train.samplers.batch_shuffle import BatchShuffle
@@ -115,19 +114,6 @@ def test_another_policy_is_another_plan() -> None:
         for word in ("auto", "in_batch", "hard_only")
     ]
     assert len(set(plans)) == 3
-
-
-def test_an_option_that_came_later_changes_no_fingerprint_until_it_is_used() -> None:
-    plugins = load_plugins()
-    entry = DataEntry(hub="owner/name")
-    said = plain(entry, plugins, str)["options"]
-    assert not {"negatives", "ind_tasks"} & said.keys()
-    used = dataclasses.replace(entry, negatives="in_batch", ind_tasks=("Task",))
-    assert plain(used, plugins, str)["options"] == {
-        **said,
-        "negatives": "in_batch",
-        "ind_tasks": ["Task"],
-    }
 
 
 def test_sts_without_scores_is_learnt_from_negatives(folder: Path) -> None:

@@ -23,8 +23,8 @@ from safetensors.torch import save_file
 
 from tests.support import tiny
 from tests.support.killed_merge import digest
+from tests.support.places import ROOT, SUPPORT
 
-ROOT = Path(__file__).parents[2]
 MEGABYTE = 1 << 20
 
 
@@ -33,7 +33,7 @@ def script(
 ) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT), *sys.path])
     return subprocess.run(
-        [*before, sys.executable, str(Path(__file__).with_name(name)), *map(str, words)],
+        [*before, sys.executable, str(SUPPORT / name), *map(str, words)],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},

@@ -19,9 +19,7 @@ from emberge.engine import Checkpoint
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+from tests.support.places import ROOT, SUPPORT
 
 
 def environment() -> dict[str, str]:
@@ -77,7 +75,7 @@ def test_death_at_any_step_costs_nothing_but_time(models: Path, tmp_path: Path) 
     """Before and in the middle of every write, and before every other change of the disk, by a kill and by
     a power cut that takes with it what was not synced."""
     halves = [
-        started(HERE / "killed_merge.py", models, tmp_path / str(first), first, 2)
+        started(SUPPORT / "killed_merge.py", models, tmp_path / str(first), first, 2)
         for first in (0, 1)
     ]
     deaths = told(halves)
@@ -117,7 +115,7 @@ def test_a_hundred_random_kills_end_in_the_same_bytes(tmp_path: Path) -> None:
     for i in (1, 2):
         folder = tmp_path / "models" / f"m{i}"
         tiny.checkpoint(folder, seed=i, like=base, num_hidden_layers=5, **size)
-    words = (HERE / "killed_at_random.py", tmp_path / "models", tmp_path / "work", 100)
+    words = (SUPPORT / "killed_at_random.py", tmp_path / "models", tmp_path / "work", 100)
     merges = told([started(*words)])
     assert sum(m["kills"] for m in merges) >= 100
     assert all(m["same"] and m["names"] == ["out"] for m in merges)
@@ -222,7 +220,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(
 def test_commands_killed_at_any_step_end_in_the_same_bytes(
     verb: str, models: Path, tmp_path: Path
 ) -> None:
-    deaths = told([started(HERE / "killed_run.py", verb, models, tmp_path / "work", 6)])
+    deaths = told([started(SUPPORT / "killed_run.py", verb, models, tmp_path / "work", 6)])
     print(f"{verb}: {len(deaths)} deaths")
     assert not [death for death in deaths if not death["same"] or death["left"]]
     assert not [death for death in deaths if death["published"] and not death["whole"]]

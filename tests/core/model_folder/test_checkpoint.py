@@ -45,8 +45,8 @@ def test_specs_come_from_headers_alone(bert: Path) -> None:
 
 def test_checking_a_checkpoint_loads_no_torch(bert: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from emberge import Checkpoint, MergeInput, MergeRequest, "
-        "plan_merge; from emberge_merge.methods.averages.linear import Linear; "
+        "import sys; from pathlib import Path; from emberge.engine import Checkpoint, MergeInput, "
+        "MergeRequest, plan_merge; from emberge_merge.methods.averages.linear import Linear; "
         f"folder = Path({str(bert)!r}); Checkpoint(folder).specs; "
         "plan = plan_merge(MergeRequest(inputs=(MergeInput('a', folder),), strategy=(Linear(),))); "
         "assert plan.merged and not plan.problems; assert 'torch' not in sys.modules"

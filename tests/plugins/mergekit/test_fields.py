@@ -13,6 +13,7 @@ from emberge.cli.main import main
 from emberge_mergekit.recipe.translate import translate
 
 from tests.plugins.mergekit.peer import quietly
+from tests.support.places import ROOT
 
 SLICED = {
     "merge_method": "task_arithmetic",
@@ -250,7 +251,7 @@ def options() -> list[str]:
 
 
 def test_every_option_of_mergekits_commands_has_a_word_in_the_readme() -> None:
-    page = (Path(__file__).parents[3] / "plugins" / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "plugins" / "README.md").read_text(encoding="utf-8")
     assert [option for option in options() if f"`{option}`" not in page] == []
 
 

@@ -271,7 +271,7 @@ def test_other_kinds_of_step_are_listed(tmp_path: Path) -> None:
     runs.publish(out, "corpus", Artifact(kind="data", warnings=("2 functions repeat",)))
     text = words(report(FinishedRun(out), "corpus", base=None))
     assert "corpus : 2 functions repeat" in text
-    assert "standard:step" in text
+    assert "merge:step" in text
 
 
 def test_ticks_are_round_and_inside() -> None:

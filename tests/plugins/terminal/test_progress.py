@@ -6,7 +6,7 @@ import io
 import time
 from pathlib import Path
 
-import emberge_standard
+import emberge_terminal
 import pytest
 from emberge import ModelRef, run_recipe
 from emberge_terminal import progress
@@ -178,4 +178,4 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 
 
 def test_the_standard_plugin_reports() -> None:
-    assert emberge_standard.step_finished is progress.step_finished
+    assert emberge_terminal.step_finished is progress.step_finished

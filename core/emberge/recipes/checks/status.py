@@ -42,7 +42,7 @@ class Status:
     """An OUT: its steps in order, and who works there now."""
 
     steps: tuple[StepStatus, ...]
-    lock_holder: Holder | None
+    holder: Holder | None
 
     @property
     def lines(self) -> Sequence[str]:
@@ -57,7 +57,7 @@ class Status:
         ]
         return [
             *rows,
-            f"running: {self.lock_holder}" if self.lock_holder else "nobody is running it now",
+            f"running: {self.holder}" if self.holder else "nobody is running it now",
         ]
 
 

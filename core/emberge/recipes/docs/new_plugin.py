@@ -11,6 +11,7 @@ import shutil
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+import emberge
 from emberge.errors import PluginError, RecipeError
 
 __all__ = ["write_plugin"]
@@ -72,7 +73,7 @@ def _own_plugins() -> set[str]:
 
 
 def _example() -> Path:
-    package = Path(__file__).parents[1]
+    package = Path(emberge.__file__).parent
     for place in (package, package.parents[1]):  # the wheel, a checkout
         folder = place / "examples" / "third_party_plugin"
         if folder.is_dir():

@@ -26,6 +26,7 @@ from emberge import (
     run_recipe,
 )
 
+from tests.support.places import ROOT
 from tests.support.steps import Scores, Write, recipe, toy
 
 
@@ -149,10 +150,9 @@ def test_a_check_imports_no_torch(tmp_path: Path) -> None:
         "made = recipe(a=Write(of=(ModelRef('./m', Path(sys.argv[1])),)))\n"
         "check_recipe(made, toy()).raise_errors(); print('torch' in sys.modules)"
     )
-    root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
-        cwd=root,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,

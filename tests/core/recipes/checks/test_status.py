@@ -13,6 +13,7 @@ import pytest
 from emberge import DataError, EmbergeError, ModelRef, run_recipe
 from emberge.recipes.checks.status import status
 
+from tests.support.places import ROOT
 from tests.support.steps import Write, recipe, toy
 
 # Runs `a` to its end and `b` until it is killed.
@@ -63,10 +64,9 @@ def test_done_failed_and_blocked_steps_are_told_apart(tmp_path: Path) -> None:
 def test_a_running_step_is_shown_with_its_progress_and_a_killed_one_as_stopped(
     tmp_path: Path,
 ) -> None:
-    root = Path(__file__).parents[2]
     process = subprocess.Popen(
         [sys.executable, "-c", _SLOW, str(tmp_path)],
-        cwd=root,
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -73,7 +73,7 @@ def test_a_published_folder_verifies_wherever_it_is_copied(
     code, out, err = call(capsys, copied)
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert lines[0] == f"{copied}: model of step 'merged' (standard:merge)"
+    assert lines[0] == f"{copied}: model of step 'merged' (merge:merge)"
     assert any(line.startswith("model.safetensors holds 139 kB, 55 tensors") for line in lines)
     assert "tokenizer.json holds 4.83 kB" in lines
     assert "1_Pooling/config.json holds 132 bytes" in lines
@@ -309,7 +309,7 @@ def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
         assert said[key] == record[key], key
     assert said["seed"] == 3
     assert said["versions"].keys() >= {"emberge", "torch"}
-    assert said["plugins"]["standard"].startswith("emberge ")
+    assert said["plugins"]["merge"].startswith("emberge ")
     assert said["strategy"] == record["details"]["strategy"] == [{"trim": {"density": 0.4}}, *TAIL]
     assert [m["weight"] for m in said["models"].values()] == [1, 2]
     inputs = {one["reference"]: one for one in record["inputs"]}

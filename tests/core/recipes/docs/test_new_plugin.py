@@ -15,7 +15,9 @@ from emberge.plugins import Plugins
 from emberge.recipes.docs import new_plugin
 from emberge.recipes.docs.new_plugin import write_plugin
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "third_party_plugin"
+from tests.support.places import ROOT
+
+EXAMPLE = ROOT / "examples" / "third_party_plugin"
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -60,7 +62,7 @@ def test_a_new_plugin_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("../bags", "did you mean 'bags'"),
         ("größe", "small letters"),
         ("lambda", "word of Python"),
-        ("standard", "a plugin of emberge itself"),
+        ("train", "a plugin of emberge itself"),
         ("boom", "a plugin of emberge itself"),
     ],
 )

@@ -36,6 +36,7 @@ from safetensors.torch import load_file
 
 from tests.support import tiny
 from tests.support.fitting import run_fit
+from tests.support.places import ROOT, SUPPORT
 from tests.support.training_data import InMemory, dataset, retrieval, similarity
 
 BATCHES = BatchShuffle(batch_size=PerDataset(default=8))
@@ -164,13 +165,12 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(shaky: Path, tmp_path
 
 
 def _start(model: Path, root: Path) -> subprocess.Popen[str]:
-    repository = Path(__file__).parents[2]
     return subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("killed_fit.py")), str(model), str(root)],
+        [sys.executable, str(SUPPORT / "killed_fit.py"), str(model), str(root)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )
 
 
