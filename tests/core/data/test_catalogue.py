@@ -6,15 +6,17 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from emberge import (
+    Catalogue,
     ClassificationData,
     ClusteringData,
     DataEntry,
     DataError,
     DataRef,
+    Domain,
     EvalSet,
     PairData,
     RerankingData,
@@ -88,7 +90,7 @@ def refusal(folder: Path, old: str, new: str) -> str:
 
 
 def test_a_catalogue_names_its_sets_beside_it(folder: Path) -> None:
-    catalogue = load_catalogue(folder)
+    catalogue: Catalogue = load_catalogue(folder)
     assert catalogue == load_catalogue(folder / "datasets.yaml")
     pairs, similar = catalogue.train
     assert (pairs.name, pairs.task, pairs.instruction) == ("pairs", "retrieval", "Find the answer.")
@@ -109,6 +111,12 @@ def test_a_catalogue_names_its_sets_beside_it(folder: Path) -> None:
         where=f"{folder / 'datasets.yaml'}:16",
     )
     assert (topics.symmetric, topics.domain, topics.prompt) == (True, None, "")
+
+
+@pytest.mark.parametrize("domain", get_args(Domain))
+def test_a_set_is_in_or_out_of_domain(folder: Path, domain: Domain) -> None:
+    (folder / "datasets.yaml").write_text(TEXT.replace("domain: in", f"domain: {domain}"))
+    assert load_catalogue(folder).eval[0].domain == domain
 
 
 def test_a_catalogue_is_found_from_where_one_stands(

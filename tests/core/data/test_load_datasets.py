@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import DataEntry, DataError, DataRef, Dataset, Example
+from emberge import Columns, DataEntry, DataError, DataRef, Dataset, Example
 from emberge.data.data_sources import expand
-from emberge.data.entry import Columns
 from emberge.data.first_rows import first_examples
 from emberge.engine import check_entries, load_datasets
 from emberge_data.delimited import Delimited
