@@ -28,15 +28,16 @@ from tests.core import ranked_fit
 from tests.core.ranked_fit import Death, Training
 from tests.losses import LOSSES
 from tests.support.exact import ExactEncoder
-from tests.support.tolerance import EXACT, exactly
+from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.training_data import InMemory, dataset, retrieval, similarity
 
 # A guide is a model of its own, which has its own tests.
 TRIED = {name: loss for name, (loss, _) in LOSSES.items() if loss.guided_by is None}
 FEW = ("infonce, learnable", "angle", "margin_mse")
-# Ranks add gradients in another order than one process. Float64, and steps that follow gradients rather than
-# their signs, keep that where `exactly` expects it: five parts in a hundred of it after ten steps.
+# Ranks add gradients in another order than one process. In float64, and with steps that follow gradients
+# rather than their signs, weights stay together as closely as gradients do, which have a length of at most 1.
 LEARNING_RATE, EPSILON = 1e-3, 1e-2
+TRAINED = "encoder.layer.1.output.dense.weight"
 
 
 def everything(size: int = 22) -> InMemory:
@@ -111,6 +112,7 @@ def _weights(root: Path) -> dict[str, torch.Tensor]:
 def _apart(first: Path, second: Path) -> float:
     one, two = _weights(first), _weights(second)
     assert one.keys() == two.keys()
+    assert one[TRAINED].dtype == two[TRAINED].dtype == torch.float64
     return max(float((one[name] - two[name]).abs().max()) for name in one)
 
 
@@ -142,7 +144,7 @@ def _hold(found: tuple[Any, Any, float]) -> None:
     two, one, apart = found
     assert len(two) == len(one) == 4
     assert two == exactly(one, size=1.0)
-    assert apart <= EXACT
+    assert apart <= of_adamw(LEARNING_RATE, 4, EPSILON, EXACT)
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +224,7 @@ def test_shards_of_any_size_are_one_batch(mixed: Mapping[str, Any], ranks: str) 
     one, many = mixed["one"], mixed[ranks]
     assert len(one["losses"]) == 10
     assert many["losses"] == exactly(one["losses"], size=1.0)
-    assert _apart(many["root"], one["root"]) <= EXACT
+    assert _apart(many["root"], one["root"]) <= of_adamw(LEARNING_RATE, 10, EPSILON, EXACT)
     assert many["result"].examples == one["result"].examples == 48
     assert many["result"].losses == exactly(one["result"].losses)
 

@@ -17,9 +17,9 @@ epsilon of a dtype: 2^-24 in float32, 2^-53 in float64.
   stay below 2^24. In float64 the same computation is then right to 2^24 · 2^-53 = 2^-29, two parts in a
   milliard: `EXACT`. Of gradients that is relative to the largest, as a small one is a sum of large addends.
 
-An optimizer turns gradients into steps. AdamW's is lr · m / (√v + ε): an error δ of every gradient moves m and
-√v by at most δ each, and m / √v is at most 4 at the usual betas, so a step by at most 5 lr δ / ε, and N of
-them N times that (`of_adamw`). In float32, where δ is about 1e-7, the default ε of 1e-8 promises nothing,
+An optimizer turns gradients into steps. AdamW's is lr · m / (√v + ε): an error δ of every gradient moves m
+and √v by at most δ each, and m / √v is at most 4 at the usual betas, so a step by at most 5 lr δ / ε, and N
+of them N times that (`of_adamw`). In float32, where δ is about 1e-7, the default ε of 1e-8 promises nothing,
 which is why trainings are compared in float64.
 """
 
