@@ -1,17 +1,21 @@
-"""Trainings and passes in float64, where another order of sums shows in the sixteenth digit only."""
+"""Trainings and passes in float64, where another order of sums shows in the sixteenth digit only.
+
+As a plugin file it adds the backbone `exact_encoder` to recipes.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from emberge import Backbone, hookimpl
 from emberge_standard.backbones.text_encoder import TextEncoder
 
-__all__ = ["ExactEncoder", "in_float64"]
+__all__ = ["ExactEncoder", "in_float64", "register_backbones"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +26,11 @@ class ExactEncoder(TextEncoder):
         encoder = super().load(checkpoint, device=device, dtype=dtype)
         encoder.module.double()
         return encoder
+
+
+@hookimpl
+def register_backbones() -> Mapping[str, type[Backbone]]:
+    return {"exact_encoder": ExactEncoder}
 
 
 @contextlib.contextmanager

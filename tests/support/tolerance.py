@@ -69,13 +69,13 @@ def likely(addends: int, dtype: torch.dtype = torch.float32) -> float:
     return min(gamma(addends, dtype), DEVIATIONS * math.sqrt(addends) * unit(dtype))
 
 
-def near(expected: float, addends: int, *, size: float | None = None) -> Any:
-    """Return what compares equal to another float32 evaluation of a sum of so many addends.
+def near(expected: Any, addends: int, *, size: float = 0.0) -> Any:
+    """Return what compares equal to another float32 evaluation of sums of so many addends.
 
-    `size` is the sum of the addends' magnitudes, by default that of the result: nothing cancels.
+    `size` is the sum of the addends' magnitudes, where that is more than the result's: they cancel.
     """
-    size = abs(expected) if size is None else size
-    return pytest.approx(expected, rel=0, abs=2 * likely(addends) * size)
+    allowed = 2 * likely(addends)
+    return pytest.approx(expected, rel=allowed, abs=allowed * size)
 
 
 def exactly(expected: Any, *, size: float = 0.0) -> Any:
