@@ -552,9 +552,9 @@ def test_what_was_measured_lines_up_too(tmp_path: Path) -> None:
     assert tokens is not None
     order = [tokens.tokens[token] for token in TOKENS]
     first, second = told[0][1], told[1][1][order]
-    expected = (first * rows_of(a) + second * rows_of(b)[order]) / (first + second)
+    shares = [one.double() / (first.double() + second.double()) for one in (first, second)]
     found = rows_of(tmp_path / "out")[: len(TOKENS)]
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert_combined(found, [rows_of(a), rows_of(b)[order]], shares, roundings=4)
 
 
 # ── what is told ────────────────────────────────────────────────────────────────────────────────
