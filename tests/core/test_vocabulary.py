@@ -552,9 +552,11 @@ def test_what_was_measured_lines_up_too(tmp_path: Path) -> None:
     assert tokens is not None
     order = [tokens.tokens[token] for token in TOKENS]
     first, second = told[0][1], told[1][1][order]
-    shares = [one.double() / (first.double() + second.double()) for one in (first, second)]
+    share = second.double() / (first.double() + second.double())
     found = rows_of(tmp_path / "out")[: len(TOKENS)]
-    assert_combined(found, [rows_of(a), rows_of(b)[order]], shares, roundings=4)
+    # From the first model on the way to the second.
+    addends = [rows_of(a), rows_of(b)[order], rows_of(a)]
+    assert_combined(found, addends, [1, share, -share], roundings=4)
 
 
 # ── what is told ────────────────────────────────────────────────────────────────────────────────

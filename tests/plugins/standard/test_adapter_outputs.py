@@ -29,7 +29,7 @@ from torch import Tensor
 
 from tests import tiny
 from tests.peft_adapters import adapted, save_adapter
-from tests.support.tolerance import assert_same_pass, gamma
+from tests.support.tolerance import assert_near, assert_same_pass, gamma, near
 
 IDS = torch.arange(5, 25)[None]
 LAYER = "encoder.layer.0.attention.self.query"
@@ -150,8 +150,10 @@ def test_a_rank_cuts_to_what_is_said(
         error = float((tensor.double() - again[name].double()).norm() / change.norm())
         values = torch.linalg.svdvals(change)
         best = float(values[3:].norm() / values.norm())
-        assert found["errors"][name] == pytest.approx(error, abs=1e-4)
-        assert found["errors"][name] == pytest.approx(best, abs=1e-4)
+        # What was merged is rounded beside the base's numbers, which are larger than their changes.
+        stored = gamma(8) * float(own[name].double().norm() / change.norm())
+        assert found["errors"][name] == pytest.approx(error, rel=0, abs=stored)
+        assert found["errors"][name] == pytest.approx(best, rel=0, abs=stored)
     worst = found["worst"]
     assert worst["error"] == max(found["errors"].values()) == found["errors"][worst["tensor"]]
     assert worst["tensor"] in (made["small"] / "truncation.md").read_text()
@@ -241,7 +243,7 @@ def test_a_fine_tune_is_cut_to_its_rank_and_the_rest_is_told(
     own, tuned = (load_file(folder / "model.safetensors") for folder in (base, tmp_path / "tuned"))
     for name, error in found["errors"].items():
         values = torch.linalg.svdvals(tuned[name].double() - own[name].double())
-        assert error == pytest.approx(float(values[5:].norm() / values.norm()), abs=1e-6)
+        assert error == near(float(values[5:].norm() / values.norm()), addends=6, size=1.0)
     short = {"embeddings.token_type_embeddings": 2}  # which has two rows
     assert all(rank == short.get(module, 5) for module, rank in found["ranks"].items())
     assert "embeddings.LayerNorm.weight" in found["whole"]
@@ -384,14 +386,14 @@ def test_factors_of_a_product_are_those_of_the_full_matrix() -> None:
         thin, full = factorise_product(b, a, cut), factorise((b @ a).float(), cut)
         assert thin.rank == full.rank
         made = torch.linalg.svdvals(thin.b.double() @ thin.a.double())[: thin.rank]
-        assert torch.allclose(made, values[: thin.rank], atol=1e-5)
+        assert_near(made, values[: thin.rank], addends=7)
         best = float(values[thin.rank :].norm() / values.norm())
-        assert thin.error == pytest.approx(best, abs=1e-6)
-        assert full.error == pytest.approx(best, abs=1e-6)
+        assert thin.error == near(best, addends=7, size=1.0)
+        assert full.error == near(best, addends=7, size=1.0)
     exact = factorise_product(b, a, Truncation())
     assert exact.rank == 7
     # Balanced: both factors carry the square roots of the singular values.
-    assert torch.allclose(exact.a.norm(dim=1), exact.b.norm(dim=0), rtol=1e-4)
+    assert_near(exact.a.norm(dim=1), exact.b.norm(dim=0), addends=60)
 
 
 def test_the_small_decomposition_has_the_singular_values_of_the_dense_one() -> None:
@@ -399,7 +401,7 @@ def test_the_small_decomposition_has_the_singular_values_of_the_dense_one() -> N
     b, a = torch.randn(30, 4, dtype=torch.float64), torch.randn(4, 20, dtype=torch.float64)
     found = factorise_product(b, a, Truncation())
     squares = found.b.double().square().sum(0)  # B = U√S
-    assert torch.allclose(squares, torch.linalg.svdvals(b @ a)[:4], atol=1e-5)
+    assert_near(squares, torch.linalg.svdvals(b @ a)[:4], addends=30)
 
 
 def factors(folder: Path) -> tuple[Tensor, Tensor]:
@@ -458,12 +460,12 @@ def test_routes_by_hand(base: Path, tmp_path: Path, plugins: Plugins) -> None:  
     )
     a, b = factors(made["exact"])
     assert torch.equal((b @ a)[:2, :2], torch.tensor([[0.5, 0.0], [0.0, 0.5]]).double())
-    assert details(made["cut"])["errors"][f"{LAYER}.weight"] == pytest.approx(0.7071068, abs=1e-6)
+    assert details(made["cut"])["errors"][f"{LAYER}.weight"] == near(0.5**0.5, addends=4)
     thin = [factors(member) for member in members]
     mixed = sum(b for _, b in thin) / 2 @ (sum(a for a, _ in thin) / 2)
     assert torch.equal(mixed[:2, :2], torch.full((2, 2), 0.25).double())
     peft = peft_merged(base, members, "linear")
-    assert torch.allclose(corner(peft), torch.full((2, 2), 0.5).double())
+    assert_near(corner(peft), torch.full((2, 2), 0.5), addends=4)
 
 
 @pytest.mark.parametrize("kind", ["cat", "svd"])
@@ -484,7 +486,7 @@ def test_peft_scales_rank_stabilised_merges_wrongly_and_we_do_not(
     scale = 8 / 3**0.5
     right = sum(0.5 * scale * b @ a for a, b in map(factors, members))
     a, b = factors(made["exact"])
-    assert torch.allclose(b @ a, right, atol=1e-6)
+    assert_near(b @ a, right, addends=6)
     config = json.loads((made["exact"] / "adapter_config.json").read_text())
     assert (config["use_rslora"], config["lora_alpha"]) == (False, config["r"])
     peft = peft_merged(base, members, kind, **({"svd_rank": 6} if kind == "svd" else {}))
@@ -535,7 +537,7 @@ def test_random_adapters_lose_what_each_route_loses(
         return float((found - right).norm() / right.norm())
 
     products = {name: factors(folder) for name, folder in made.items()}
-    assert error(products["exact"][1] @ products["exact"][0]) < 1e-6
+    assert error(products["exact"][1] @ products["exact"][0]) < gamma(8)
     assert 0.2 < error(products["cut"][1] @ products["cut"][0]) < 0.6
     layer = peft_merged(base, members, "linear").get_submodule(f"base_model.model.{LAYER}")
     assert error(layer.get_delta_weight("merged").detach().double()) > 0.6

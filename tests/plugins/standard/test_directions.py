@@ -12,6 +12,7 @@ from emberge_standard.merging.karcher import Karcher
 from torch import Tensor
 
 from tests.plugins.standard.chains import blocks_of, chain, merge_one
+from tests.support.tolerance import exactly
 
 SPACES: list[tuple[str, dict[str, Any]]] = [
     ("multi_slerp", {"space": "deltas"}),
@@ -67,6 +68,17 @@ def test_opposite_models_meet_in_the_weighted_mean(name: str, second: list[float
     merged = merge_one(chain(name), [first, second])
     straight = merge_one(chain("linear"), [first, second])
     torch.testing.assert_close(merged, straight)
+
+
+@pytest.mark.parametrize("name", ["multi_slerp", "karcher"])
+def test_numbers_that_nearly_cancel_have_one_mean_in_any_order(name: str) -> None:
+    """The directions of numbers are 1 and -1: all are that of the mean, or opposite to it."""
+    models, weights = [-1.15, 1.45, 0.61, -0.79, 0.6], (1.36, 0.45, 1.38, 1.39, 0.91)
+    length = sum(w * abs(m) for w, m in zip(weights, models, strict=True)) / sum(weights)
+    merged = merge_one(chain(name), models, weights=weights)
+    assert float(merged) == exactly(-length)  # the negative ones have weights of 2.75, the others of 2.74
+    turned = merge_one(chain(name), models[::-1], weights=weights[::-1])
+    assert float(turned) == exactly(-length)
 
 
 def test_directions_that_cancel_out_are_reported() -> None:
