@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tests import tiny
 from tests.plugins.standard.chains import chain
+from tests.support.tolerance import assert_near, likely, unit
 
 with warnings.catch_warnings():
     # mergekit's dependencies warn about their own deprecations while they are imported.
@@ -29,6 +30,7 @@ with warnings.catch_warnings():
 State = Mapping[str, Tensor]
 Answers = Callable[[str], State]
 WEIGHTS = (0.5, 0.3, 0.2)
+RUN = 8192  # numbers that are summed in float32
 
 
 @pytest.fixture(scope="module", params=["bert", "xlm-roberta", "modernbert", "qwen3", "gemma3"])
@@ -210,16 +212,21 @@ def theirs_of(case: str, states: Sequence[State]) -> State:
         return theirs(inputs, method, parameters=given, base=base, dtype=torch.float32)
 
 
-def hold(ours: State, found: State) -> None:
+# These measure a tensor, in float32 on mergekit's side: sums as long as it. Others add up a few models.
+MEASURING = ("slerp", "karcher", "sce", "model_stock", "arcee", "rescaled")
+
+
+def hold(ours: State, found: State, case: str) -> None:
     assert ours.keys() == found.keys()
+    measures = any(word in case for word in MEASURING)
     for name, tensor in found.items():
-        off = float((ours[name] - tensor).abs().max()) / (float(tensor.abs().max()) or 1.0)
-        assert off <= 1e-6, f"{name} is off by {off:.1e}"
+        addends = max(8, tensor.numel()) if measures else 8
+        assert_near(ours[name], tensor, addends, name=name)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_we_agree(case: str, states: list[State], answers: Answers) -> None:
-    hold(ours_of(case, states), answers(case))
+    hold(ours_of(case, states), answers(case), case)
 
 
 @pytest.mark.parametrize("family", ["bert"], indirect=True)
@@ -228,7 +235,8 @@ def test_we_agree_row_by_row(case: str, states: list[State], answers: Answers) -
     names = {tensor.shape: name for name, tensor in states[0].items()}.values()  # one of each shape
     some = [{name: state[name] for name in names} for state in states]
     found = answers(case)
-    hold(ours_of(case, some, granule=1, block=1), {name: found[name] for name in names})
+    cut = ours_of(case, some, granule=1, block=1)
+    hold(cut, {name: found[name] for name in names}, case)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), WEIGHTS], ids=["equal", "given"])
@@ -242,7 +250,7 @@ def test_slerp_in_turn_is_mergekits_slerp_one_after_another(
             given = {"t": weight / size}
             found = theirs([found, state], "slerp", parameters=given, base=0, dtype=torch.float32)
     links = chain("sequential_slerp", linear_threshold=0.9995)
-    hold(merge_state_dicts(states[1:], links, None, weights), found)
+    hold(merge_state_dicts(states[1:], links, None, weights), found, "slerp")
 
 
 def test_the_runner_agrees_from_file_to_file(family: list[Path], tmp_path: Path) -> None:
@@ -259,7 +267,7 @@ def test_the_runner_agrees_from_file_to_file(family: list[Path], tmp_path: Path)
     written = load_file(tmp_path / "merged" / "model.safetensors")
     found = theirs_of("ties", [load_file(f / "model.safetensors") for f in family])
     for name, tensor in found.items():
-        assert torch.allclose(written[name], tensor, rtol=0, atol=1e-6 * float(tensor.abs().max()))
+        assert_near(written[name], tensor, addends=8, name=name)
 
 
 def test_mergekits_multislerp_is_the_normalised_mean_and_not_the_formula() -> None:
@@ -298,7 +306,9 @@ def test_the_mean_length_is_kept_to_float32_precision() -> None:
     models = [{"w": torch.randn(4000, 1000) * 0.02} for _ in range(2)]
     ours = merge_state_dicts(models, [MultiSlerp(mode="projected")])["w"].double().norm()
     exact = sum(m["w"].double().norm() for m in models) / 2
-    assert float(abs(ours - exact) / exact) < 1e-6
+    # A length is a root, which halves relative errors, and those of runs are of either sign.
+    runs = 4000 * 1000 / RUN
+    assert float(abs(ours - exact) / exact) < likely(RUN) / 2 / runs**0.5 + unit()
 
 
 def test_equal_changes_are_kept_in_the_order_of_the_tensor() -> None:
