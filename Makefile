@@ -5,6 +5,7 @@
 #   make lint     ruff and mypy
 #   make bench    comparisons with peers, printed
 #   make gpu      on a machine with a GPU: what only a GPU can show, in one table; installs nothing
+#   make test-machines    the tests as on other CPUs and with more threads, an hour or two
 #
 # PYTHON=python3.12 picks the interpreter. TORCH="torch --index-url URL" says where torch comes from,
 # for a machine on which the default build (CUDA, on Linux) is not wanted.
@@ -21,7 +22,7 @@ READY := $(VENV)/ready-$(shell pwd | cksum | tr -dc '0-9')
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help demo test lint bench gpu
+.PHONY: help demo test lint bench gpu test-machines
 .DELETE_ON_ERROR:
 
 help:
@@ -41,6 +42,11 @@ lint: $(READY)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+
+# TESTS="tests/core -x" runs pytest with these arguments instead of on everything.
+TESTS ?=
+test-machines: $(READY)
+	$(BIN)/python -m tests.support.machines $(TESTS)
 
 # BENCH= (empty) takes models of full size.
 BENCH ?= --small

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -36,12 +37,16 @@ class Death:
 
 @dataclass(frozen=True)
 class Training:
-    """What is to be trained, by every rank: arguments of `fit`, and what shall go wrong."""
+    """What is to be trained, by every rank: arguments of `fit`, and what shall go wrong.
+
+    With `exact` what losses learn is in float64, as the weights of an `ExactEncoder` are.
+    """
 
     root: Path
     arguments: Mapping[str, Any]
     shard: bool = False
     deaths: tuple[Death, ...] = ()
+    exact: bool = False
 
 
 def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
@@ -119,6 +124,7 @@ def _rank(path: Path, told: Mapping[str, str]) -> None:
 
 
 def _train(training: Training, rank: int) -> dict[str, Any]:
+    from tests.support.exact import in_float64
     from tests.support.fitting import run_fit
 
     losses: list[float] = []
@@ -137,16 +143,17 @@ def _train(training: Training, rank: int) -> dict[str, Any]:
 
     # Ranks that are not the first write no result: a folder that cannot be made would tell.
     root = training.root if rank == 0 else Path(os.devnull)
-    result = run_fit(
-        **training.arguments,
-        folder=root / "out",
-        work=training.root / "work",
-        store=training.root / "store",
-        progress=progress,
-        metric=told,
-        ranks=int(os.environ["WORLD_SIZE"]),
-        shard=training.shard,
-    )
+    with in_float64() if training.exact else contextlib.nullcontext():
+        result = run_fit(
+            **training.arguments,
+            folder=root / "out",
+            work=training.root / "work",
+            store=training.root / "store",
+            progress=progress,
+            metric=told,
+            ranks=int(os.environ["WORLD_SIZE"]),
+            shard=training.shard,
+        )
     return {"losses": losses, "result": result}
 
 

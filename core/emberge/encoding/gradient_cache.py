@@ -172,7 +172,7 @@ class _Chunks:
                 if output.auxiliary is not None:
                     counts.append(output.auxiliary.counts.detach())
         order = to_device(torch.from_numpy(np.argsort(np.concatenate(self.pieces))), device)
-        leaves = [torch.cat(v)[order].float().requires_grad_() for v in zip(*values, strict=True)]
+        leaves = [_widened(torch.cat(v)[order]).requires_grad_() for v in zip(*values, strict=True)]
         encoded = BatchEmbeddings(leaves[0], dict(zip(self.layers, leaves[1:], strict=True)))
         total = self.plan.ranks.total(torch.stack(counts).sum(0)) if counts else None
         return _First(encoded, graphs, total, kept)
@@ -236,6 +236,11 @@ class _Chunks:
         out = embedded(self.encoder, self.given[index], self.layers, self.plan.autocast)
         values = [out.embeddings, *(out.layers[layer] for layer in self.layers)]
         return _Output(values, out.auxiliary)
+
+
+def _widened(values: Tensor) -> Tensor:
+    """Return half-precision embeddings in float32, and others as they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _scaled(pull: Tensor, scale: float) -> Tensor:

@@ -98,7 +98,7 @@ class Objective:
         return self._sum(losses, embeddings, 1)
 
     def _sum(self, losses: Sequence[Loss], embeddings: Embeddings, ranks: int) -> Tensor:
-        total = embeddings.anchor.new_zeros((), dtype=torch.float32)
+        total = embeddings.anchor.new_zeros(())
         for loss in losses:
             learned = self._learned[id(loss)]
             if ranks > 1:

@@ -17,7 +17,6 @@ from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import build_tables
-from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
@@ -26,10 +25,14 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tests.support import ranked_fit
+from tests.support.exact import ExactEncoder, in_float64
 from tests.support.ranked_fit import Training
+from tests.support.tolerance import EXACT, assert_exact, exactly, of_adamw
 from tests.support.training_data import retrieval
 
 EXPERTS = 4
+# Steps follow gradients rather than their signs.
+LEARNING_RATE, EPSILON = 1e-3, 1e-2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class RoutedModel:
         with torch.no_grad():
             size = router.weight.numel()
             router.weight.copy_(torch.linspace(-3, 5, size).view_as(router.weight).sin() * 4)
-        self.module = nn.ModuleDict({"inner": inner.module, "router": router})
+        self.module = nn.ModuleDict({"inner": inner.module, "router": router.double()})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -71,13 +74,13 @@ class RoutedModel:
         def balance(counts: torch.Tensor) -> torch.Tensor:
             """Experts · sum of load · mean probability (Fedus et al., 2021, arXiv:2101.03961)."""
             loads, total = counts[:-1] / counts[-1], counts[-1]
-            return EXPERTS * (loads * shares.sum(0) / total).sum().float()
+            return EXPERTS * (loads * shares.sum(0) / total).sum()
 
         return Embedded(found.embeddings, found.layers, Auxiliary(counts, balance))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Routed(TextEncoder):
+class Routed(ExactEncoder):
     def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
         return RoutedModel(super().load(checkpoint, device=device, dtype=dtype))  # type: ignore
 
@@ -123,15 +126,16 @@ class Case:
 
     def __init__(self, model: Path, store: Path, kind: str, losses: tuple[Loss, ...]) -> None:
         self.encoder: Encoder = ENCODERS[kind](
-            TextEncoder(gradient_checkpointing="checkpointing" in kind).load(
+            ExactEncoder(gradient_checkpointing="checkpointing" in kind).load(
                 model, device="cpu", dtype="float32"
             )
         )
-        self.encoder.module.train()
+        self.encoder.module.double().train()
         data = retrieval()
         self.tables = build_tables([data], self.encoder, FitOptions(), store, lambda *_: None)
         info = DatasetInfo("find", "retrieval", 40)
-        self.objective = Objective(PerDataset(default=losses), [info], "cpu")
+        with in_float64():
+            self.objective = Objective(PerDataset(default=losses), [info], "cpu")
         self.batch = PlannedBatch(0, 0, 0, (PlannedPart("find", np.arange(20), True),))
 
     def gradients(self, budget: int, kept: int | None) -> tuple[float, Gradients, int]:
@@ -162,11 +166,8 @@ def test_cached_is_plain(bert: Path, tmp_path: Path, kind: str, losses: str) -> 
         cached_loss, cached, held = case.gradients(budget, keep)
         assert held <= keep
         assert (held > 0) == (keep > 0)
-        assert cached_loss == pytest.approx(loss, rel=2e-6)
-        assert cached.keys() == plain.keys()
-        for name, grad in plain.items():
-            length = grad.norm().clamp(min=1e-3)
-            assert float((cached[name] - grad).norm() / length) <= 1e-5, name
+        assert cached_loss == exactly(loss)
+        assert_exact(cached, plain)
 
 
 def test_the_balance_is_that_of_the_whole_batch(bert: Path, tmp_path: Path) -> None:
@@ -176,20 +177,20 @@ def test_the_balance_is_that_of_the_whole_batch(bert: Path, tmp_path: Path) -> N
     with torch.no_grad():
         found = case.encoder(case.encoder.collate(drawn.texts))
         shares = case.encoder.module.get_submodule("router")(found.embeddings).softmax(1)
-    loads = nn.functional.one_hot(shares.argmax(1), EXPERTS).float().mean(0)
+    loads = nn.functional.one_hot(shares.argmax(1), EXPERTS).double().mean(0)
     assert (loads > 0).sum() > 1, "one expert gets all, and the balance is trivial"
     balance = float(EXPERTS * (loads * shares.mean(0)).sum())
     for budget in (10**6, 40):
         added = case.gradients(budget, 0)[0] - without.gradients(budget, 0)[0]
-        assert added == pytest.approx(balance, rel=1e-4)
+        assert added == exactly(balance, size=1.0)
 
 
 def test_all_of_it_on_two_ranks(bert: Path, tmp_path: Path) -> None:
     """Matryoshka, layers, a local loss, a balance, a cache that keeps some chunks: split weights or not."""
     losses = (*LOSSES["all"][:2], CoSENT(unscored=True, weight=0.2, cross_rank=True))
     options: dict[str, Any] = {
-        **{"learning_rate": 1e-3, "token_budget": 48, "kept_tokens": 96, "dropout": False},
-        **{"max_steps": 4, "logging_steps": 1, "adam_epsilon": 1e-2, "positives": 2},
+        **{"learning_rate": LEARNING_RATE, "token_budget": 48, "kept_tokens": 96, "dropout": False},
+        **{"max_steps": 4, "logging_steps": 1, "adam_epsilon": EPSILON, "positives": 2},
     }
     arguments = {
         "backbone": Routed(),
@@ -202,10 +203,11 @@ def test_all_of_it_on_two_ranks(bert: Path, tmp_path: Path) -> None:
     }
     found = {}
     for name, ranks, shard in (("one", 1, False), ("two", 2, False), ("split", 2, True)):
-        training = Training(tmp_path / name, arguments, shard)
+        training = Training(tmp_path / name, arguments, shard, exact=True)
         found[name] = ranked_fit.run([training], tmp_path / f"{name}.pkl", ranks)[0]["losses"]
     weights = {name: load_file(tmp_path / name / "out" / "model.safetensors") for name in found}
+    apart = of_adamw(LEARNING_RATE, 4, EPSILON, EXACT)
     for name in ("two", "split"):
-        assert found[name] == pytest.approx(found["one"], rel=2e-6)
+        assert found[name] == exactly(found["one"])
         for tensor, value in weights["one"].items():
-            assert float((weights[name][tensor] - value).abs().max()) <= 2e-6, tensor
+            assert float((weights[name][tensor] - value).abs().max()) <= apart, tensor

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import tiny
+from tests.support.tolerance import assert_exact, assert_same_pass, exactly
 
 TEXTS = [" ".join(tiny.WORDS[i : i + 1 + i % 7]) for i in range(24)]
 
@@ -131,16 +132,15 @@ def test_what_is_kept_follows_the_memory(shaky: Path, monkeypatch: pytest.Monkey
 
 def test_chunked_gradients_equal_those_of_one_batch_by_plain_torch(shaky: Path) -> None:
     encoder = _load(shaky)
+    encoder.module.double()
     loss, chunked = _gradients(encoder, EncodePlan(40, 0, dropout=False))
     encoder.module.zero_grad()
     whole = encoder(encoder.collate(_tokens(encoder)))
     expected = _contrast(BatchEmbeddings(whole.embeddings))
     expected.backward()  # type: ignore[no-untyped-call]
-    assert loss == pytest.approx(expected.item(), rel=1e-5)
-    for name, parameter in encoder.module.named_parameters():
-        if parameter.grad is not None:
-            error = (chunked[name] - parameter.grad).abs().max()
-            assert error <= 1e-5 * parameter.grad.abs().max() + 1e-7, name
+    assert loss == exactly(expected.item())
+    named = encoder.module.named_parameters()
+    assert_exact(chunked, {n: p.grad for n, p in named if p.grad is not None})
 
 
 def test_dropout_differs_between_chunks_and_seeds(shaky: Path) -> None:
@@ -171,7 +171,7 @@ def test_embeddings_come_in_order_and_equal_texts_are_encoded_once(bert: Path) -
     assert np.array_equal(embeddings[:24], embeddings[24:][::-1])
     assert told[-1] == (len(set(TEXTS)), len(set(TEXTS)))
     one = np.concatenate([embedder.embed([text]) for text in TEXTS])
-    assert np.abs(embeddings[:24] - one).max() <= 1e-6
+    assert_same_pass(embeddings[:24], one, bert)
     assert embedder.embed([]).shape == (0, 32)
 
 

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
+from tests.support.tolerance import assert_combined, assert_same_pass
 from tests.support.whole import edit, embed, forward, merge, plan, problems, tensors
 
 HEADED = ["AutoModelForMaskedLM", "AutoModelForSequenceClassification"]
@@ -38,8 +39,8 @@ def test_a_model_with_a_head_merges_with_a_plain_one(
     )
     merged = transformers.AutoModel.from_pretrained(up)
     name = next(n for n, _ in one.named_parameters() if "query.weight" in n or "Wqkv.weight" in n)
-    mean = (one.get_parameter(name) + two.get_parameter(name)) / 2
-    torch.testing.assert_close(merged.get_parameter(name), mean)
+    pair = [model.get_parameter(name).detach() for model in (one, two)]
+    assert_combined(merged.get_parameter(name).detach(), pair, [0.5, 0.5])
     # The head is that of the one model that has it.
     heads = {n: t for n, t in tensors(headed).items() if n.startswith(("./cls.", "./classifier"))}
     assert all(torch.equal(tensors(up)[n], t) for n, t in heads.items())
@@ -98,7 +99,8 @@ def test_names_of_any_wrapper_are_the_same_tensors(
     assert tensors(plain).keys() == tensors(wrapped).keys()
     assert all(torch.equal(t, tensors(wrapped)[n]) for n, t in tensors(plain).items())
     # Whoever gives the names: what comes out can be loaded.
-    torch.testing.assert_close(forward(merge(tmp_path / "turned", three, one)), forward(plain))
+    turned = merge(tmp_path / "turned", three, one)
+    assert_same_pass(forward(turned), forward(plain), plain)
 
 
 def test_a_merged_adapters_wrapper_and_its_head_are_found(tmp_path: Path) -> None:
@@ -163,8 +165,7 @@ def test_shards_and_dtypes_mix(size: str, tmp_path: Path) -> None:
     loaded = [tensors(f) for f in folders]
     for name, tensor in tensors(out).items():
         assert tensor.dtype == torch.float32
-        mean = sum(m[name].float() for m in loaded) / 3
-        torch.testing.assert_close(tensor, mean, rtol=1e-6, atol=1e-7)
+        assert_combined(tensor, [m[name] for m in loaded], [1 / 3] * 3)
     half = merge(tmp_path / "half", *reversed(folders))
     assert {t.dtype for t in tensors(half).values()} == {torch.float16}
     assert json.loads((half / "config.json").read_text())["dtype"] == "float16"
@@ -180,7 +181,6 @@ def test_a_padded_vocabulary_pads_the_bias_of_its_head_too(tmp_path: Path) -> No
     for name in ("./cls.predictions.bias", "./bert.embeddings.word_embeddings.weight"):
         size = len(first[name])
         assert len(out[name]) == size < len(wide[name]) == 160
-        mean = (first[name] + second[name][:size]) / 2
-        torch.testing.assert_close(out[name], mean)
-        torch.testing.assert_close(wide[name][:size], mean)
+        for found in (out[name], wide[name][:size]):
+            assert_combined(found, [first[name], second[name][:size]], [0.5, 0.5])
         assert torch.equal(wide[name][size:], second[name][size:])

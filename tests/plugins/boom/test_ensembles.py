@@ -11,6 +11,7 @@ from emberge import Plugins, load_plugins
 from safetensors.torch import load_file, save_file
 
 from tests.plugins.boom.recipes import details, run, write_data
+from tests.support.tolerance import assert_combined, gamma
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +86,15 @@ def test_nested_increments_are_the_joint_merge_where_that_is_linear(
     nested = details(made["nested"])["weights"]
     assert nested == pytest.approx({"$updated": 108 / 172, "$third": 64 / 172})  # S / (S + n)
     one, other = (load_file(made[n] / "model.safetensors") for n in ("nested", "joint"))
-    old = load_file(made["old"] / "model.safetensors")
+    members = [load_file(made[n] / "model.safetensors") for n in ("old", "second", "third")]
     off = max(float((one[n] - other[n]).abs().max()) for n in one)
-    assert max(float((old[n] - other[n]).abs().max()) for n in one) > 1e-4
+    assert max(float((members[0][n] - other[n]).abs().max()) for n in one) > 1e-4
     if strategy == "linear":
-        assert off < 3e-7
+        shares = [size / sum(sizes) for size in sizes]
+        for name in one:
+            addends = [member[name] for member in members]
+            assert_combined(other[name], addends, shares)
+            assert_combined(one[name], addends, shares, roundings=8)  # two merges
     else:
         assert off > 1e-5  # the mean of directions is another one than the mean of means
     # Either way the artifact tells of all three trainings and their sizes, to merge them anew.
@@ -165,7 +170,13 @@ def test_adapter_members_merge_without_whole_models(adapted: dict[str, Path], be
         assert details(adapted[name])["weights"] == pytest.approx(shares), name
         assert details(adapted[name])["training_cost"]["times"] == pytest.approx(101 / 84)
     # Factors side by side are the linear merge; what multi-SLERP adds to it is small beside the change.
-    assert apart(adapted["beside"], adapted["mean"], bert) < 1e-5
+    # Numbers of whole models are rounded, which is more than their changes are.
+    origin, mean = weights_of(bert, bert), weights_of(adapted["mean"], bert)
+    size, moved = (
+        sum(float(numbers.double().square().sum()) for numbers in found) ** 0.5
+        for found in (origin.values(), [mean[n] - origin[n] for n in origin])
+    )
+    assert apart(adapted["beside"], adapted["mean"], bert) < gamma(8) * size / moved
     assert apart(adapted["full"], adapted["exact"], bert) < apart(
         adapted["cut"], adapted["exact"], bert
     )
@@ -184,7 +195,9 @@ def test_what_a_rank_leaves_out_stands_in_artifact_and_report(
     exact, found, origin = (
         weights_of(folder, bert)[name] for folder in (adapted["exact"], adapted["cut"], bert)
     )
-    assert float((exact - found).norm() / (exact - origin).norm()) == pytest.approx(error, rel=1e-3)
+    stored = gamma(8) * float(origin.norm() / (exact - origin).norm())
+    left_out = float((exact - found).norm() / (exact - origin).norm())
+    assert left_out == pytest.approx(error, rel=0, abs=stored)
     page = (adapted["report"] / "report.html").read_text("utf-8")
     section = page.partition("Distance from exact")[2]
     assert section

@@ -29,6 +29,7 @@ from torch import Tensor
 from tests.support import tiny
 from tests.support.chains import chain, merge_one
 from tests.support.merges import merge_models
+from tests.support.tolerance import assert_exact, assert_near, near
 
 State = Mapping[str, Tensor]
 
@@ -86,23 +87,17 @@ def softmax(values: Sequence[float], temperature: float = 1.0) -> list[float]:
 
 
 def fused(states: Sequence[State], family: Sequence[Path], out: Path, **options: Any) -> State:
-    """The same by the runner, from folders to a folder."""
+    """The same by the runner in float64, from folders to a folder."""
     groups = ("ir", "ir", "sts", "sts")
     inputs = [
         MergeInput(f.name, f, PerTensor(1.0), group)
         for f, group in zip(family[1:], groups, strict=True)
     ]
     links: Sequence[Stage] = [*chain("group", by=chain("linear")[0]), LayerSoftmax(**options)]
-    merge_models(inputs, strategy=links, base=MergeInput("base", family[0]), out=out)
+    origin = MergeInput("base", family[0])
+    exact: Any = {"dtype": "float64", "out_dtype": "float64"}
+    merge_models(inputs, strategy=links, base=origin, out=out, **exact)
     return load_file(out / "model.safetensors")
-
-
-def close(found: State, expected: State) -> None:
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        size = float(tensor.abs().max()) or 1.0
-        off = float((found[name].double() - tensor).abs().max()) / size
-        assert off < 1e-6, f"{name} is off by {off:.1e}"
 
 
 def test_the_default_divides_by_the_mean_norm(
@@ -113,7 +108,7 @@ def test_the_default_divides_by_the_mean_norm(
     mean = sum(sum(n) for n in norms.values()) / sum(len(n) for n in norms.values())
     shares = {layer: softmax([v / mean for v in n]) for layer, n in norms.items()}
     assert all(w[1] > 0.6 for layer, w in shares.items() if "layers" in layer)  # sts moved further
-    close(fused(states, family, tmp_path / "out"), weighted(models, shares))
+    assert_exact(fused(states, family, tmp_path / "out"), weighted(models, shares))
 
 
 def test_the_printed_formula_takes_norms_as_they_are(
@@ -123,7 +118,7 @@ def test_the_printed_formula_takes_norms_as_they_are(
     norms = norms_of(models, states[0])
     shares = {layer: softmax(n, 0.5) for layer, n in norms.items()}
     found = fused(states, family, tmp_path / "out", normalise="none", temperature=0.5)
-    close(found, weighted(models, shares))
+    assert_exact(found, weighted(models, shares))
 
 
 def test_norms_may_be_relative_to_the_bases_layer(
@@ -133,7 +128,7 @@ def test_norms_may_be_relative_to_the_bases_layer(
     norms, sizes = norms_of(models, states[0]), norms_of([states[0]], zero)
     shares = {layer: softmax([v / sizes[layer][0] for v in n]) for layer, n in norms.items()}
     found = fused(states, family, tmp_path / "out", normalise="relative")
-    close(found, weighted(models, shares))
+    assert_exact(found, weighted(models, shares))
 
 
 @pytest.mark.parametrize("non_layer", ["uniform", "global_mean"])
@@ -154,7 +149,7 @@ def test_what_lies_outside_the_layers_may_be_weighted_otherwise(
         layer: softmax(n if layer.startswith("layers.") else outside) for layer, n in scaled.items()
     }
     found = fused(states, family, tmp_path / "out", non_layer=non_layer)
-    close(found, weighted(models, shares))
+    assert_exact(found, weighted(models, shares))
 
 
 def test_groups_may_meet_on_a_great_circle(
@@ -171,7 +166,7 @@ def test_groups_may_meet_on_a_great_circle(
         angle = 2 * math.atan2(float((u - v).norm()), float((u + v).norm()))
         turned = (math.sin((1 - t) * angle) * a + math.sin(t * angle) * b) / math.sin(angle)
         expected[name] = turned.reshape(first.shape)
-    close(fused(states, family, tmp_path / "out", interpolate="slerp"), expected)
+    assert_exact(fused(states, family, tmp_path / "out", interpolate="slerp"), expected)
 
 
 def test_specialists_norms_come_from_a_file(
@@ -182,7 +177,7 @@ def test_specialists_norms_come_from_a_file(
     told = FileRef(path.name, tmp_path)
     found = fused(states, family, tmp_path / "out", deltas=told, normalise="none")
     shares = {layer: softmax([n["ir"], n["sts"]]) for layer, n in norms.items()}
-    close(found, weighted(soups(states), shares))
+    assert_exact(found, weighted(soups(states), shares))
     relative = fused(states, family, tmp_path / "relative", deltas=told, normalise="relative")
     zero = {n: torch.zeros_like(t) for n, t in states[0].items()}
     sizes = norms_of([states[0]], zero)
@@ -190,7 +185,7 @@ def test_specialists_norms_come_from_a_file(
         layer: softmax([n["ir"] / sizes[layer][0], n["sts"] / sizes[layer][0]])
         for layer, n in norms.items()
     }
-    close(relative, weighted(soups(states), shares))
+    assert_exact(relative, weighted(soups(states), shares))
 
 
 def test_a_file_without_a_groups_norm_is_an_error_that_says_so(
@@ -290,13 +285,16 @@ def test_a_recipe_measures_specialists_and_fuses(
     results = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)
     statistics = read_statistics(results["norms"])
     expected = norms_of([states[1], states[3]], states[0])
-    for layer, (ir, sts) in expected.items():
+    longest = max(tensor.numel() for tensor in states[0].values())
+    for layer, norms in expected.items():
         told = statistics.of(layer, "")
-        assert (float(told["ir"]), float(told["sts"])) == pytest.approx((ir, sts), rel=1e-6)
+        assert [float(told["ir"]), float(told["sts"])] == near(norms, longest)
     assert set(statistics.models) == {"ir", "sts"}
     assert statistics.base
     shares = {layer: softmax(n) for layer, n in expected.items()}
-    close(load_file(results["fused"] / "model.safetensors"), weighted(soups(states), shares))
+    merged = load_file(results["fused"] / "model.safetensors")
+    for name, tensor in weighted(soups(states), shares).items():
+        assert_near(merged[name], tensor, addends=tensor.numel(), name=name)
     artifact = json.loads((results["fused"] / "artifact.json").read_text())
     said = artifact["details"]["strategy"][-1]["layer_softmax"]
     assert said == {"deltas": "$norms", "normalise": "none"}

@@ -31,6 +31,7 @@ from tests.plugins.mteb.bench import write_catalogue
 from tests.support import tiny
 from tests.support.merges import merge_models
 from tests.support.peft_adapters import adapted
+from tests.support.tolerance import assert_near, assert_same_pass
 from tests.support.training_data import retrieval
 
 TEXTS = ["find a file", "Sort a LIST of numbers", "weather", "the table of the bank"]
@@ -77,10 +78,10 @@ def test_what_is_saved_is_what_was_trained(kind: str, bert: Path, tmp_path: Path
     trunk: Any = encoder.module.get_submodule("trunk")
     ids = torch.tensor([[2, 6, 7, 8, 3]])
     with torch.no_grad():
-        assert torch.allclose(trunk.eval()(ids)[0], peft(ids)[0], atol=1e-6)
+        assert_same_pass(trunk.eval()(ids)[0], peft(ids)[0], bert)
     one = [MergeInput("one", bert, adapter=tmp_path / "adapter")]
     merge_models(one, strategy=[Passthrough()], out=tmp_path / "merged")
-    assert np.abs(_plain(tmp_path / "merged") - ours).max() <= 1e-5
+    assert_same_pass(_plain(tmp_path / "merged"), ours, bert)
 
 
 def test_folded_it_is_a_whole_model(bert: Path, tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_folded_it_is_a_whole_model(bert: Path, tmp_path: Path) -> None:
     before = _embedded(encoder)
     (tmp_path / "whole").mkdir()
     encoder.save(tmp_path / "whole")
-    assert np.abs(_plain(tmp_path / "whole") - before).max() <= 1e-5
+    assert_same_pass(_plain(tmp_path / "whole"), before, bert)
     assert np.array_equal(_embedded(encoder), before), "saving must not touch what is trained"
     own, source = (load_file(f / "model.safetensors") for f in (tmp_path / "whole", bert))
     assert set(own) == set(source)
@@ -103,7 +104,7 @@ def test_only_factors_are_trained_and_they_begin_as_nothing(bert: Path) -> None:
     assert all(".lora_" in name for name in moved)
     linear = [m for m in _load(TextEncoder(), bert).module.modules() if isinstance(m, nn.Linear)]
     assert len(moved) == 2 * len(linear)
-    assert np.allclose(_embedded(encoder), _embedded(_load(TextEncoder(), bert)), atol=1e-7)
+    assert_same_pass(_embedded(encoder), _embedded(_load(TextEncoder(), bert)), bert)
 
 
 def test_where_it_begins_is_a_matter_of_its_seed_alone(bert: Path) -> None:
@@ -231,7 +232,8 @@ def test_two_adapters_are_trained_merged_and_scored(
     peft = [adapted(bert, member).merge_and_unload().state_dict() for member in members]
     soup = load_file(made["soup"] / "model.safetensors")
     for name, tensor in peft[0].items():
-        assert torch.allclose(soup[name], (tensor + peft[1][name]) / 2, atol=1e-6), name
+        # Either is the base's and a product of rank 2.
+        assert_near(soup[name], (tensor + peft[1][name]) / 2, addends=2 * (1 + 2) + 2, name=name)
     # The last states are the results themselves.
     kept = load_file(made["kept"] / "model.safetensors")
     assert all(torch.equal(kept[name], tensor) for name, tensor in soup.items())

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, Encoder
@@ -18,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
 from tests.support import tiny
+from tests.support.tolerance import assert_same_pass
 
 TEXTS = ["how to read a file", "Sort a LIST of numbers", "weather", "", "a " * 300]
 
@@ -47,16 +47,16 @@ def _agree(backbone: TextEncoder, source: Path, target: Path) -> Path:
     assert backbone.dimension(source) == encoder.dimension == ours.shape[1]
     saved = _saved(encoder, target)
     plain = SentenceTransformer(str(saved), device="cpu").encode(TEXTS, show_progress_bar=False)
-    assert np.abs(ours - plain).max() <= 1e-5
+    assert_same_pass(ours, plain, source)
     again = TextEmbedder(_load(TextEncoder(), saved)).embed(TEXTS)
-    assert np.abs(ours - again).max() <= 1e-6
+    assert_same_pass(again, ours, source)
     assert _names(source) == _names(saved)
     return saved
 
 
 def test_minilm_is_what_sentence_transformers_makes_of_it(minilm: Path, tmp_path: Path) -> None:
     plain = SentenceTransformer(str(minilm), device="cpu").encode(TEXTS, show_progress_bar=False)
-    assert np.abs(TextEmbedder(_load(TextEncoder(), minilm)).embed(TEXTS) - plain).max() <= 1e-5
+    assert_same_pass(TextEmbedder(_load(TextEncoder(), minilm)).embed(TEXTS), plain, minilm)
     saved = _agree(TextEncoder(), minilm, tmp_path / "saved")
     types = [m["type"] for m in json.loads((saved / "modules.json").read_text())]
     assert types == [
@@ -159,7 +159,7 @@ def test_dense_modules_are_kept_and_trained(tmp_path: Path) -> None:
     assert TextEncoder().dimension(source) == 8
     saved = _saved(encoder, tmp_path / "saved")
     plain = SentenceTransformer(str(saved), device="cpu").encode(TEXTS, show_progress_bar=False)
-    assert np.abs(ours - plain).max() <= 1e-5
+    assert_same_pass(ours, plain, source)
     before, after = (load_file(f / "2_Dense/model.safetensors") for f in (source, saved))
     assert torch.equal(before["linear.weight"] * 2, after["linear.weight"])
 
@@ -180,7 +180,7 @@ def test_prompts_of_folder_and_option_are_saved(bert: Path, tmp_path: Path) -> N
     assert plain.prompts["query"] == "find: "
     assert plain.max_seq_length == 9
     theirs = plain.encode(TEXTS, prompt_name="query", show_progress_bar=False)
-    assert np.abs(TextEmbedder(encoder).embed(TEXTS, prompt="find: ") - theirs).max() <= 1e-5
+    assert_same_pass(TextEmbedder(encoder).embed(TEXTS, prompt="find: "), theirs, bert)
 
 
 @pytest.mark.parametrize("mode", ["mean", "weightedmean"])
@@ -195,13 +195,13 @@ def test_pooling_may_leave_the_prompt_out(mode: str, tmp_path: Path) -> None:
     plain = SentenceTransformer(str(saved), device="cpu")
     theirs = plain.encode(TEXTS, prompt="find the ", show_progress_bar=False)
     ours = TextEmbedder(encoder).embed(TEXTS, prompt="find the ")
-    assert np.abs(ours - theirs).max() <= 1e-5
+    assert_same_pass(ours, theirs, source)
     # A chunk of training may hold texts with a prompt beside texts without.
     mixed = encoder.tokenise(TEXTS[:2], prompt="find the ", max_length=None)
     mixed += encoder.tokenise(TEXTS[:2], prompt="", max_length=None)
     together = encoder(encoder.collate(mixed)).embeddings.detach().numpy()
-    assert np.abs(together[:2] - ours[:2]).max() <= 1e-6
-    assert np.abs(together[2:] - TextEmbedder(encoder).embed(TEXTS[:2])).max() <= 1e-6
+    assert_same_pass(together[:2], ours[:2], source)
+    assert_same_pass(together[2:], TextEmbedder(encoder).embed(TEXTS[:2]), source)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "qwen3"])
@@ -218,7 +218,7 @@ def test_intermediate_layers_are_pooled_hidden_states(architecture: str, tmp_pat
     assert len(states) == 4
     for layer, index in ((0.0, 0), (0.5, 2), (1.0, 3)):
         pooled = states[index].mean(1) if architecture == "bert" else states[index][:, -1]
-        assert torch.allclose(found.layers[layer], pooled, atol=1e-5)
+        assert_same_pass(found.layers[layer], pooled, source)
 
 
 def _edit(folder: Path, name: str, **changes: Any) -> None:

@@ -12,6 +12,7 @@ from emberge_merge.methods.spherical.karcher import Karcher
 from torch import Tensor
 
 from tests.support.chains import blocks_of, chain, merge_one
+from tests.support.tolerance import EXACT, assert_combined, exactly, likely
 
 SPACES: list[tuple[str, dict[str, Any]]] = [
     ("multi_slerp", {"space": "deltas"}),
@@ -31,8 +32,7 @@ def test_a_model_that_did_not_move_has_no_direction(
     models = [base + 0.01 * torch.randn(200, 300)]
     models.insert(place, base.clone())
     merged = merge_state_dicts([{"w": m} for m in models], chain(name, **options), {"w": base})
-    moved = models[1 - place] - base
-    torch.testing.assert_close(merged["w"] - base, moved / 2, rtol=0, atol=1e-6)
+    assert_combined(merged["w"], [base, models[1 - place], base], [1, 0.5, -0.5])
 
 
 def angle(a: Tensor, b: Tensor) -> float:
@@ -43,7 +43,7 @@ def angle(a: Tensor, b: Tensor) -> float:
 @pytest.mark.parametrize("ratio", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("apart", [1e-3, 0.5, 3.0])
 def test_lengths_far_apart_leave_the_angle(apart: float, ratio: float) -> None:
-    """T = 1/2 lies half the angle from either, in float32, however long one is beside the other."""
+    """T = 1/2 lies half the angle from either, however long one is beside the other."""
     torch.manual_seed(1)
     first = torch.randn(60_000, dtype=torch.float64)
     first /= first.norm()
@@ -51,13 +51,16 @@ def test_lengths_far_apart_leave_the_angle(apart: float, ratio: float) -> None:
     other -= (other @ first) * first
     other /= other.norm()
     second = ratio * (math.cos(apart) * first + math.sin(apart) * other)
-    models = [{"w": v.float()} for v in (first, second)]
-    merged = merge_state_dicts(models, chain("multi_slerp"))["w"].double()
-    assert merged.norm().item() == pytest.approx((1 + ratio) / 2, rel=1e-5)
-    # Products of float32 numbers are sums of their roundings: an angle is as exact as their root.
-    tolerance = 1e-5 if ratio == 1 or apart > 0.1 else 1e-3
-    assert angle(merged, first) == pytest.approx(apart / 2, abs=tolerance)
-    assert angle(merged, second) == pytest.approx(apart / 2, abs=tolerance)
+    # Float32 is summed in runs of so many numbers. What a length is off turns the sum of two directions by
+    # the tangent of half their angle, and stretches it by their sum's shortness.
+    for dtype, error in (("float64", EXACT), ("float32", likely(8192))):
+        models = [{"w": v.to(getattr(torch, dtype))} for v in (first, second)]
+        merged = merge_state_dicts(models, chain("multi_slerp"), dtype=dtype)["w"].double()
+        stretched = error / math.cos(apart / 2)
+        assert merged.norm().item() == pytest.approx((1 + ratio) / 2, rel=stretched)
+        for end in (first, second):
+            turned = error * math.tan(apart / 2)
+            assert angle(merged, end) == pytest.approx(apart / 2, rel=0, abs=turned)
 
 
 @pytest.mark.parametrize("name", ["slerp", "nuslerp", "multi_slerp", "karcher"])
@@ -67,6 +70,19 @@ def test_opposite_models_meet_in_the_weighted_mean(name: str, second: list[float
     merged = merge_one(chain(name), [first, second])
     straight = merge_one(chain("linear"), [first, second])
     torch.testing.assert_close(merged, straight)
+
+
+@pytest.mark.parametrize("name", ["multi_slerp", "karcher"])
+def test_numbers_that_nearly_cancel_have_one_mean_in_any_order(name: str) -> None:
+    """The directions of numbers are 1 and -1: all are that of the mean, or opposite to it."""
+    models, weights = [-1.15, 1.45, 0.61, -0.79, 0.6], (1.36, 0.45, 1.38, 1.39, 0.91)
+    length = sum(w * abs(m) for w, m in zip(weights, models, strict=True)) / sum(weights)
+    merged = merge_one(chain(name), models, weights=weights)
+    assert float(merged) == exactly(
+        -length
+    )  # the negative ones have weights of 2.75, the others of 2.74
+    turned = merge_one(chain(name), models[::-1], weights=weights[::-1])
+    assert float(turned) == exactly(-length)
 
 
 def test_directions_that_cancel_out_are_reported() -> None:

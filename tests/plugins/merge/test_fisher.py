@@ -32,6 +32,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.support.merges import merge_models
+from tests.support.tolerance import assert_combined
 
 # The worked example of T-E30.
 BASE = torch.tensor([[1.0, 2, 3], [4, 5, 6]], dtype=torch.float64)
@@ -207,10 +208,12 @@ def test_files_are_matched_by_content_in_any_order(berts: list[Path], tmp_path: 
         merge_models(inputs(pair), strategy=[stage], out=tmp_path / out)
     name = "encoder.layer.1.output.dense.weight"
     states = [load_file(f / "model.safetensors")[name] for f in pair]
-    information = [measure(f, i).values[name]["m"] + 1e-6 for i, f in enumerate(pair)]
-    expected = (information[0] * states[0] + information[1] * states[1]) / sum(information)
+    information = [measure(f, i).values[name]["m"].double() + 1e-6 for i, f in enumerate(pair)]
+    share = information[1] / (information[0] + information[1])
     found = load_file(tmp_path / "out" / "model.safetensors")
-    torch.testing.assert_close(found[name], expected, atol=1e-6, rtol=1e-5)
+    # From the first model on the way to the second.
+    addends = [states[0], states[1], states[0]]
+    assert_combined(found[name], addends, [1, share, -share], roundings=5)
     turned = load_file(tmp_path / "turned" / "model.safetensors")
     assert all(torch.equal(found[n], turned[n]) for n in found)
 
@@ -279,7 +282,7 @@ def test_a_tensor_that_was_not_measured_is_named_before_work(
     assert problems(berts[:2], stage) == ""
     merge_models(inputs(berts[:2]), strategy=[stage], out=tmp_path / "out")
     found, a, b = (load_file(f / "model.safetensors")[name] for f in (tmp_path / "out", *berts[:2]))
-    torch.testing.assert_close(found, (a + b) / 2, atol=1e-7, rtol=1e-6)
+    assert_combined(found, [a, b], [0.5, 0.5])
 
 
 def test_information_of_another_shape_is_refused(berts: list[Path], tmp_path: Path) -> None:

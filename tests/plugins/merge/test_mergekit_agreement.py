@@ -1,8 +1,7 @@
-"""Agreement with mergekit 0.1.5 on random tiny models, in float32, whatever the blocks."""
+"""Agreement with mergekit 0.1.5 on random tiny models, whatever the blocks."""
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from torch import Tensor
 from tests.support import tiny
 from tests.support.chains import chain
 from tests.support.merges import merge_models
+from tests.support.tolerance import assert_exact, assert_near, likely, unit
 
 with warnings.catch_warnings():
     # mergekit's dependencies warn about their own deprecations while they are imported.
@@ -29,8 +29,8 @@ with warnings.catch_warnings():
     from mergekit.merge_methods.api import merge_state_dicts as theirs
 
 State = Mapping[str, Tensor]
-Answers = Callable[[str], State]
 WEIGHTS = (0.5, 0.3, 0.2)
+RUN = 8192  # numbers that are summed in float32
 
 
 @pytest.fixture(scope="module", params=["bert", "xlm-roberta", "modernbert", "qwen3", "gemma3"])
@@ -52,14 +52,9 @@ def states(family: list[Path]) -> list[State]:
 
 
 @pytest.fixture(scope="module")
-def answers(states: list[State]) -> Answers:
-    """What mergekit makes of a case, asked once."""
-
-    @functools.cache
-    def answer(case: str) -> State:
-        return theirs_of(case, states)
-
-    return answer
+def wide(states: list[State]) -> list[State]:
+    """The same in float64."""
+    return [{name: tensor.double() for name, tensor in state.items()} for state in states]
 
 
 # Name: (our links, models, with a base, mergekit's method, its parameters)
@@ -101,14 +96,14 @@ CASES: dict[str, tuple[Sequence[Stage], int, bool, str, dict[str, Any]]] = {
         3,
         False,
         "multislerp",
-        {"weight": WEIGHTS},
+        {"weight": WEIGHTS, "eps": 1e-30},  # it is added to norms
     ),
     "multi_slerp of deltas": (
         chain("multi_slerp", mode="projected", space="deltas"),
         3,
         True,
         "multislerp",
-        {"weight": WEIGHTS},
+        {"weight": WEIGHTS, "eps": 1e-30},  # it is added to norms
     ),
     "karcher": (chain("karcher", max_iter=10, tol=1e-5), 3, False, "karcher", {}),
     "task_arithmetic": (
@@ -197,7 +192,12 @@ def ours_of(case: str, states: Sequence[State], **settings: Any) -> State:
     links, count, based, _, parameters = CASES[case]
     base = states[0] if based else None
     weights = parameters.get("weight")
-    return merge_state_dicts(states[1 : count + 1], links, base, weights, **settings)
+    dtype = "float64" if dtype_of(states) == torch.float64 else "float32"
+    return merge_state_dicts(states[1 : count + 1], links, base, weights, dtype=dtype, **settings)
+
+
+def dtype_of(states: Sequence[State]) -> torch.dtype:
+    return next(iter(states[0].values())).dtype
 
 
 def theirs_of(case: str, states: Sequence[State]) -> State:
@@ -209,28 +209,37 @@ def theirs_of(case: str, states: Sequence[State]) -> State:
     }
     base = 0 if based or method == "slerp" else None
     with torch.no_grad():
-        return theirs(inputs, method, parameters=given, base=base, dtype=torch.float32)
+        return theirs(inputs, method, parameters=given, base=base, dtype=dtype_of(states))
 
 
-def hold(ours: State, found: State) -> None:
+# These measure a tensor, in float32 on mergekit's side: sums as long as it. Others add up a few models.
+MEASURING = ("slerp", "karcher", "sce", "model_stock", "arcee", "rescaled")
+
+
+def hold(ours: State, found: State, case: str) -> None:
     assert ours.keys() == found.keys()
+    measures = any(word in case for word in MEASURING)
     for name, tensor in found.items():
-        off = float((ours[name] - tensor).abs().max()) / (float(tensor.abs().max()) or 1.0)
-        assert off <= 1e-6, f"{name} is off by {off:.1e}"
+        addends = max(8, tensor.numel()) if measures else 8
+        assert_near(ours[name], tensor, addends, name=name)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_we_agree(case: str, states: list[State], answers: Answers) -> None:
-    hold(ours_of(case, states), answers(case))
+def test_we_agree(case: str, wide: list[State]) -> None:
+    """In float64, which leaves no room for another formula."""
+    ours, found = ours_of(case, wide), theirs_of(case, wide)
+    if case == "ramplus_tl":  # mergekit divides counts in float32 all the same
+        hold(ours, found, case)
+    else:
+        assert_exact(ours, found)
 
 
 @pytest.mark.parametrize("family", ["bert"], indirect=True)
 @pytest.mark.parametrize("case", CASES)
-def test_we_agree_row_by_row(case: str, states: list[State], answers: Answers) -> None:
+def test_we_agree_row_by_row(case: str, states: list[State]) -> None:
     names = {tensor.shape: name for name, tensor in states[0].items()}.values()  # one of each shape
     some = [{name: state[name] for name in names} for state in states]
-    found = answers(case)
-    hold(ours_of(case, some, granule=1, block=1), {name: found[name] for name in names})
+    hold(ours_of(case, some, granule=1, block=1), theirs_of(case, some), case)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), WEIGHTS], ids=["equal", "given"])
@@ -244,7 +253,7 @@ def test_slerp_in_turn_is_mergekits_slerp_one_after_another(
             given = {"t": weight / size}
             found = theirs([found, state], "slerp", parameters=given, base=0, dtype=torch.float32)
     links = chain("sequential_slerp", linear_threshold=0.9995)
-    hold(merge_state_dicts(states[1:], links, None, weights), found)
+    hold(merge_state_dicts(states[1:], links, None, weights), found, "slerp")
 
 
 def test_the_runner_agrees_from_file_to_file(family: list[Path], tmp_path: Path) -> None:
@@ -261,7 +270,7 @@ def test_the_runner_agrees_from_file_to_file(family: list[Path], tmp_path: Path)
     written = load_file(tmp_path / "merged" / "model.safetensors")
     found = theirs_of("ties", [load_file(f / "model.safetensors") for f in family])
     for name, tensor in found.items():
-        assert torch.allclose(written[name], tensor, rtol=0, atol=1e-6 * float(tensor.abs().max()))
+        assert_near(written[name], tensor, addends=8, name=name)
 
 
 def test_mergekits_multislerp_is_the_normalised_mean_and_not_the_formula() -> None:
@@ -300,7 +309,9 @@ def test_the_mean_length_is_kept_to_float32_precision() -> None:
     models = [{"w": torch.randn(4000, 1000) * 0.02} for _ in range(2)]
     ours = merge_state_dicts(models, [MultiSlerp(mode="projected")])["w"].double().norm()
     exact = sum(m["w"].double().norm() for m in models) / 2
-    assert float(abs(ours - exact) / exact) < 1e-6
+    # A length is a root, which halves relative errors, and those of runs are of either sign.
+    runs = 4000 * 1000 / RUN
+    assert float(abs(ours - exact) / exact) < likely(RUN) / 2 / runs**0.5 + unit()
 
 
 def test_equal_changes_are_kept_in_the_order_of_the_tensor() -> None:

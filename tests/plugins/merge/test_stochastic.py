@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support.chains import chain, merge_one
+from tests.support.tolerance import assert_near, gamma, likely
 
 SEEDS = 2000
 DRAWING = ("dare_linear", "dare_ties", "della", "della_linear")
@@ -149,7 +150,7 @@ def test_a_seed_says_every_bit_however_the_work_is_cut(name: str, rescale_mode: 
         assert all(torch.equal(whole[n], again[n]) for n in whole)
     cut = merge_state_dicts(models, links, base, WEIGHTS, seed=7, granule=1)
     for n, tensor in whole.items():
-        torch.testing.assert_close(cut[n], tensor, rtol=1e-5, atol=1e-6)
+        assert_near(cut[n], tensor, addends=tensor.numel() + 8)
     other = merge_state_dicts(models, links, base, WEIGHTS, seed=8)
     assert not torch.equal(whole["layers.0.weight"], other["layers.0.weight"])
 
@@ -162,7 +163,7 @@ def test_a_model_keeps_its_own_mask_in_any_order(name: str) -> None:
     first = merge_state_dicts(models, links, base, WEIGHTS, names, seed=3)
     turned = merge_state_dicts(models[::-1], links, base, WEIGHTS[::-1], names[::-1], seed=3)
     for n, tensor in first.items():
-        torch.testing.assert_close(turned[n], tensor, rtol=1e-5, atol=1e-6)
+        assert_near(turned[n], tensor, addends=8)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_a_density_of_one_drops_nothing(name: str, plain: str, options: dict[str
     found = merge_state_dicts(models, chain(name, density=1.0), base, WEIGHTS)
     expected = merge_state_dicts(models, chain(plain, **options), base, WEIGHTS)
     for n, tensor in expected.items():
-        torch.testing.assert_close(found[n], tensor, rtol=1e-6, atol=1e-7)
+        assert_near(found[n], tensor, addends=8)
 
 
 @pytest.mark.parametrize("name", DRAWING)
@@ -194,8 +195,10 @@ def test_rescaling_keeps_the_sum_of_magnitudes(name: str) -> None:
     base, model, *_ = states()
     found = merge_state_dicts([model], links_of(name), base)
     for n in ("layers.0.weight", "layers.0.bias"):
-        before, after = ((m[n] - base[n]).abs().sum() for m in (model, found))
-        torch.testing.assert_close(after, before, rtol=1e-4, atol=0)
+        before, after = (float((m[n] - base[n]).double().abs().sum()) for m in (model, found))
+        # Each change is rounded beside its base, and all are summed to be rescaled.
+        stored = gamma(4) * float(base[n].abs().sum())
+        assert abs(after - before) <= stored + likely(base[n].numel()) * before
 
 
 def test_epsilon_that_leaves_probabilities_is_an_error_that_names_the_tensor() -> None:

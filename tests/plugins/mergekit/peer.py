@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.support import tiny
+from tests.support.tolerance import likely
 
 LAYERS = 4
 State = dict[str, Tensor]
@@ -174,18 +175,24 @@ def refused_by_mergekit(text: str, out: Path) -> bool:
     return False
 
 
-def assert_same(found: State, expected: State, *, within: float = 1e-6) -> None:
-    """Both have the same tensors, each as near as `within` of its largest element."""
+def assert_same(found: State, expected: State, *, within: float | None = None) -> None:
+    """Both have the same tensors, each as near as `within` of its largest element.
+
+    By default as near as float32 sums over a whole tensor are: many methods measure one.
+    """
     assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
     for name, tensor in expected.items():
         assert found[name].shape == tensor.shape, f"{name}: {found[name].shape}, {tensor.shape}"
         assert found[name].dtype == tensor.dtype, f"{name}: {found[name].dtype}"
         largest = float(tensor.double().abs().max()) or 1.0
         off = float((found[name].double() - tensor.double()).abs().max()) / largest
-        assert off <= within, f"{name} is off by {off:.1e}"
+        allowed = 2 * likely(max(8, tensor.numel())) if within is None else within
+        assert off <= allowed, f"{name} is off by {off:.1e}"
 
 
-def check_against_mergekit(text: str, folder: Path, *, within: float = 1e-6) -> tuple[Path, Path]:
+def check_against_mergekit(
+    text: str, folder: Path, *, within: float | None = None
+) -> tuple[Path, Path]:
     """Run a config both ways and compare the weights; (ours, mergekit's)."""
     made, other = ours(text, folder / "ours"), theirs(text, folder / "theirs")
     assert_same(state_of(made), state_of(other), within=within)

@@ -25,6 +25,7 @@ from tests.plugins.mergekit.peer import (
     state_of,
     theirs,
 )
+from tests.support.tolerance import assert_near
 
 VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
 UNION = """
@@ -97,7 +98,7 @@ def check_against_mergekit(text: str, folder: Path) -> tuple[Path, Path]:
         assert found[name].shape == expected[name].shape
         assert_same(rows_by_token(made, name), rows_by_token(other, name))
         size = len(tokenizer_of(other))
-        torch.testing.assert_close(found[name][size:], expected[name][size:])
+        assert_near(found[name][size:], expected[name][size:], addends=8)
     rest = [{k: v for k, v in state.items() if k not in VOCABULARY} for state in (found, expected)]
     assert_same(rest[0], rest[1])
     sizes = [json.loads((f / "config.json").read_text())["vocab_size"] for f in (made, other)]

@@ -21,6 +21,7 @@ from tests.plugins.mteb.bench import (
     write_catalogue,
     write_retrieval,
 )
+from tests.support.tolerance import EXACT, of_pass
 
 METRICS = {
     "retrieval": ("ndcg_at_10", "query"),
@@ -75,7 +76,8 @@ def test_each_kind_of_task_gets_its_main_metric(kind: str, scores: dict[str, Tas
 def test_the_units_make_up_the_score(kind: str, scores: dict[str, TaskScore]) -> None:
     units = scores[kind].units
     assert units is not None
-    assert statistic(units) == pytest.approx(scores[kind].score, abs=2e-5)
+    # mteb rounds to five digits.
+    assert statistic(units) == pytest.approx(scores[kind].score, rel=0, abs=5.01e-6)
 
 
 def test_tasks_say_what_they_are(catalogue: Path, tmp_path: Path) -> None:
@@ -114,8 +116,15 @@ def test_scores_are_sentence_transformers_own(
     left = model.encode([row["query"] for row in rows])  # type: ignore[index]
     right = model.encode([row["pos"][0] for row in rows])  # type: ignore[index]
     gold = [row["pos_scores"][0] for row in rows]  # type: ignore[index]
-    expected = spearmanr((left * right).sum(1), gold)[0]
-    assert scores["sts"].score == pytest.approx(expected, abs=1e-6)
+    cosines = (left * right).sum(1)
+    # Two cosines as close as rounding may change places, which moves the score by at most 12 / n (n + 1).
+    count = len(cosines)
+    close = np.abs(cosines[:, None] - cosines) <= 4 * of_pass(bert)
+    swaps = (int(close.sum()) - count) / 2
+    assert swaps < count / 4, "too many to compare anything"
+    expected = spearmanr(cosines, gold)[0]
+    moved = EXACT + swaps * 12 / count / (count + 1)
+    assert scores["sts"].score == pytest.approx(expected, rel=0, abs=moved)
 
 
 def test_a_text_that_comes_again_is_embedded_once(

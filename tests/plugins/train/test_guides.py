@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from emberge import (
@@ -35,6 +34,7 @@ from emberge_train.samplers.batch_shuffle import BatchShuffle
 from safetensors.torch import load_file
 
 from tests.support import tiny
+from tests.support.tolerance import assert_same_pass
 from tests.support.training_data import retrieval
 
 RECIPE = """
@@ -150,7 +150,7 @@ def test_the_guide_sees_the_batchs_own_texts(bert: Path, guide: Path, tmp_path: 
     for place, row in enumerate(part.part.rows):
         example = data[int(row)]
         expected = embedder.embed([example.anchor], prompt="question ")
-        assert np.allclose(batch.guide.anchor[place], expected[0], atol=1e-6)
+        assert_same_pass(batch.guide.anchor[place], expected[0], guide)
         texts = [*example.positives, *example.negatives]
         near = embedder.embed(texts, prompt="answer ")
         for slot, entry in enumerate(part.entries[place, 1:]):
@@ -160,7 +160,7 @@ def test_the_guide_sees_the_batchs_own_texts(bert: Path, guide: Path, tmp_path: 
                 assert not batch.valid[place, slot]
             else:
                 own = int(entry - table.starts[row]) - 1
-                assert np.allclose(told, near[own], atol=1e-6)
+                assert_same_pass(told, near[own], guide)
 
 
 def test_two_guides_of_one_dataset_are_refused(bert: Path, guide: Path, tmp_path: Path) -> None:

@@ -97,10 +97,10 @@ class MetricLog:
         self, batch: PlannedBatch, passed: PassResult, gradient_norm: Tensor, learning_rate: float
     ) -> None:
         """Take the numbers of a step that was just started, and read those of earlier ones."""
-        values = torch.stack([passed.loss.float(), gradient_norm.float().to(passed.loss.device)])
+        values = torch.stack([passed.loss, gradient_norm.to(passed.loss)])
         arrived, behind = None, 1
         if values.device.type == "cuda":
-            host = torch.empty(2, pin_memory=True)
+            host = torch.empty(2, dtype=values.dtype, pin_memory=True)
             host.copy_(values, non_blocking=True)
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,8 @@ SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
 OPPOSITE = 1e-3
 # A mean of directions shorter than this has none: lengths are roots, so rounding alone may make 1e-8 of 0.
 ANTIPODAL = 1e-7
+# What rounding may make of the length of a combination that cancels, by the lengths of what it combines.
+BLUR = 8 * float(np.sqrt(np.finfo(np.float64).eps))
 _CANCELLED = "directions cancel out; the weighted mean was taken"
 
 
@@ -172,10 +173,12 @@ def _iterated(
 
 def _logs(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return the logarithms of the unit vectors at the mean, [..., m, n]."""
-    apart = span.lengths(units - mean)[..., None]
-    theta = 2 * np.arctan2(apart, span.lengths(units + mean)[..., None])
-    # Every way leads to the opposite point, so none is taken.
-    opposite = math.pi - theta < SAME_DIRECTION
+    apart, together = (span.lengths(both)[..., None] for both in (units - mean, units + mean))
+    theta = 2 * np.arctan2(apart, together)
+    # Every way leads to the opposite point, so none is taken. A mean of directions that nearly cancel has
+    # large coefficients, and what is opposite to it is so only up to their rounding.
+    combined = np.abs(units + mean) @ span.norms[..., None]
+    opposite = together < np.maximum(SAME_DIRECTION, BLUR * combined)
     logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _sinc(theta))
     return np.asarray(np.where(opposite, 0.0, logs))
 

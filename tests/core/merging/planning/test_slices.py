@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.support import tiny
+from tests.support.tolerance import assert_combined
 
 ARCHITECTURES = ("bert", "modernbert", "qwen3", "gemma3", "xlm-roberta")
 
@@ -115,15 +116,13 @@ def test_each_slice_has_its_own_models_weights_base_and_strategy(
     for name, tensor in found.items():
         number = layer(name)
         if number == 0 or "embeddings" in name:
-            expected = a[name]  # the weights go from one model to the other over the slice
+            # The weights go from one model to the other over the slice.
+            assert_combined(tensor, [a[name]], [1])
         elif number == 1:
-            expected = b[shifted(name, 1)]
-        elif number == 2:
-            base = c[shifted(name, -2)]
-            expected = base + 0.5 * (b[name] - base)
+            assert_combined(tensor, [b[shifted(name, 1)]], [1])
         else:
-            expected = c[name] + 0.5 * (b[name] - c[name])
-        torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-6)
+            base = c[shifted(name, -2)] if number == 2 else c[name]
+            assert_combined(tensor, [base, b[name], base], [1, 0.5, -0.5])
 
 
 def test_what_is_measured_over_a_model_is_measured_over_a_slice(

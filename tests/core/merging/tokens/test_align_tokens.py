@@ -46,6 +46,7 @@ from torch import Tensor
 
 from tests.support import tiny
 from tests.support.merges import merge_models
+from tests.support.tolerance import assert_combined, assert_same_pass
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
@@ -183,15 +184,16 @@ def test_a_token_of_one_model_is_copied_from_it(tmp_path: Path) -> None:
     b = write(tmp_path / "b", added=["[NEW]", "[OTHER]"], seed=2)
     size = len(TOKENS)
     found = merge(tmp_path / "out", a, b, weights=(1.0, 2.0))
-    expected = (rows_of(a) + 2 * rows_of(b)[:size]) / 3
-    torch.testing.assert_close(found[ROWS][:size], expected, atol=1e-6, rtol=1e-6)
+    both = [rows_of(a), rows_of(b)[:size]]
+    assert_combined(found[ROWS][:size], both, [1 / 3, 2 / 3])
     assert torch.equal(found[ROWS][size:], rows_of(b)[size:])
     assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == size + 2
     assert ids(tmp_path / "out", "the [NEW] file [OTHER]") == [2, 5, size, 6, size + 1, 3]
     assert embed(tmp_path / "out", ["open [NEW]"]).shape == (1, 16)
     # The other way round the template has them already.
     turned = merge(tmp_path / "turned", b, a, weights=(2.0, 1.0))
-    torch.testing.assert_close(turned[ROWS], found[ROWS], atol=1e-6, rtol=1e-6)
+    assert_combined(turned[ROWS][:size], both, [1 / 3, 2 / 3])
+    assert torch.equal(turned[ROWS][size:], found[ROWS][size:])
     assert ids(tmp_path / "turned", "[NEW]") == [2, size, 3]
 
 
@@ -216,8 +218,8 @@ def test_no_strategy_changes_a_copied_row(dtype: str, tmp_path: Path) -> None:
     given = MergeInput("base", base)
     found = merge(tmp_path / "out", a, b, strategy=[TaskArithmetic()], base=given)
     assert torch.equal(found[ROWS][-1], rows_of(b)[-1])
-    expected = (rows_of(a) + rows_of(b)[:-1] - rows_of(base)).float()
-    torch.testing.assert_close(found[ROWS][:-1].float(), expected, atol=2e-2, rtol=1e-2)
+    addends = [rows_of(base), rows_of(a), rows_of(base), rows_of(b)[:-1], rows_of(base)]
+    assert_combined(found[ROWS][:-1], addends, [1, 1, -1, 1, -1])
 
 
 def test_a_token_of_some_models_is_their_mean(tmp_path: Path) -> None:
@@ -225,8 +227,7 @@ def test_a_token_of_some_models_is_their_mean(tmp_path: Path) -> None:
     b = write(tmp_path / "b", added=["[NEW]"], seed=2)
     c = write(tmp_path / "c", added=["[NEW]"], seed=3)
     found = merge(tmp_path / "out", a, b, c, weights=(5.0, 1.0, 3.0))
-    expected = (rows_of(b)[-1] + 3 * rows_of(c)[-1]) / 4
-    torch.testing.assert_close(found[ROWS][-1], expected, atol=1e-6, rtol=1e-6)
+    assert_combined(found[ROWS][-1], [rows_of(b)[-1], rows_of(c)[-1]], [0.25, 0.75])
 
 
 def test_a_base_with_another_token_takes_no_part_in_its_row(tmp_path: Path) -> None:
@@ -235,8 +236,7 @@ def test_a_base_with_another_token_takes_no_part_in_its_row(tmp_path: Path) -> N
     b = write(tmp_path / "b", added=["[TEXT]"], seed=3)
     given = MergeInput("base", base)
     found = merge(tmp_path / "out", a, b, strategy=[TaskArithmetic()], base=given)
-    expected = (rows_of(a)[-1] + rows_of(b)[-1]) / 2
-    torch.testing.assert_close(found[ROWS][-1], expected, atol=1e-6, rtol=1e-6)
+    assert_combined(found[ROWS][-1], [rows_of(a)[-1], rows_of(b)[-1]], [0.5, 0.5])
 
 
 def test_two_tokens_on_one_id_are_refused(tmp_path: Path) -> None:
@@ -318,12 +318,12 @@ def test_mean_takes_rows_by_their_number(tmp_path: Path) -> None:
     swapped[5], swapped[6] = swapped[6], swapped[5]
     a, b = write(tmp_path / "a", seed=1), write(tmp_path / "b", swapped, seed=2)
     found = merge(tmp_path / "out", a, b, vocabulary={"policy": "mean"})
-    torch.testing.assert_close(found[ROWS], (rows_of(a) + rows_of(b)) / 2)
+    assert_combined(found[ROWS], [rows_of(a), rows_of(b)], [0.5, 0.5])
     said = plan(a, b, vocabulary={"policy": "mean"})
     assert any("'b' and 'a' have different tokenizers, and rows are" in w for w in said.warnings)
     longer = write(tmp_path / "c", added=["[NEW]"], seed=3)
     found = merge(tmp_path / "cut", a, longer, vocabulary={"policy": "mean"})
-    torch.testing.assert_close(found[ROWS], (rows_of(a) + rows_of(longer)[:-1]) / 2)
+    assert_combined(found[ROWS], [rows_of(a), rows_of(longer)[:-1]], [0.5, 0.5])
 
 
 # ── union ───────────────────────────────────────────────────────────────────────────────────────
@@ -346,21 +346,21 @@ def shuffled(folder: Path, out: Path, seed: int) -> Path:
 def test_a_union_of_one_model_under_two_orders_is_that_model(tmp_path: Path) -> None:
     a = write(tmp_path / "a", seed=1)
     b = shuffled(a, tmp_path / "b", 3)
-    torch.testing.assert_close(embed(a, TEXTS), embed(b, TEXTS))
+    assert_same_pass(embed(a, TEXTS), embed(b, TEXTS), a)
     assert "different tokenizers" in problems(a, b)
     found = merge(tmp_path / "out", a, b, vocabulary={"policy": "union"})
     assert found[ROWS].shape == (128, 16)  # 65 tokens, padded to a multiple of 64
     assert torch.equal(found[ROWS][: len(TOKENS)], rows_of(a))
     assert torch.equal(found[ROWS][len(TOKENS) :], torch.zeros(128 - len(TOKENS), 16))
-    torch.testing.assert_close(embed(tmp_path / "out", TEXTS), embed(a, TEXTS))
+    assert_same_pass(embed(tmp_path / "out", TEXTS), embed(a, TEXTS), a)
 
 
 def test_a_union_averages_tokens_wherever_they_stand(tmp_path: Path) -> None:
     a, other = write(tmp_path / "a", seed=1), write(tmp_path / "other", seed=2)
     b = shuffled(other, tmp_path / "b", 4)
     found = merge(tmp_path / "out", a, b, weights=(1.0, 3.0), vocabulary={"policy": "union"})
-    expected = (rows_of(a) + 3 * rows_of(other)) / 4
-    torch.testing.assert_close(found[ROWS][: len(TOKENS)], expected, atol=1e-6, rtol=1e-6)
+    both = [rows_of(a), rows_of(other)]
+    assert_combined(found[ROWS][: len(TOKENS)], both, [0.25, 0.75])
 
 
 def test_a_union_appends_what_only_others_know(tmp_path: Path) -> None:
@@ -375,8 +375,8 @@ def test_a_union_appends_what_only_others_know(tmp_path: Path) -> None:
     assert torch.equal(found[ROWS][size], rows_of(b)[known["dog"]])
     assert torch.equal(found[ROWS][size + 1], rows_of(b)[known["[B]"]])
     assert torch.equal(found[ROWS][size - 1], rows_of(a)[size - 1])  # [A]
-    both = (rows_of(a)[len(TOKENS)] + rows_of(b)[known["cat"]]) / 2
-    torch.testing.assert_close(found[ROWS][len(TOKENS)], both, atol=1e-6, rtol=1e-6)
+    both = [rows_of(a)[len(TOKENS)], rows_of(b)[known["cat"]]]
+    assert_combined(found[ROWS][len(TOKENS)], both, [0.5, 0.5])
     assert ids(out, "the dog [B]") == [2, 5, size, size + 1, 3]
     assert ids(out, "the cat [A]") == ids(a, "the cat [A]")
     assert json.loads((out / "config.json").read_text())["vocab_size"] == found[ROWS].shape[0]
@@ -408,8 +408,8 @@ def test_language_heads_line_up_with_embeddings(tmp_path: Path) -> None:
     order = [known[token] for token in TOKENS]
     for name in ("model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"):
         assert found[name].shape[0] == len(TOKENS) + 1
-        expected = (states[0][name] + states[1][name][order]) / 2
-        torch.testing.assert_close(found[name][: len(TOKENS)], expected, atol=1e-6, rtol=1e-6)
+        both = [states[0][name], states[1][name][order]]
+        assert_combined(found[name][: len(TOKENS)], both, [0.5, 0.5])
         assert torch.equal(found[name][-1], states[1][name][known["dog"]])
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["text_config"]["vocab_size"] == len(TOKENS) + 1
@@ -554,9 +554,11 @@ def test_what_was_measured_lines_up_too(tmp_path: Path) -> None:
     assert tokens is not None
     order = [tokens.tokens[token] for token in TOKENS]
     first, second = told[0][1], told[1][1][order]
-    expected = (first * rows_of(a) + second * rows_of(b)[order]) / (first + second)
+    share = second.double() / (first.double() + second.double())
     found = rows_of(tmp_path / "out")[: len(TOKENS)]
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    # From the first model on the way to the second.
+    addends = [rows_of(a), rows_of(b)[order], rows_of(a)]
+    assert_combined(found, addends, [1, share, -share], roundings=4)
 
 
 # ── what is told ────────────────────────────────────────────────────────────────────────────────

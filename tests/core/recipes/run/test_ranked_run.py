@@ -18,15 +18,19 @@ import pytest
 from emberge.cli.main import main
 from emberge.processes.rank_processes import adopt_launcher, rank_and_size
 
+from tests.support import exact
+from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval
 
 STEPS = 40
+EXACT_PLUGIN = Path(exact.__file__)
 RECIPE = """\
 seed: 1
 steps:
   tuned:
     train:
       model: {model}
+      backbone: exact_encoder
       data: [{{path: {data}, task: retrieval}}]
       sampler: [{{batch_shuffle: {{batch_size: 7}}}}]
       loss: {{infonce: {{temperature: 0.1}}}}
@@ -70,7 +74,8 @@ def recipe(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(recipe: Path, out: Path, *more: str, verb: str = "run") -> list[str]:
-    return [verb, str(recipe), "--out", str(out), "--devices", "cpu", *more]
+    given = ["--plugin", str(EXACT_PLUGIN), "--devices", "cpu"]
+    return [verb, str(recipe), "--out", str(out), *given, *more]
 
 
 def started(
@@ -165,7 +170,7 @@ def both(recipe: Path) -> Run:
 def test_two_ranks_give_the_losses_of_one_and_finish(alone: Run, both: Run) -> None:
     assert (alone.code, both.code) == (0, 0), both.said
     assert len(losses(both.out)) == STEPS
-    assert losses(both.out) == pytest.approx(losses(alone.out), rel=1e-5, abs=1e-6)
+    assert losses(both.out) == exactly(losses(alone.out))
     assert losses(both.out)[-1] < losses(both.out)[0]
     assert contents(both.out).keys() == contents(alone.out).keys()
 
@@ -256,12 +261,13 @@ def test_a_rehearsal_is_entered_by_all_ranks(recipe: Path) -> None:
         ]
         found[ranks] = losses(out)
     assert len(found["2"]) == 2
-    assert found["2"] == pytest.approx(found["1"], rel=1e-5)
+    assert found["2"] == exactly(found["1"])
 
 
 @pytest.mark.slow
 def test_a_rehearsal_that_is_thrown_away_needs_no_folder(recipe: Path, tmp_path: Path) -> None:
-    line = ["rehearse", str(recipe), "--devices", "cpu", "--ranks", "2"]
+    line = ["rehearse", str(recipe), "--plugin", str(EXACT_PLUGIN)]
+    line += ["--devices", "cpu", "--ranks", "2"]
     process = started([*EMBERGE, *line], tmp_path / "none", {"TMPDIR": str(tmp_path)})
     done = ended(process, tmp_path / "none")
     assert done.code == 0, done.said

@@ -15,7 +15,9 @@ from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 
 from tests.support import ranked_fit, tiny
+from tests.support.exact import ExactEncoder
 from tests.support.ranked_fit import Death, Training
+from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval, similarity
 
 # Every moment of a save: a file half written, between two flushes, before and after the folder gets its
@@ -117,13 +119,14 @@ def test_thirty_kills_end_in_the_same_bytes(shaky: Path, tmp_path: Path) -> None
 
 
 def test_another_number_of_ranks_goes_on_with_the_same_batches(bert: Path, tmp_path: Path) -> None:
-    arguments = _arguments(bert, epochs=2, dropout=False, learning_rate=2e-5) | {
+    arguments = _arguments(bert, epochs=2, dropout=False) | {
+        "backbone": ExactEncoder(),
         "losses": PerDataset(
             default=(InfoNCE(temperature=0.1, learn_temperature=True),),
             by_task={"sts": (CoSENT(cross_rank=True),)},
-        )
+        ),
     }
-    whole = Training(tmp_path / "whole", arguments)
+    whole = Training(tmp_path / "whole", arguments, exact=True)
     (one,) = ranked_fit.run([whole], tmp_path / "whole.pkl", 1)
     cut = tmp_path / "cut"
     for number, (ranks, shard, deaths) in enumerate(
@@ -131,12 +134,9 @@ def test_another_number_of_ranks_goes_on_with_the_same_batches(bert: Path, tmp_p
     ):
         path = cut / f"try{number}.pkl"
         ended = ranked_fit.codes(
-            ranked_fit.start([Training(cut, arguments, shard, deaths)], path, ranks)
+            ranked_fit.start([Training(cut, arguments, shard, deaths, exact=True)], path, ranks)
         )
         assert (-9 in ended) == bool(deaths), ranked_fit.said(path, 0)
     losses = ranked_fit.results(cut / "try2.pkl")[0]["result"].curve
     assert [step for step, _ in losses] == [step for step, _ in one["result"].curve]
-    # Seven digits, which is all that float32 has.
-    assert [loss for _, loss in losses] == pytest.approx(
-        [loss for _, loss in one["result"].curve], rel=5e-7
-    )
+    assert [loss for _, loss in losses] == exactly([loss for _, loss in one["result"].curve])
