@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -72,3 +75,28 @@ def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk full"):
         publish(tmp_path / "m", fail)
     assert (tmp_path / "m" / "a").read_text() == "old"
+
+
+def test_a_state_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files and its folder are synced before the rename, and the list that has its name after it."""
+    done: list[tuple[str, str]] = []
+
+    def noting(call: str, real: Callable[..., None]) -> Callable[..., None]:
+        def noted(what: Any, *more: Any, **how: Any) -> None:
+            real(what, *more, **how)
+            path = (
+                os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else os.fspath(what)
+            )
+            done.append((call, Path(path).name))
+
+        return noted
+
+    for call in ("fsync", "rename", "replace"):
+        monkeypatch.setattr(os, call, noting(call, getattr(os, call)))
+    state = _save(tmp_path / "states", 3)
+    (moved,) = [i for i, (call, _) in enumerate(done) if call != "fsync"]
+    before, after = ({name for _, name in part} for part in (done[:moved], done[moved + 1 :]))
+    assert before == {done[moved][1], *(path.name for path in state.iterdir())}
+    assert after == {"states"}
