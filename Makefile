@@ -4,6 +4,7 @@
 #   make test     lint, types, tests and their coverage
 #   make lint     ruff and mypy
 #   make bench    comparisons with peers, printed
+#   make mutants  plant small faults and print how many the tests find; hours
 #
 # PYTHON=python3.12 picks the interpreter. TORCH="torch --index-url URL" says where torch comes from,
 # for a machine on which the default build (CUDA, on Linux) is not wanted.
@@ -20,7 +21,7 @@ READY := $(VENV)/ready-$(shell pwd | cksum | tr -dc '0-9')
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help demo test lint bench
+.PHONY: help demo test lint bench mutants
 .DELETE_ON_ERROR:
 
 help:
@@ -45,6 +46,14 @@ lint: $(READY)
 BENCH ?= --small
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.merge $(BENCH)
+
+# MUTANTS="losses journal" takes some rooms of tests/support/mutants/rooms.py, or files by a part of their
+# path; SAMPLE=20 at most so many mutants of a file. A run that was stopped goes on.
+MUTANTS ?=
+SAMPLE ?=
+mutants: export OMP_NUM_THREADS = 1
+mutants: $(READY)
+	$(BIN)/python -m tests.support.mutants $(MUTANTS) $(if $(SAMPLE),--sample $(SAMPLE))
 
 $(READY): $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)
