@@ -62,6 +62,34 @@ def test_what_a_kill_left_half_written_is_not_seen_and_removed(tmp_path: Path) -
     assert not torn.exists()
 
 
+def test_a_state_is_saved_where_a_kill_left_half_of_it(tmp_path: Path) -> None:
+    """In a folder that may not be there yet; nothing of the half is in the whole."""
+    folder = tmp_path / "work" / "states"
+    torn = folder / ".step-2.part"
+    torn.mkdir(parents=True)
+    (torn / "half").write_text("")
+    state = _save(folder, 2)
+    assert {path.name for path in state.iterdir()} == {"manifest.json", "tensors.safetensors"}
+    assert [path.name for path in _save(tmp_path / "not" / "there", 1).parent.iterdir()] == [
+        "step-1"
+    ]
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / ".file.part").write_text("")
+    (tmp_path / ".folder.part").mkdir()
+    clear_torn(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".file.part"]
+
+
+def test_a_folder_of_that_name_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    handles = len(os.listdir("/proc/self/fd"))
+    for name in ("old", "new"):
+        publish(tmp_path / "m", lambda side, name=name: (side / name).write_text(name))
+    assert [path.name for path in tmp_path.rglob("*")] == ["m", "new"]
+    assert len(os.listdir("/proc/self/fd")) == handles, "files were closed"
+
+
 def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path: Path) -> None:
     def fill(side: Path) -> None:
         (side / "a").write_text("old")

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -159,5 +160,6 @@ def _print_row(name: str, counted: int, found: int) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copy is removed on the way out
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
     sys.exit(main(sys.argv[1:]))

@@ -84,7 +84,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "journal": Room(
         ("core/emberge/merging/journal.py",),
-        ("tests/core/test_journal.py", "tests/core/test_stream.py", "tests/core/test_merge.py"),
+        ("tests/core/test_journal.py", "tests/core/test_publish.py"),
     ),
     "states": Room(
         ("core/emberge/training/saves.py",),

@@ -172,6 +172,7 @@ def _awaited(child: int, timeout: float) -> int:
 def _enter(root: Path, copy: Path, log: Path, scratch: Path) -> None:
     """Make the copy the project, for this process and those that it starts."""
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(handle, stream)
