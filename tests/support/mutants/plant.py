@@ -8,7 +8,8 @@ Not changed, because no test could or should find it:
 - docstrings, type hints, type aliases, imports, decorators, `__all__`, and what only type checkers see;
 - messages: f-strings, texts with a space in them, and all that a `raise` is given;
 - `encoding=` and `strict=`, which guard against other machines and against mistakes of the code itself;
-- `out=` with a fresh buffer, which saves memory and changes no number;
+- `out=` of a call whose result is used, and `fresh(...)`: a buffer saves memory and changes no number;
+- `<` for `<=` at a named constant, a tolerance that no value is meant to meet;
 - words that only name a stream of random numbers, as another stream is as good;
 - `revision` and `nanoseconds`, which no result is computed from;
 - `len` and `isinstance`, as in mutmut, and `cast`.
@@ -38,7 +39,7 @@ from mutmut.mutation.mutators import (
 GUARDS = frozenset({"encoding", "strict"})
 UNSEEN = frozenset({"__all__", "revision", "nanoseconds"})
 STREAMS = frozenset({"stable_seed", "uniform"})
-WHOLE_CALLS = frozenset({"len", "isinstance", "cast"})
+WHOLE_CALLS = frozenset({"len", "isinstance", "cast", "fresh"})
 
 Lines = tuple[int, int]
 
@@ -91,18 +92,22 @@ class _Finder(cst.CSTVisitor):
         super().__init__()
         self.changes: list[tuple[cst.CSTNode, cst.CSTNode, Lines]] = []
         self._statements: list[Lines] = []
-        self._streams: set[int] = set()
+        self._noise: set[int] = set()
+        self._unused: cst.CSTNode | None = None
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement):
             self._statements.append(self._lines_of(node))
         if isinstance(node, cst.Raise | cst.Expr) and _may_go(node):
             self.changes.append((node, cst.Pass(), self._statements[-1]))
-        if isinstance(node, cst.Call) and _draws(node):
-            self._streams.update(id(arg) for arg in node.args if _is_noise_in(node, arg))
-        if _is_noise(node) or id(node) in self._streams:
+        if isinstance(node, cst.Expr):
+            self._unused = node.value
+        if isinstance(node, cst.Call):
+            used = node is not self._unused
+            self._noise.update(id(arg) for arg in node.args if _is_noise_in(node, arg, used))
+        if _is_noise(node) or id(node) in self._noise:
             return False
-        for other in _changed(node):
+        for other in _changed(node, self._noise):
             lines = self._statements[-1]
             if not isinstance(node, cst.BaseSmallStatement) and lines[1] < self._lines_of(node)[0]:
                 lines = self._lines_of(node)
@@ -141,8 +146,6 @@ def _is_noise(node: cst.CSTNode) -> bool:
         return _is_unseen(node)
     if isinstance(node, cst.If):
         return m.matches(node.test, m.Name("TYPE_CHECKING"))
-    if isinstance(node, cst.Arg):
-        return _is_guard(node) or _is_message(node.value)
     if isinstance(node, cst.Call):
         return isinstance(node.func, cst.Name) and node.func.value in WHOLE_CALLS
     return _is_message(node)
@@ -156,11 +159,13 @@ def _is_unseen(node: cst.Assign | cst.AnnAssign) -> bool:
     return target.value in UNSEEN or alias
 
 
-def _is_guard(node: cst.Arg) -> bool:
-    if node.keyword is None:
-        return False
-    fresh = node.keyword.value == "out" and m.matches(node.value, m.Call(m.Name("fresh")))
-    return fresh or node.keyword.value in GUARDS
+def _is_noise_in(call: cst.Call, arg: cst.Arg, used: bool) -> bool:
+    """Return whether an argument is to stay as it is, in a call whose result is used or not."""
+    if arg.keyword is not None and arg.keyword.value in GUARDS:
+        return True
+    if arg.keyword is not None and arg.keyword.value == "out":
+        return used
+    return _is_message(arg.value) or (_draws(call) and isinstance(arg.value, cst.BaseString))
 
 
 def _is_message(node: cst.CSTNode) -> bool:
@@ -171,7 +176,7 @@ def _is_message(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.FormattedString)
 
 
-def _changed(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _changed(node: cst.CSTNode, noise: set[int]) -> Iterator[cst.CSTNode]:
     for kind, operator in mutation_operators:
         if not isinstance(node, kind):
             continue
@@ -179,25 +184,36 @@ def _changed(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         if operator is operator_string:
             yield from list(others)[:1]
         elif operator is operator_arg_removal:
-            yield from (o for o in others if not _is_noise_in(node, _argument(node, o)))
+            yield from (o for o in others if _is_worth_it(node, o, noise))
+        elif isinstance(node, cst.ComparisonTarget) and _is_tolerance(node):
+            yield from (o for o in others if not _keeps_order(node, o))
         elif operator is operator_assignment and node.value and _is_never_none(node.value):
             continue
         else:
             yield from others
 
 
+def _is_tolerance(target: cst.ComparisonTarget) -> bool:
+    value = target.comparator
+    return isinstance(value, cst.Name) and value.value.isupper()
+
+
+def _keeps_order(target: cst.ComparisonTarget, other: cst.ComparisonTarget) -> bool:
+    """Return whether both compare by size: < becomes <= and so on."""
+    sizes = (cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual)
+    return isinstance(target.operator, sizes) and isinstance(other.operator, sizes)
+
+
 def _is_never_none(value: cst.BaseExpression) -> bool:
-    return _is_message(value) or m.matches(value, m.Name("False"))
+    return _is_message(value) or m.matches(value, m.Name("False") | m.Call(m.Name("fresh")))
 
 
-def _argument(call: cst.Call, other: cst.Call) -> cst.Arg:
-    """Return the argument that `other` lacks or has another value for."""
+def _is_worth_it(call: cst.Call, other: cst.Call, noise: set[int]) -> bool:
+    """Return whether the argument that `other` lacks, or has None for, may be changed so."""
     kept = {id(arg) for arg in other.args}
-    return next(arg for arg in call.args if id(arg) not in kept)
-
-
-def _is_noise_in(call: cst.Call, arg: cst.Arg) -> bool:
-    return _is_noise(arg) or (_draws(call) and isinstance(arg.value, cst.BaseString))
+    arg = next(arg for arg in call.args if id(arg) not in kept)
+    as_none = m.matches(arg.value, m.Name("False")) and len(other.args) == len(call.args)
+    return id(arg) not in noise and not as_none
 
 
 def _draws(call: cst.Call) -> bool:

@@ -36,6 +36,7 @@ ROOMS: Mapping[str, Room] = {
             f"{STANDARD}/test_fisher.py",
             f"{STANDARD}/test_granularity.py",
             f"{STANDARD}/test_group.py",
+            f"{STANDARD}/test_merge_demands.py",
             f"{STANDARD}/test_merge_laws.py",
             f"{STANDARD}/test_merge_properties.py",
             f"{STANDARD}/test_mergekit_agreement.py",
