@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, get_args
 
 import pytest
@@ -81,6 +82,33 @@ NUMBERS: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {
 }
 
 
+# What else may be chosen.
+DIRECTIONS = {"granularity": "tensor"}
+CHOICES: dict[str, dict[str, Any]] = {
+    "energy_weights": {"least_energy": 0.0},
+    "fisher": {"normalise": "model", "floor": 1e-6, "fallback": "error"},
+    "group": {"group_weights": {}},
+    "karcher": {**DIRECTIONS, "max_iter": 100, "tol": 1e-10},
+    "layer_softmax": {
+        **{"temperature": 1.0, "normalise": "mean", "deltas": None},
+        **{"non_layer": "own", "interpolate": "linear"},
+    },
+    "linear": {"normalize": True},
+    "model_stock": {**DIRECTIONS, "clamp": True},
+    "multi_slerp": {**DIRECTIONS, "mode": "log", "space": "weights"},
+    "nuslerp": DIRECTIONS,
+    "ramplus_tl": {"r": 0.1, "alpha": 0.2},
+    "regmean": {"off_diagonal": 0.9, "ridge": 1e-6, "fallback": "linear"},
+    "rescale": {"rescale_mode": "l1"},
+    "select_important": {"precise": True},
+    "sequential_slerp": {**DIRECTIONS, "linear_threshold": None},
+    "sign_consensus": {"normalize": True, "elect": "weighted", "consensus_mean": "weighted"},
+    "slerp": {**DIRECTIONS, "linear_threshold": None},
+    "task_arithmetic": {"normalize": False},
+    "trim": {"trim_scope": "tensor"},
+}
+
+
 def link(name: str, **options: Any) -> Stage:
     return made(LINKS[name], {**NEEDED.get(name, {}), **options})
 
@@ -105,6 +133,14 @@ def test_numbers_have_documented_defaults(name: str) -> None:
     assert found == {option: default for option, (default, _) in NUMBERS.get(name, {}).items()}
 
 
+@pytest.mark.parametrize("name", DEMANDS)
+def test_choices_have_documented_defaults(name: str) -> None:
+    stage = link(name)
+    left = {f.name for f in dataclasses.fields(stage)}
+    left -= {*stage.schedules(), *NEEDED.get(name, {})}
+    assert {option: getattr(stage, option) for option in left} == CHOICES.get(name, {})
+
+
 @pytest.mark.parametrize(
     ("name", "option", "within"),
     [(n, o, within) for n, of in NUMBERS.items() for o, (_, within) in of.items() if within],
@@ -114,6 +150,12 @@ def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float
     given = link(name).schedules()[option]
     assert isinstance(given, PerTensor)
     assert given.within == within
+
+
+def test_weights_that_count_for_nothing_are_doubted_where_they_differ() -> None:
+    stage = link("energy_weights")
+    assert list(stage.doubts({"a": 1.0, "b": 2.0}))
+    assert not list(stage.doubts({"a": 2.0, "b": 2.0}))
 
 
 def test_a_group_is_what_its_strategy_is() -> None:
