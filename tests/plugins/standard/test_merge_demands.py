@@ -127,6 +127,47 @@ def test_models_base_and_weights(name: str) -> None:
     assert stage.scope in get_args(Scope)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "needs"),
+    [
+        ("linear", {"normalize": False}, {"weight_role": "scale"}),
+        ("task_arithmetic", {"normalize": True}, {"weight_role": "share"}),
+        ("multi_slerp", {"space": "deltas"}, {"base_policy": "required"}),
+        ("layer_softmax", {}, {"scope": "model", "passes": 1}),
+        ("layer_softmax", {"interpolate": "slerp"}, {"arity": range(2, 3)}),
+        ("fisher", {}, {"scope": "model", "passes": 1}),
+        ("fisher", {"normalise": "tensor"}, {"scope": "tensor", "passes": 1}),
+        ("fisher", {"normalise": "none"}, {"scope": "tensor", "passes": 0}),
+        ("rescale", {"rescale_mode": "none"}, {"passes": 0}),
+        ("rescale", {"rescale_mode": "inverse_density"}, {"passes": 0}),
+        ("trim", {"trim_scope": "model"}, {"scope": "model"}),
+        ("trim", {"trim_scope": "layer"}, {"scope": "layer"}),
+        *[("karcher", {"granularity": g}, {"scope": g, "passes": 1}) for g in ("layer", "model")],
+        ("karcher", {"granularity": "row"}, {"scope": "tensor", "passes": 0}),
+        ("karcher", {"granularity": "column"}, {"scope": "tensor", "passes": 1}),
+    ],
+)
+def test_options_change_what_a_link_needs(
+    name: str, options: dict[str, Any], needs: dict[str, Any]
+) -> None:
+    stage = link(name, **options)
+    assert {what: getattr(stage, what) for what in needs} == needs
+
+
+@pytest.mark.parametrize(
+    ("name", "measured", "whose"),
+    [
+        ("fisher", "fisher", "models"),
+        ("regmean", "gram", "models"),
+        ("layer_softmax", "delta_norms", "labels"),
+        ("linear", "", "labels"),
+    ],
+)
+def test_whose_statistics_a_link_reads(name: str, measured: str, whose: str) -> None:
+    stage = link(name)
+    assert (stage.measured, stage.statistics_of) == (measured, whose)
+
+
 @pytest.mark.parametrize("name", sorted({*NUMBERS, *DEMANDS} - set(NEEDED)))
 def test_numbers_have_documented_defaults(name: str) -> None:
     found = {option: value.plain() for option, value in link(name).schedules().items()}

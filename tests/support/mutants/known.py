@@ -118,6 +118,42 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "if (folder.is_dir()) or True else []",
         "a folder that is not there has no entries",
     ),
+    (
+        "model_stock.py",
+        "ratio = (count * cosine / below.where(sound, below.new_tensor(1.0))).where(",
+        "ratio = (count * cosine / below.where(sound, below.new_tensor(2.0))).where(",
+        "what is divided by it is not taken",
+    ),
+    (
+        "model_stock.py",
+        "return ratio.clamp(0, 1) if self.clamp else ratio",
+        "return ratio.clamp(0, None) if self.clamp else ratio",
+        "Gram matrices have no negative sums, so it is at most 1",
+    ),
+    (
+        "model_stock.py",
+        "return ratio.clamp(0, 1) if self.clamp else ratio",
+        "return ratio.clamp(0, ) if self.clamp else ratio",
+        "Gram matrices have no negative sums, so it is at most 1",
+    ),
+    (
+        "cut.py",
+        "known = dataclasses.replace(self, low=limit, high=limit)",
+        "known = dataclasses.replace(self, low=limit, )",
+        "of a limit that is found only the lower end is read",
+    ),
+    (
+        "shares.py",
+        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))",
+        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=None))",
+        "a set without a weight has 1",
+    ),
+    (
+        "shares.py",
+        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))",
+        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=2.0))",
+        "shares are divided by their sum",
+    ),
 )
 
 _KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}
