@@ -56,6 +56,7 @@ ROOMS: Mapping[str, Room] = {
             f"{STANDARD}/test_distillation.py",
             f"{STANDARD}/test_infonce.py",
             f"{STANDARD}/test_loss_agreement.py",
+            f"{STANDARD}/test_loss_demands.py",
             f"{STANDARD}/test_loss_laws.py",
             f"{STANDARD}/test_matryoshka.py",
             f"{STANDARD}/test_mlm.py",
