@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 from emberge import Batch, Batches, DataError, DatasetInfo, PerDataset, Pool, Sampler
 from emberge.testing import check_sampler
+from emberge_standard.samplers import samplers
 from emberge_standard.samplers.batch_shuffle import BatchShuffle
 from emberge_standard.samplers.dataset_sequential import DatasetSequential
 from emberge_standard.samplers.proportional import Proportional
@@ -380,6 +381,18 @@ def test_the_sample_of_stage_two_is_drawn_for_each_epoch_and_set() -> None:
         rows = rows_by_set(b for b in batches if b.stage == 2)
         drawn += [frozenset(rows["a"]), frozenset(rows["b"])]
     assert len(set(drawn)) == 4
+
+
+def test_names_that_recipes_use() -> None:
+    assert samplers() == {
+        "batch_shuffle": BatchShuffle,
+        "dataset_sequential": DatasetSequential,
+        "proportional": Proportional,
+        "round_robin": RoundRobin,
+        "task_sequential": TaskSequential,
+        "temperature": Temperature,
+        "two_stage": TwoStage,
+    }
 
 
 def test_defaults() -> None:

@@ -154,6 +154,18 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=2.0))",
         "shares are divided by their sum",
     ),
+    (
+        "largest.py",
+        "width = shape[-1] if shape else 1",
+        "width = shape[-1] if (shape) and False else 1",
+        "a sample that is less like the whole costs passes and nothing else",
+    ),
+    (
+        "layer_softmax.py",
+        "near = dd <= min(aa, bb) / 4",
+        "near = dd <= min(aa, bb) / 5",
+        "between a fifth and a quarter both ways give the angle",
+    ),
 )
 
 _KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}
