@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from emberge import Loss
+from emberge.testing.batches import example_embeddings
 from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.ranknet import RankNet
 from emberge_standard.losses import losses
@@ -95,3 +97,54 @@ def test_names_that_recipes_use() -> None:
         "mlm": MLM,
         "sentence_transformers": SentenceTransformersLoss,
     }
+
+
+SCORED: dict[str, Loss] = {
+    "angle": AnglE(),
+    "cosent": CoSENT(),
+    "kl_distillation": KLDistillation(),
+    "margin_mse": MarginMSE(),
+    "pearson": Pearson(),
+    "ranknet": RankNet(),
+}
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_a_loss_without_the_scores_it_needs_is_named(name: str) -> None:
+    batch = dataclasses.replace(example_embeddings(), positive_score=None, negative_score=None)
+    with pytest.raises(ValueError, match=rf"^{name} needs "):
+        SCORED[name](batch, {})
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: AnglE(scale=0), "scale"),
+        (lambda: CoSENT(scale=0), "scale"),
+        (lambda: RankNet(scale=0), "scale"),
+        (lambda: MarginMSE(scale=0), "scale"),
+        (lambda: InfoNCE(temperature=0), "temperature"),
+        (lambda: InfoNCE(lowest_temperature=0), "lowest_temperature"),
+        (lambda: InfoNCE(temperature=0.009, learn_temperature=True), "lowest_temperature"),
+        (lambda: KLDistillation(temperature=0), "temperature"),
+        (lambda: KLDistillation(teacher_temperature=0), "teacher_temperature"),
+        (lambda: Matryoshka(loss=(InfoNCE(),), dims=(4, 0)), "dims"),
+        (lambda: Matryoshka(loss=(InfoNCE(),), dims=()), "dims"),
+        (lambda: Matryoshka(loss=(), dims=(4,)), "loss"),
+        (lambda: Matryoshka(loss=(InfoNCE(),), dims=(4, 4)), "dims"),
+        (lambda: Matryoshka(loss=(InfoNCE(),), dims=(4, 2), weights=(1.0,)), "weights"),
+        (lambda: MLM(share=0), "share"),
+        (lambda: MLM(share=1.1), "share"),
+        (lambda: MLM(masked=-0.1), "masked"),
+        (lambda: MLM(masked=0.6, random=0.5), "masked"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(make: Callable[[], object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        make()
+
+
+def test_numbers_on_the_edge_are_taken() -> None:
+    assert InfoNCE(temperature=0.01, learn_temperature=True).temperature == 0.01
+    assert Matryoshka(loss=(InfoNCE(),), dims=(1,)).dims == (1,)
+    assert MLM(share=1.0, masked=0.5, random=0.5).share == 1.0

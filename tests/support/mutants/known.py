@@ -166,6 +166,18 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "near = dd <= min(aa, bb) / 5",
         "between a fifth and a quarter both ways give the angle",
     ),
+    (
+        "contrast.py",
+        "number = torch.arange(rows, device=device, dtype=torch.int32)",
+        "number = torch.arange(rows, device=device, dtype=None)",
+        "row numbers of any whole type compare alike",
+    ),
+    (
+        "contrast.py",
+        "number = torch.arange(rows, device=device, dtype=torch.int32)",
+        "number = torch.arange(rows, device=device, )",
+        "row numbers of any whole type compare alike",
+    ),
 )
 
 _KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}

@@ -54,6 +54,7 @@ ROOMS: Mapping[str, Room] = {
             f"{STANDARD}/test_angle.py",
             f"{STANDARD}/test_cosent.py",
             f"{STANDARD}/test_distillation.py",
+            f"{STANDARD}/test_guides.py",
             f"{STANDARD}/test_infonce.py",
             f"{STANDARD}/test_loss_agreement.py",
             f"{STANDARD}/test_loss_demands.py",
