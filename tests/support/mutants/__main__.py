@@ -56,6 +56,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("what", nargs="*", help="rooms, or parts of paths; all without one")
     parser.add_argument("--sample", type=int, help="at most so many mutants of every file")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--survivors", action="store_true", help="only those not found so far")
     parser.add_argument("--again", action="store_true", help="run what is known again")
     parser.add_argument("--list", action="store_true", help="count the mutants and run nothing")
     return parser.parse_args(words)
@@ -80,7 +81,7 @@ def _of_room(
         for path in files:
             source = (ROOT / path).read_text(encoding="utf-8")
             tally = Tally(path)
-            for mutant in mutants(path, source, sample=options.sample, seed=options.seed):
+            for mutant in _chosen(path, source, options, kept):
                 if is_equivalent(mutant):
                     tally.equivalent += 1
                     continue
@@ -109,23 +110,46 @@ def _of_room(
             trial.close()
 
 
+def _chosen(
+    path: Path, source: str, options: argparse.Namespace, kept: _Results
+) -> Iterator[Mutant]:
+    if not options.survivors:
+        yield from mutants(path, source, sample=options.sample, seed=options.seed)
+    elif kept.has_survivors(path):
+        yield from (m for m in mutants(path, source) if kept.survived(m))
+
+
 class _Results:
     """Outcomes of mutants on disk: one that was found stays found, one that survived does while tests do."""
 
     def __init__(self, path: Path, *, again: bool) -> None:
         self.path = path
         self.known: dict[str, tuple[bool, str]] = {}
+        self.files: set[str] = set()
+        self.again = again
         path.parent.mkdir(exist_ok=True)
-        if again or not path.exists():
+        if not path.exists():
             return
         for line in path.read_text().splitlines():
             row = json.loads(line)
             self.known[row["mutant"]] = (row["found"], row["tests"])
+            if not row["found"]:
+                self.files.add(row["what"].partition(":")[0])
 
     def of(self, mutant: Mutant, tests: str) -> bool | None:
         """Return whether the mutant was found; None when that is not known."""
         found, with_tests = self.known.get(_key(mutant), (None, ""))
+        if self.again:
+            return None
         return found if found or with_tests == tests else None
+
+    def has_survivors(self, path: Path) -> bool:
+        """Return whether a mutant of the file was ever not found."""
+        return str(path) in self.files
+
+    def survived(self, mutant: Mutant) -> bool:
+        """Return whether the mutant was run and not found."""
+        return self.known.get(_key(mutant)) is not None and not self.known[_key(mutant)][0]
 
     def add(self, mutant: Mutant, tests: str, found: bool) -> None:
         """Keep an outcome."""

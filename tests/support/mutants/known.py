@@ -178,6 +178,30 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "number = torch.arange(rows, device=device, )",
         "row numbers of any whole type compare alike",
     ),
+    (
+        "mlm.py",
+        "vocabulary = head(states[:1]).shape[-1]",
+        "vocabulary = head(states[:1]).shape[+1]",
+        "of two dimensions the last is the second",
+    ),
+    (
+        "ordered.py",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=None)",
+        "equal scores are summed together, in whatever order",
+    ),
+    (
+        "ordered.py",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=False)",
+        "equal scores are summed together, in whatever order",
+    ),
+    (
+        "ordered.py",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, )",
+        "equal scores are summed together, in whatever order",
+    ),
 )
 
 _KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}
