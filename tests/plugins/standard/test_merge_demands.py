@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any, get_args
 
 import pytest
@@ -191,6 +192,35 @@ def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float
     given = link(name).schedules()[option]
     assert isinstance(given, PerTensor)
     assert given.within == within
+
+
+Shape = tuple[int, ...] | None
+
+
+@pytest.mark.parametrize(
+    ("name", "fallback", "entries", "lacking"),
+    [
+        # Of a matrix [6, 4]: products of its four inputs, or a count of each of its six rows.
+        ("regmean", "linear", {"a": (4, 4), "b": (4, 4)}, ""),
+        ("regmean", "linear", {"a": (6,), "b": (6,)}, ""),
+        ("regmean", "linear", {"a": (4, 4), "b": (6, 4)}, "'b'"),
+        ("regmean", "linear", {"a": (6, 6), "b": (4, 4)}, "'a'"),
+        ("regmean", "linear", {"a": (4,), "b": (6,)}, "'a'"),
+        ("regmean", "linear", {"a": (4, 4), "b": None}, ""),
+        ("regmean", "error", {"a": (4, 4), "b": None}, "'b'.*fallback: linear"),
+        ("regmean", "error", {"a": None, "b": None}, ""),
+        # A number for every weight, or one zero for all.
+        ("fisher", "error", {"a": (6, 4), "b": ()}, ""),
+        ("fisher", "error", {"a": (6, 4), "b": (4, 6)}, "'b'"),
+        ("fisher", "error", {"a": (6, 4), "b": None}, "'b'.*fallback: linear"),
+        ("fisher", "linear", {"a": (6, 4), "b": None}, ""),
+    ],
+)
+def test_a_statistics_entry_has_the_shape_of_its_tensor(
+    name: str, fallback: str, entries: dict[str, Shape], lacking: str
+) -> None:
+    found = link(name, fallback=fallback).lacks("w", (6, 4), entries)
+    assert re.search(lacking, found) if lacking else not found
 
 
 def test_weights_that_count_for_nothing_are_doubted_where_they_differ() -> None:
