@@ -56,7 +56,9 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("what", nargs="*", help="rooms, or parts of paths; all without one")
     parser.add_argument("--sample", type=int, help="at most so many mutants of every file")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("--survivors", action="store_true", help="only those not found so far")
+    parser.add_argument(
+        "--survivors", action="store_true", help="those not found so far, beside a sample"
+    )
     parser.add_argument("--again", action="store_true", help="run what is known again")
     parser.add_argument("--list", action="store_true", help="count the mutants and run nothing")
     return parser.parse_args(words)
@@ -113,10 +115,14 @@ def _of_room(
 def _chosen(
     path: Path, source: str, options: argparse.Namespace, kept: _Results
 ) -> Iterator[Mutant]:
-    if not options.survivors:
-        yield from mutants(path, source, sample=options.sample, seed=options.seed)
-    elif kept.has_survivors(path):
-        yield from (m for m in mutants(path, source) if kept.survived(m))
+    """Yield the mutants to count: those of the sample, or that were not found so far, or both."""
+    drawn: set[str] = set()
+    if options.sample or not options.survivors:
+        for mutant in mutants(path, source, sample=options.sample, seed=options.seed):
+            drawn.add(mutant.code)
+            yield mutant
+    if options.survivors and kept.has_survivors(path):
+        yield from (m for m in mutants(path, source) if kept.survived(m) and m.code not in drawn)
 
 
 class _Results:

@@ -202,6 +202,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "score, order = torch.where(there, score, -torch.inf).sort(descending=True, )",
         "equal scores are summed together, in whatever order",
     ),
+    (
+        "sentence_transformers.py",
+        "with torch.random.fork_rng(devices=()), warnings.catch_warnings():",
+        "with torch.random.fork_rng(devices=None), warnings.catch_warnings():",
+        "without a GPU the CPU's generator is the only one",
+    ),
 )
 
 _KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}

@@ -48,12 +48,17 @@ class Reach:
     seconds: Mapping[str, float]
 
     def tests(self, path: Path, lines: tuple[int, int]) -> list[str]:
-        """Return the tests that run any of the lines; for lines of an import, those of the whole file."""
+        """Return the tests that run any of the lines.
+
+        What only an import runs, such as a table, a test may read without running a line of the file:
+        then these are all tests of the test files that run anything of it.
+        """
         of_file = self.lines.get(str(path), {})
         span = range(lines[0], lines[1] + 1)
         found = {test for line in span for test in of_file.get(line, ())}
         if not found and any(line in of_file for line in span):
-            found = {test for tests in of_file.values() for test in tests}
+            files = {_file(test) for tests in of_file.values() for test in tests}
+            found = {test for test in self.seconds if _file(test) in files}
         return self._cheap_files_first(found)
 
     def _cheap_files_first(self, tests: set[str]) -> list[str]:
