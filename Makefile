@@ -6,6 +6,7 @@
 #   make bench    comparisons with peers, printed
 #   make gpu      on a machine with a GPU: what only a GPU can show, in one table; installs nothing
 #   make test-machines    the tests as on other CPUs and with more threads, an hour or two
+#   make mutants  plant small faults and print how many the tests find; hours
 #
 # PYTHON=python3.12 picks the interpreter. TORCH="torch --index-url URL" says where torch comes from,
 # for a machine on which the default build (CUDA, on Linux) is not wanted.
@@ -22,7 +23,7 @@ READY := $(VENV)/ready-$(shell pwd | cksum | tr -dc '0-9')
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help demo test lint bench gpu test-machines
+.PHONY: help demo test lint bench gpu test-machines mutants
 .DELETE_ON_ERROR:
 
 help:
@@ -57,6 +58,14 @@ bench: $(READY)
 GPU ?=
 gpu:
 	PYTHONPATH=core:plugins $(PYTHON) -m tests.gpu.run_all $(GPU)
+
+# MUTANTS="losses journal" takes some rooms of tests/support/mutants/rooms.py, or files by a part of their
+# path; SAMPLE=20 at most so many mutants of a file. A run that was stopped goes on.
+MUTANTS ?=
+SAMPLE ?=
+mutants: export OMP_NUM_THREADS = 1
+mutants: $(READY)
+	$(BIN)/python -m tests.support.mutants $(MUTANTS) $(if $(SAMPLE),--sample $(SAMPLE))
 
 $(READY): $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)

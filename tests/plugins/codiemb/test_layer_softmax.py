@@ -242,6 +242,48 @@ def test_layers_are_measured_over_blocks(rows: int) -> None:
     torch.testing.assert_close(merged, expected, atol=1e-8, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("short", "turned"), [(0.05, True), (2e-3, True), (5e-4, False), (0.0, False)]
+)
+def test_a_great_circle_between_nearly_opposite_models(short: float, turned: bool) -> None:
+    """Both moved 1 from the base, so halfway: at half the angle, or the plain mean from a thousandth on."""
+    angle = math.pi - short
+    second = [math.cos(angle), math.sin(angle)]
+    links = [LayerSoftmax(interpolate="slerp")]
+    merged = merge_one(links, [[1.0, 0.0], second], [0.0, 0.0])
+    half = [math.cos(angle / 2), math.sin(angle / 2)]
+    expected = half if turned else [(1 + second[0]) / 2, second[1] / 2]
+    torch.testing.assert_close(
+        merged, torch.tensor(expected, dtype=torch.float64), atol=1e-9, rtol=0
+    )
+
+
+@pytest.mark.parametrize("apart", [1e-7, 1e-4, 0.1, 1.0])
+def test_a_great_circle_between_near_models_keeps_their_length(apart: float) -> None:
+    second = [math.cos(apart), math.sin(apart)]
+    merged = merge_one([LayerSoftmax(interpolate="slerp")], [[1.0, 0.0], second], [0.0, 0.0])
+    half = torch.tensor([math.cos(apart / 2), math.sin(apart / 2)], dtype=torch.float64)
+    torch.testing.assert_close(merged, half, atol=1e-14, rtol=1e-9)
+
+
+def test_a_great_circle_is_measured_over_all_rows_though_norms_are_from_a_file() -> None:
+    """Rows of one and the same angle would give another circle than the tensor's."""
+    torch.manual_seed(0)
+    first, second = torch.randn(2, 6, 3).double().unbind()
+    links = [LayerSoftmax(interpolate="slerp", deltas=FileRef("norms", Path()), normalise="none")]
+    told = {"w": {name: torch.tensor(1.0) for name in ("model 1", "model 2")}}
+
+    def merged(**how: Any) -> Tensor:
+        base = {"w": torch.zeros(6, 3).double()}
+        models = [{"w": first}, {"w": second}]
+        return merge_state_dicts(models, links, base, dtype="float64", statistics=told, **how)["w"]
+
+    angle = math.acos(float((first * second).sum() / (first.norm() * second.norm())))
+    expected = (first + second) * math.sin(angle / 2) / math.sin(angle)
+    torch.testing.assert_close(merged(), expected)
+    torch.testing.assert_close(merged(granule=3, block=3), expected)
+
+
 def test_the_threads_and_blocks_do_not_matter(states: list[State]) -> None:
     models = [{n: t.float() for n, t in s.items()} for s in states]
     links = [LayerSoftmax(interpolate="slerp", normalise="relative")]

@@ -44,6 +44,39 @@ def test_draws_are_independent_and_may_share_rows() -> None:
     assert first & second
 
 
+def test_another_seed_draws_other_steps_and_other_rows() -> None:
+    steps = [list(mixed(draws=2).batches(POOL, seed)) for seed in (0, 1)]
+    first, second = ([tuple(part.dataset for part in b.parts) for b in one] for one in steps)
+    assert first != second
+    for name in ("find", "alike"):
+        rows = [
+            [int(row) for b in one for p in b.parts if p.dataset == name for row in p.rows]
+            for one in steps
+        ]
+        assert rows[0] != rows[1]
+
+
+def test_each_draw_has_each_sets_rows_in_an_order_of_its_own() -> None:
+    pool = {DatasetInfo(name, "sts", 64): range(64) for name in "ab"}
+    steps = list(mixed(8, draws=2).batches(pool, 0))
+    rows: dict[tuple[int, str], list[int]] = {}
+    for batch in steps:
+        for draw, part in enumerate(batch.parts):
+            rows.setdefault((draw, part.dataset), []).extend(map(int, part.rows))
+    heads = {tuple(found[:8]) for found in rows.values()}
+    assert len(heads) == len(rows) == 4
+
+
+def test_data_for_less_than_a_step_makes_one() -> None:
+    """Two draws of one small batch each: one step has them both."""
+    pool = {DatasetInfo("only", "sts", 4): range(4)}
+    batches = mixed(8, draws=2).batches(pool, 0)
+    assert len(batches) == 1
+    assert [len(part.rows) for part in batches[0].parts] == [4, 4]
+    alone = mixed(8, draws=1).batches({DatasetInfo("only", "sts", 8): range(8)}, 0)
+    assert alone.kinds() == {("only", "auto")}
+
+
 def test_small_batches_follow_their_task() -> None:
     parts = [part for batch in mixed(32, sts=8).batches(POOL, 0) for part in batch.parts]
     assert {(part.dataset, len(part.rows)) for part in parts} == {("find", 8), ("alike", 2)}

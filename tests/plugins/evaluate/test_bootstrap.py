@@ -70,6 +70,31 @@ def test_groups_are_drawn_apart_and_averaged() -> None:
     assert bootstrap.statistic(units) == pytest.approx(0.5)
 
 
+def test_every_group_counts_alike_however_many_units_it_has() -> None:
+    """Means of 1, 4 and 10, though the third has three units of six."""
+    units = Units("text", "mean", [1, 1, 4, 10, 10, 10], groups=["a", "a", "b", "c", "c", "c"])
+    assert bootstrap.statistic(units) == pytest.approx(5.0)
+    samples = bootstrap.resample([units], resamples=4, seed=0, name="t")
+    np.testing.assert_allclose(samples, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("gold", "expected"),
+    [
+        ([1, 0, 1], (1 / 1 + 2 / 3) / 2),
+        ([0, 1, 0], 1 / 2),
+        ([0, 0, 1], 1 / 3),
+        ([0, 0, 0], 0.0),
+    ],
+)
+@pytest.mark.parametrize("kind", [float, np.uint8])
+def test_average_precision_by_hand(gold: list[float], expected: float, kind: type) -> None:
+    """Precision at every hit, over the hits; scores may be whole numbers without a sign."""
+    values = np.array([9, 5, 0], dtype=kind)
+    found = bootstrap.statistic(Units("pair", "average_precision", values, gold))
+    assert found == pytest.approx(expected)
+
+
 def test_statistic_on_all_units_is_the_plain_one() -> None:
     gold, values = RNG.integers(0, 2, 40).astype(float), RNG.random(40)
     assert bootstrap.statistic(Units("pair", "spearman", values, gold)) == pytest.approx(
@@ -101,6 +126,8 @@ def test_lower_bound_is_one_sided() -> None:
     samples = np.linspace(0.0, 1.0, 1001)
     assert bootstrap.lower_bound(samples, 0.95) == pytest.approx(0.05)
     assert bootstrap.interval(samples, 0.95) == pytest.approx((0.025, 0.975))
+    assert bootstrap.lower_bound(samples) == bootstrap.lower_bound(samples, 0.95)
+    assert bootstrap.interval(samples) == bootstrap.interval(samples, 0.95)
 
 
 def test_tasks_without_units_are_drawn_whole() -> None:
@@ -110,6 +137,26 @@ def test_tasks_without_units_are_drawn_whole() -> None:
         round((a + b + c) / 3, 6) for a in scores[0] for b in scores[0] for c in scores[0]
     }
     np.testing.assert_allclose(samples[1] - samples[0], 0.1, atol=1e-12)
+
+
+def test_seed_and_name_say_which_tasks_are_drawn() -> None:
+    scores = RNG.random((1, 9))
+
+    def drawn(seed: int, name: str) -> bytes:
+        return bootstrap.unitless_mean(scores, resamples=20, seed=seed, name=name).tobytes()
+
+    assert drawn(0, "a") == drawn(0, "a")
+    assert len({drawn(0, "a"), drawn(1, "a"), drawn(0, "b")}) == 3
+
+
+def test_seed_and_name_say_which_units_are_drawn() -> None:
+    units = [Units("query", "mean", RNG.random(9))]
+
+    def drawn(seed: int, name: str) -> bytes:
+        return bootstrap.resample(units, resamples=20, seed=seed, name=name).tobytes()
+
+    assert drawn(0, "a") == drawn(0, "a")
+    assert len({drawn(0, "a"), drawn(1, "a"), drawn(0, "b")}) == 3
 
 
 def test_units_without_gold_are_refused() -> None:

@@ -85,6 +85,31 @@ def test_numbers_that_nearly_cancel_have_one_mean_in_any_order(name: str) -> Non
     assert float(turned) == exactly(-length)
 
 
+WALKS = ["slerp", "nuslerp", "sequential_slerp"]
+
+
+def nearly_opposite(short: float) -> list[list[float]]:
+    """Two vectors of length 1, so much less than half a turn apart."""
+    return [[1.0, 0.0], [math.cos(math.pi - short), math.sin(math.pi - short)]]
+
+
+@pytest.mark.parametrize("name", WALKS)
+@pytest.mark.parametrize("short", [0.05, 2e-3])
+def test_nearly_opposite_directions_still_have_a_great_circle(name: str, short: float) -> None:
+    """Halfway lies at half the angle and is as long as either, where the straight mean nearly vanishes."""
+    merged = merge_one(chain(name), nearly_opposite(short))
+    half = (math.pi - short) / 2
+    expected = torch.tensor([math.cos(half), math.sin(half)], dtype=torch.float64)
+    torch.testing.assert_close(merged, expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_from_a_thousandth_on_directions_count_as_opposite(name: str) -> None:
+    merged = merge_one(chain(name), nearly_opposite(5e-4))
+    expected = torch.tensor(nearly_opposite(5e-4), dtype=torch.float64).mean(0)
+    torch.testing.assert_close(merged, expected, rtol=0, atol=1e-12)
+
+
 def test_directions_that_cancel_out_are_reported() -> None:
     models = [torch.tensor([1.0, 2.0]).double(), torch.tensor([-3.0, -6.0]).double()]
     (block,) = blocks_of("w", models, None)

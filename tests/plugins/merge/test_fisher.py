@@ -90,6 +90,20 @@ def test_the_mean_of_the_model_is_over_all_its_tensors() -> None:
         torch.testing.assert_close(found[name], tensor, atol=1e-12, rtol=0)
 
 
+def test_the_mean_of_a_tensor_is_its_own() -> None:
+    """Each tensor comes out as if it were merged alone, however large the others' information is."""
+    states = [{"layers.0.w": D1, "layers.1.w": D2}, {"layers.0.w": D2, "layers.1.w": D1}]
+    told = {"layers.0.w": {"a": F1, "b": F2}, "layers.1.w": {"a": 500 * F1, "b": F2}}
+    links = [Fisher(statistics=(), normalise="tensor")]
+    found = merge_state_dicts(states, links, names=NAMES, dtype="float64", statistics=told)
+    alone = {
+        "layers.0.w": merged([D1, D2], [F1, F2], normalise="tensor"),
+        "layers.1.w": merged([D2, D1], [F1, F2], normalise="tensor"),
+    }
+    for name, tensor in alone.items():
+        torch.testing.assert_close(found[name], tensor, atol=1e-12, rtol=0)
+
+
 def test_weights_multiply_the_information() -> None:
     found = merged([D1, D2], [F1, F2], weights=(3.0, 1.0), normalise="none")
     expected = merged([D1, D2], [3 * F1, F2], normalise="none")

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from emberge import CheckpointError, PerModel, PerTensor, Stage
+from emberge import (
+    Block,
+    CheckpointError,
+    MergeStrategy,
+    Options,
+    PerModel,
+    PerTensor,
+    Stage,
+    Stats,
+)
 from emberge.engine import MergeInput, MergeRequest, plan_merge
 from emberge_merge.methods.group import Group
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.support.chains import EVERYTHING, chain, merge, merge_one
+from tests.support.chains import EVERYTHING, blocks_of, chain, merge, merge_one
 from tests.support.merges import merge_models
 from tests.support.tolerance import assert_combined
 
@@ -88,6 +98,49 @@ def test_one_model_sets_its_own_numbers_inside_a_group(
     )
     for name, tensor in merged.items():
         assert_combined(tensor, [base[name], second[name], base[name]], [1, 0.5, -0.5])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draws(MergeStrategy):
+    """The models' random numbers, each times its own share."""
+
+    share: PerModel = PerModel(1.0)
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        return block.uniform("x").mT @ block.options.share
+
+
+def test_a_model_draws_the_same_inside_a_group_and_by_its_own_share() -> None:
+    """Numbers are keyed by a model's content, and options by model: a group has those of its members."""
+    contents = ("c1", "c2", "c3")
+    shares = torch.tensor([1.0, 10.0, 100.0], dtype=torch.float64)
+    (block,) = blocks_of(
+        "w",
+        list(torch.zeros(3, 4).double()),
+        None,
+        groups=("a", "b", "a"),
+        fingerprints=contents,
+        options=Options({"by": Options({"share": shares})}),
+    )
+    stage = Group(by=Draws())
+    found = stage.apply(block, []).tensors
+    numbers = block.uniform("x")
+    torch.testing.assert_close(found[0], numbers[0] + 100 * numbers[2])
+    torch.testing.assert_close(found[1], 10 * numbers[1])
+
+
+def test_what_is_odd_in_a_group_is_reported_with_its_name() -> None:
+    """The first group's directions cancel out, the second's do not."""
+    models = [torch.tensor(v).double() for v in ([1.0, 0.0], [-2.0, 0.0], [1.0, 0.0], [1.0, 1.0])]
+    inside = Options({"by": Options({})})
+    labels = ("odd", "odd", "fine", "fine")
+    (block,) = blocks_of("w", models, None, groups=labels, options=inside)
+    stage = Group(by=chain("karcher")[0])
+    known = stage.conclude(block, [stage.measure(block, [])])
+    assert known["warning"].startswith("group 'odd'")
+    assert "fine" not in known["warning"]
+    (plain,) = blocks_of("w", models[2:], None, groups=labels[2:], options=inside)
+    assert "warning" not in stage.conclude(plain, [stage.measure(plain, [])])
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,20 @@ def test_rescaling_keeps_the_sum_of_magnitudes(name: str) -> None:
         assert abs(after - before) <= stored + likely(base[n].numel()) * before
 
 
+def test_what_is_rarely_kept_is_divided_by_its_own_probability() -> None:
+    """At 0.05 a kept element counts 20 times; DELLA's of a row at density 0.2 are 0.05, 0.2 and 0.35."""
+    ones = torch.ones(4000).tolist()
+    dare = {"density": 0.05, "rescale_mode": "inverse_density"}
+    found = merge_one(chain("dare_linear", **dare), [ones], [0.0] * 4000)
+    assert found.unique().tolist() == pytest.approx([0.0, 20.0])
+
+    row = [[1.0, 2.0, 3.0]]
+    della = {"density": 0.2, "epsilon": 0.15, "rescale_mode": "inverse_density"}
+    samples = drawn("della_linear", [row], seeds=200, **della) / WEIGHTS[0]
+    most = samples.amax(0)[0]
+    assert most.tolist() == pytest.approx([1 / 0.05, 2 / 0.2, 3 / 0.35])
+
+
 def test_epsilon_that_leaves_probabilities_is_an_error_that_names_the_tensor() -> None:
     base, *models = states()
     with pytest.raises(CheckpointError, match=r"layers.0.*: density 0.9 ± epsilon 0.15 must stay"):

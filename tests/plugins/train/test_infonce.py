@@ -9,6 +9,7 @@ from emberge import Embeddings
 from emberge.testing import check_loss
 from emberge.testing.batches import example_embeddings
 from emberge_train.losses.infonce import InfoNCE
+from tests.losses import GUIDE
 
 
 def _at(*degrees: float) -> list[list[float]]:
@@ -141,6 +142,25 @@ def _pull(loss: InfoNCE, batch: Embeddings) -> torch.Tensor:
     anchor = batch.anchor.clone().requires_grad_()
     value = loss(dataclasses.replace(batch, anchor=anchor), loss.parameters())
     return torch.autograd.grad(value, anchor)[0][0]
+
+
+def test_a_guide_bars_texts_of_a_slot_too() -> None:
+    """The guide has row 1's positives nearer to row 0's anchor than its own: nothing is left to push from."""
+    batch = example_embeddings(2, positives=2, negatives=0)
+    batch = dataclasses.replace(batch, valid=torch.ones(2, 2, dtype=torch.bool))
+    near, far = torch.tensor([1.0, 0.0]), torch.tensor([0.6, 0.8])
+    seen = dataclasses.replace(
+        batch,
+        anchor=torch.stack([near, near]),
+        positive=torch.stack([far.expand(2, 2), near.expand(2, 2)]),
+        negative=torch.zeros(2, 0, 2),
+    )
+    guided = dataclasses.replace(batch, guide=seen)
+    for denominator in ("all", "same_slot"):
+        options = {"temperature": 0.5, "positives_in_denominator": denominator}
+        plain, barred = InfoNCE(**options), InfoNCE(guide=GUIDE, **options)
+        assert float(_pull(plain, guided).abs().max()) > 0
+        assert float(_pull(barred, guided).abs().max()) == 0
 
 
 def test_symmetric_is_the_mean_of_both_ways() -> None:

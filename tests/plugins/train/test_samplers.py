@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 from emberge import Batch, Batches, DataError, DatasetInfo, PerDataset, Pool, Sampler
 from emberge.testing import check_sampler
+from emberge_train.samplers import samplers
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from emberge_train.samplers.dataset_sequential import DatasetSequential
 from emberge_train.samplers.proportional import Proportional
@@ -325,8 +326,88 @@ def test_batches_are_known_one_by_one(pool: Pool, sampler: Sampler, data: st.Dat
         batches[len(batches)]
 
 
+EVERY = (*ONCE, Proportional, Temperature, RoundRobin, TwoStage)
+
+
+def rows_by_set(batches: Iterable[Batch]) -> dict[str, tuple[int, ...]]:
+    """Rows of every dataset in the order in which they come."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, row in pairs(batches):
+        found[name] = (*found.get(name, ()), row)
+    return found
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_another_seed_is_another_order_of_batches_and_of_every_sets_rows(
+    kind: type[BatchShuffle],
+) -> None:
+    """Every epoch has a seed of its own: none repeats the one before, in nothing."""
+    epochs = [list(kind(batch_size=size(4)).batches(MANY, seed)) for seed in range(6)]
+    assert len({tuple(names(epoch)) for epoch in epochs}) > 1
+    rows = [rows_by_set(epoch) for epoch in epochs]
+    for info in MANY:
+        assert len({one[info.name] for one in rows}) == len(epochs)
+
+
+def test_sets_of_one_size_have_their_rows_in_orders_of_their_own() -> None:
+    pool = pool_of(("a", "sts", 40), ("b", "sts", 40), ("c", "retrieval", 40))
+    for kind in EVERY:
+        rows = rows_by_set(kind(batch_size=size(4)).batches(pool, 0))
+        assert len({rows[name] for name in "abc"}) == 3
+
+
+def test_tasks_of_one_size_are_shuffled_apart() -> None:
+    """Two sets of ten batches in each of two tasks: the turns they take are drawn anew for a task."""
+    pool = pool_of(*((f"{task}{i}", task, 40) for task in ("sts", "retrieval") for i in (0, 1)))
+    batches = TaskSequential(batch_size=size(4)).batches(pool, 0)
+    turns = [name[-1] for name in names(batches)]
+    assert turns[:20] != turns[20:]
+
+
+def test_the_stages_are_drawn_apart() -> None:
+    """What comes again in stage two comes in another order of rows, and its batches in another of sets."""
+    pool = pool_of(("a", "retrieval", 40), ("b", "retrieval", 40))
+    batches = list(TwoStage(batch_size=size(4), retrieval_ratio=1.0).batches(pool, 0))
+    first, second = batches[:20], batches[20:]
+    assert names(first) != names(second)
+    assert all(rows_by_set(first)[name] != rows_by_set(second)[name] for name in "ab")
+
+
+def test_the_sample_of_stage_two_is_drawn_for_each_epoch_and_set() -> None:
+    pool = pool_of(("a", "retrieval", 40), ("b", "retrieval", 40))
+    drawn = []
+    for seed in (0, 1):
+        batches = TwoStage(batch_size=size(4), retrieval_ratio=0.5).batches(pool, seed)
+        rows = rows_by_set(b for b in batches if b.stage == 2)
+        drawn += [frozenset(rows["a"]), frozenset(rows["b"])]
+    assert len(set(drawn)) == 4
+
+
+def test_names_that_recipes_use() -> None:
+    assert samplers() == {
+        "batch_shuffle": BatchShuffle,
+        "dataset_sequential": DatasetSequential,
+        "proportional": Proportional,
+        "round_robin": RoundRobin,
+        "task_sequential": TaskSequential,
+        "temperature": Temperature,
+        "two_stage": TwoStage,
+    }
+
+
+def test_defaults() -> None:
+    """32 examples a batch, tails dropped, T = 2, and half of retrieval in the second stage."""
+    assert BatchShuffle() == BatchShuffle(batch_size=PerDataset(default=32), tail="drop")
+    assert RoundRobin().until == "shortest"
+    assert TwoStage().retrieval_ratio == 0.5
+    assert DatasetSequential().pin_last == ()
+    plain = Temperature()
+    assert (plain.temperature, plain.share_of) == (2.0, "examples")
+    assert (plain.size_limit, plain.epoch_examples) == (None, None)
+
+
 @pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
-@pytest.mark.parametrize("kind", [*ONCE, Proportional, Temperature, RoundRobin, TwoStage])
+@pytest.mark.parametrize("kind", EVERY)
 def test_laws(kind: type[BatchShuffle], tail: str) -> None:
     repeats = tail == "wrap" or kind not in (*ONCE, RoundRobin)
     check_sampler(kind(batch_size=size(16), tail=tail), repeats=repeats)  # type: ignore[arg-type]
@@ -344,7 +425,9 @@ def test_laws(kind: type[BatchShuffle], tail: str) -> None:
         (lambda: Proportional(weight=PerDataset(default=0.0)), "weight must be above 0, not 0"),
         (lambda: Proportional(size_limit=0), "size_limit must be at least 1"),
         (lambda: Proportional(epoch_examples=0), "epoch_examples must be at least 1"),
+        (lambda: Temperature(weight=PerDataset(default=-1.0)), "weight must be above 0, not -1"),
         (lambda: DatasetSequential(pin_last=("a", "a")), "pin_last names 'a' twice"),
+        (lambda: DatasetSequential(order=("sts", "sts")), "order names sts twice"),
         (lambda: TaskSequential(order=("sts", "sts")), "order names sts twice"),
         (lambda: TaskSequential(order=("retreival",)), "did you mean 'retrieval'"),  # type: ignore[arg-type]
     ],
@@ -352,6 +435,12 @@ def test_laws(kind: type[BatchShuffle], tail: str) -> None:
 def test_bad_options_are_refused(make: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_every_sampler_refuses_a_batch_of_nothing(kind: type[BatchShuffle]) -> None:
+    with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
+        kind(batch_size=size(8, sts=0))
 
 
 @pytest.mark.parametrize(

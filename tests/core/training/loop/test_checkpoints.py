@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from emberge.engine import clear_torn
+from emberge.files.atomic import clear_torn, replace_folder
 from emberge.training.loop.checkpoints import latest_state, save_state
 
 
@@ -58,3 +61,71 @@ def test_what_a_kill_left_half_written_is_not_seen_and_removed(tmp_path: Path) -
     assert state.step == 1
     clear_torn(tmp_path)
     assert not torn.exists()
+
+
+def test_a_state_is_saved_where_a_kill_left_half_of_it(tmp_path: Path) -> None:
+    """In a folder that may not be there yet; nothing of the half is in the whole."""
+    folder = tmp_path / "work" / "states"
+    torn = folder / ".step-2.part"
+    torn.mkdir(parents=True)
+    (torn / "half").write_text("")
+    state = _save(folder, 2)
+    assert {path.name for path in state.iterdir()} == {"manifest.json", "tensors.safetensors"}
+    assert [path.name for path in _save(tmp_path / "not" / "there", 1).parent.iterdir()] == [
+        "step-1"
+    ]
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / ".file.part").write_text("")
+    (tmp_path / ".folder.part").mkdir()
+    clear_torn(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".file.part"]
+
+
+def test_a_folder_of_that_name_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    handles = len(os.listdir("/proc/self/fd"))
+    for name in ("old", "new"):
+        replace_folder(tmp_path / "m", lambda side, name=name: (side / name).write_text(name))
+    assert [path.name for path in tmp_path.rglob("*")] == ["m", "new"]
+    assert len(os.listdir("/proc/self/fd")) == handles, "files were closed"
+
+
+def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path: Path) -> None:
+    def fill(side: Path) -> None:
+        (side / "a").write_text("old")
+
+    replace_folder(tmp_path / "m", fill)
+
+    def fail(side: Path) -> None:
+        (side / "a").write_text("new")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        replace_folder(tmp_path / "m", fail)
+    assert (tmp_path / "m" / "a").read_text() == "old"
+
+
+def test_a_state_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files and its folder are synced before the rename, and the list that has its name after it."""
+    done: list[tuple[str, str]] = []
+
+    def noting(call: str, real: Callable[..., None]) -> Callable[..., None]:
+        def noted(what: Any, *more: Any, **how: Any) -> None:
+            real(what, *more, **how)
+            path = (
+                os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else os.fspath(what)
+            )
+            done.append((call, Path(path).name))
+
+        return noted
+
+    for call in ("fsync", "rename", "replace"):
+        monkeypatch.setattr(os, call, noting(call, getattr(os, call)))
+    state = _save(tmp_path / "states", 3)
+    (moved,) = [i for i, (call, _) in enumerate(done) if call != "fsync"]
+    before, after = ({name for _, name in part} for part in (done[:moved], done[moved + 1 :]))
+    assert before - {tmp_path.name} == {done[moved][1], *(path.name for path in state.iterdir())}
+    assert after == {"states"}

@@ -413,6 +413,21 @@ def test_schedules(schedule: Any, values: list[float]) -> None:
     assert found == pytest.approx(values)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        ("linear", [1 / 2, 1.0, 13 / 13, 12 / 13, 2 / 13, 1 / 13]),
+        ("warmup_stable_decay", [1 / 2, 1.0, 1.0, 1.0, 1.0, 1 / 2]),
+    ],
+)
+def test_a_begun_step_of_warm_up_or_decay_is_a_whole_one(
+    schedule: Any, values: list[float]
+) -> None:
+    """A tenth of 15 steps is 1.5: two steps of warm-up, and two of decay."""
+    found = [learning_rate_factor(step, 15, 0.1, schedule) for step in (0, 1, 2, 3, 13, 14)]
+    assert found == pytest.approx(values)
+
+
 def test_the_schedule_may_restart_with_every_stretch(shaky: Path, tmp_path: Path) -> None:
     metrics: list[tuple[str, float, int]] = []
     options = FitOptions(

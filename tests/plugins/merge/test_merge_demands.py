@@ -1,0 +1,244 @@
+"""What every link of a merge needs: how many models, a base, weights; and what its options may be."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, get_args
+
+import pytest
+import torch
+from emberge import BasePolicy, Options, PerTensor, Scope, Stage, WeightRole
+from emberge_codiemb.layer_softmax import LayerSoftmax
+from emberge_merge.methods import strategies, transforms
+from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.group import Group
+from emberge_merge.methods.spherical.karcher import Karcher
+
+from tests.support.chains import blocks_of, made
+
+LINKS: dict[str, type[Stage]] = {
+    name: kind
+    for name, kind in {**transforms(), **strategies(), "layer_softmax": LayerSoftmax}.items()
+    if isinstance(kind, type)
+}
+# What cannot be left out.
+NEEDED: dict[str, dict[str, Any]] = {
+    "fisher": {"statistics": ()},
+    "group": {"by": Linear()},
+    "nearswap": {"t": 0.1},
+    "regmean": {"statistics": ()},
+}
+# How many models, whether a base, and what weights are: a share of a mean, a factor, or nothing.
+DEMANDS = {
+    "drop": ("1+", "required", "unused"),
+    "drop_by_rank": ("1+", "required", "unused"),
+    "emr": ("1+", "required", "scale"),
+    "energy_weights": ("1+", "required", "unused"),
+    "fisher": ("1+", "forbidden", "share"),
+    "group": ("1+", "forbidden", "share"),  # as the strategy inside
+    "iso_c": ("1+", "required", "scale"),
+    "karcher": ("1+", "forbidden", "share"),
+    "layer_softmax": ("1+", "required", "unused"),
+    "linear": ("1+", "forbidden", "share"),
+    "model_stock": ("2+", "required", "unused"),
+    "multi_slerp": ("1+", "forbidden", "share"),
+    "nearswap": ("1", "required", "unused"),
+    "nuslerp": ("2", "optional", "unused"),
+    "passthrough": ("1", "forbidden", "unused"),
+    "ram": ("1+", "required", "unused"),
+    "ramplus_tl": ("1+", "required", "unused"),
+    "regmean": ("1+", "forbidden", "share"),
+    "rescale": ("1+", "required", "unused"),
+    "select_important": ("1+", "required", "unused"),
+    "select_variance": ("1+", "required", "unused"),
+    "sequential_slerp": ("2+", "forbidden", "share"),
+    "sign_consensus": ("1+", "required", "scale"),
+    "slerp": ("2", "forbidden", "unused"),
+    "task_arithmetic": ("1+", "required", "scale"),
+    "trim": ("1+", "required", "unused"),
+    "trim_outliers": ("1+", "required", "unused"),
+    "tsv_m": ("1+", "required", "scale"),
+    "unanimous": ("1+", "required", "unused"),
+    "wudi": ("1+", "required", "scale"),
+}
+# Numbers that may differ by tensor or model: the default, and the range.
+NUMBERS: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {
+    "drop": {"density": (1.0, (0, 1))},
+    "drop_by_rank": {"density": (1.0, (0, 1)), "epsilon": (0.15, (0, 0.5))},
+    "emr": {"scale": (1.0, None)},
+    "iso_c": {"scale": (1.0, None)},
+    "layer_softmax": {},
+    "passthrough": {"scale": (1.0, None)},
+    "ram": {"epsilon": (1e-5, None)},
+    "ramplus_tl": {"epsilon": (1e-5, None)},
+    "select_variance": {"select_topk": (1.0, (0, 1))},
+    "sign_consensus": {"scale": (1.0, None)},
+    "slerp": {"t": (0.5, (0, 1))},
+    "task_arithmetic": {"scale": (1.0, None)},
+    "trim": {"density": (0.5, (0, 1))},
+    "trim_outliers": {"density": (1.0, (0, 1)), "gamma": (0.01, (0, 1))},
+    "tsv_m": {"scale": (1.0, None)},
+    "wudi": {"scale": (1.0, None)},
+}
+
+
+# What else may be chosen.
+DIRECTIONS = {"granularity": "tensor"}
+CHOICES: dict[str, dict[str, Any]] = {
+    "energy_weights": {"least_energy": 0.0},
+    "fisher": {"normalise": "model", "floor": 1e-6, "fallback": "error"},
+    "group": {"group_weights": {}},
+    "karcher": {**DIRECTIONS, "max_iter": 100, "tol": 1e-10},
+    "layer_softmax": {
+        **{"temperature": 1.0, "normalise": "mean", "deltas": None},
+        **{"non_layer": "own", "interpolate": "linear"},
+    },
+    "linear": {"normalize": True},
+    "model_stock": {**DIRECTIONS, "clamp": True},
+    "multi_slerp": {**DIRECTIONS, "mode": "log", "space": "weights"},
+    "nuslerp": DIRECTIONS,
+    "ramplus_tl": {"r": 0.1, "alpha": 0.2},
+    "regmean": {"off_diagonal": 0.9, "ridge": 1e-6, "fallback": "linear"},
+    "rescale": {"rescale_mode": "l1"},
+    "select_important": {"precise": True},
+    "sequential_slerp": {**DIRECTIONS, "linear_threshold": None},
+    "sign_consensus": {"normalize": True, "elect": "weighted", "consensus_mean": "weighted"},
+    "slerp": {**DIRECTIONS, "linear_threshold": None},
+    "task_arithmetic": {"normalize": False},
+    "trim": {"trim_scope": "tensor"},
+}
+
+
+def link(name: str, **options: Any) -> Stage:
+    return made(LINKS[name], {**NEEDED.get(name, {}), **options})
+
+
+def test_every_link_is_listed() -> None:
+    assert set(DEMANDS) == set(LINKS)
+
+
+@pytest.mark.parametrize("name", DEMANDS)
+def test_models_base_and_weights(name: str) -> None:
+    stage = link(name)
+    counts = [str(n) if n == stage.arity[-1] else f"{n}+" for n in stage.arity[:1]]
+    assert (*counts, stage.base_policy, stage.weight_role) == DEMANDS[name]
+    assert stage.base_policy in get_args(BasePolicy)
+    assert stage.weight_role in get_args(WeightRole)
+    assert stage.scope in get_args(Scope)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "needs"),
+    [
+        ("linear", {"normalize": False}, {"weight_role": "scale"}),
+        ("task_arithmetic", {"normalize": True}, {"weight_role": "share"}),
+        ("multi_slerp", {"space": "deltas"}, {"base_policy": "required"}),
+        ("layer_softmax", {}, {"scope": "model", "passes": 1}),
+        ("layer_softmax", {"interpolate": "slerp"}, {"arity": range(2, 3)}),
+        ("fisher", {}, {"scope": "model", "passes": 1}),
+        ("fisher", {"normalise": "tensor"}, {"scope": "tensor", "passes": 1}),
+        ("fisher", {"normalise": "none"}, {"scope": "tensor", "passes": 0}),
+        ("rescale", {"rescale_mode": "none"}, {"passes": 0}),
+        ("rescale", {"rescale_mode": "inverse_density"}, {"passes": 0}),
+        ("trim", {"trim_scope": "model"}, {"scope": "model"}),
+        ("trim", {"trim_scope": "layer"}, {"scope": "layer"}),
+        *[("karcher", {"granularity": g}, {"scope": g, "passes": 1}) for g in ("layer", "model")],
+        ("karcher", {"granularity": "row"}, {"scope": "tensor", "passes": 0}),
+        ("karcher", {"granularity": "column"}, {"scope": "tensor", "passes": 1}),
+    ],
+)
+def test_options_change_what_a_link_needs(
+    name: str, options: dict[str, Any], needs: dict[str, Any]
+) -> None:
+    stage = link(name, **options)
+    assert {what: getattr(stage, what) for what in needs} == needs
+
+
+@pytest.mark.parametrize(
+    ("name", "measured", "whose"),
+    [
+        ("fisher", "fisher", "models"),
+        ("regmean", "gram", "models"),
+        ("layer_softmax", "delta_norms", "labels"),
+        ("linear", "", "labels"),
+    ],
+)
+def test_whose_statistics_a_link_reads(name: str, measured: str, whose: str) -> None:
+    stage = link(name)
+    assert (stage.statistics_kind, stage.statistics_of) == (measured, whose)
+
+
+@pytest.mark.parametrize("name", sorted({*NUMBERS, *DEMANDS} - set(NEEDED)))
+def test_numbers_have_documented_defaults(name: str) -> None:
+    found = {option: value.plain() for option, value in link(name).schedules().items()}
+    assert found == {option: default for option, (default, _) in NUMBERS.get(name, {}).items()}
+
+
+@pytest.mark.parametrize("name", DEMANDS)
+def test_choices_have_documented_defaults(name: str) -> None:
+    stage = link(name)
+    left = {f.name for f in dataclasses.fields(stage)}
+    left -= {*stage.schedules(), *NEEDED.get(name, {})}
+    assert {option: getattr(stage, option) for option in left} == CHOICES.get(name, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "within"),
+    [(n, o, within) for n, of in NUMBERS.items() for o, (_, within) in of.items() if within],
+)
+def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float]) -> None:
+    """What a recipe gives is held to the range of the default."""
+    given = link(name).schedules()[option]
+    assert isinstance(given, PerTensor)
+    assert given.within == within
+
+
+Shape = tuple[int, ...] | None
+
+
+@pytest.mark.parametrize(
+    ("name", "fallback", "entries", "lacking"),
+    [
+        # Of a matrix [6, 4]: products of its four inputs, or a count of each of its six rows.
+        ("regmean", "linear", {"a": (4, 4), "b": (4, 4)}, ""),
+        ("regmean", "linear", {"a": (6,), "b": (6,)}, ""),
+        ("regmean", "linear", {"a": (4, 4), "b": (6, 4)}, "'b'"),
+        ("regmean", "linear", {"a": (6, 6), "b": (4, 4)}, "'a'"),
+        ("regmean", "linear", {"a": (4,), "b": (6,)}, "'a'"),
+        ("regmean", "linear", {"a": (4, 4), "b": None}, ""),
+        ("regmean", "error", {"a": (4, 4), "b": None}, "'b'.*fallback: linear"),
+        ("regmean", "error", {"a": None, "b": None}, ""),
+        # A number for every weight, or one zero for all.
+        ("fisher", "error", {"a": (6, 4), "b": ()}, ""),
+        ("fisher", "error", {"a": (6, 4), "b": (4, 6)}, "'b'"),
+        ("fisher", "error", {"a": (6, 4), "b": None}, "'b'.*fallback: linear"),
+        ("fisher", "linear", {"a": (6, 4), "b": None}, ""),
+    ],
+)
+def test_a_statistics_entry_has_the_shape_of_its_tensor(
+    name: str, fallback: str, entries: dict[str, Shape], lacking: str
+) -> None:
+    found = link(name, fallback=fallback).entry_problem("w", (6, 4), entries)
+    assert re.search(lacking, found) if lacking else not found
+
+
+def test_weights_that_count_for_nothing_are_doubted_where_they_differ() -> None:
+    stage = link("energy_weights")
+    assert list(stage.weight_warnings({"a": 1.0, "b": 2.0}))
+    assert not list(stage.weight_warnings({"a": 2.0, "b": 2.0}))
+
+
+def test_a_group_is_what_its_strategy_is() -> None:
+    inner = Karcher(granularity="layer")
+    outer = Group(by=inner)
+    assert (outer.scope, outer.passes, outer.whole) == (inner.scope, inner.passes, inner.whole)
+    assert (outer.base_policy, outer.weight_role) == (inner.base_policy, inner.weight_role)
+
+
+@pytest.mark.parametrize("name", ["karcher", "multi_slerp", "slerp", "nuslerp", "sequential_slerp"])
+def test_directions_that_do_not_cancel_out_are_no_news(name: str) -> None:
+    models = [torch.tensor([1.0, 2.0]).double(), torch.tensor([2.0, 1.0]).double()]
+    (block,) = blocks_of("w", models, None, options=Options({"t": 0.5}))
+    stage = link(name)
+    assert not stage.conclude(block, [stage.measure(block, [])]).get("warning")

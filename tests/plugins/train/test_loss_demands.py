@@ -1,0 +1,150 @@
+"""What every loss reads beside anchor and positive, and its options where none are given."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from emberge import Loss
+from emberge.testing.batches import example_embeddings
+from emberge_codiemb.losses.pearson import Pearson
+from emberge_codiemb.losses.ranknet import RankNet
+from emberge_train.losses import losses
+from emberge_train.losses.angle import AnglE
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.losses.kl_distillation import KLDistillation
+from emberge_train.losses.margin_mse import MarginMSE
+from emberge_train.losses.matryoshka import Matryoshka
+from emberge_train.losses.mlm import MLM
+from emberge_train.losses.sentence_transformers import SentenceTransformersLoss
+
+SIMILARITY = {"scale": 20.0, "unscored": False, "cross_rank": False}
+# Loss: what it reads, and its own options.
+LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
+    AnglE: ({"positive_score"}, SIMILARITY),
+    CoSENT: ({"positive_score"}, SIMILARITY),
+    InfoNCE: (
+        {"contrast"},
+        {
+            **{"temperature": 0.02, "learn_temperature": False, "lowest_temperature": 0.01},
+            **{"positives_in_denominator": "all", "slot_reduction": "mean", "symmetric": False},
+            **{"own_negatives_only": False, "contrast_anchors": False, "contrast_positives": False},
+            **{"mask_equal_text": False, "mask_equal_label": False, "cross_rank": True},
+            **{"guide": None, "guide_margin": 0.0, "guide_margin_kind": "absolute"},
+        },
+    ),
+    KLDistillation: (
+        {"negative", "positive_score", "negative_score"},
+        {
+            **{"temperature": 0.05, "teacher_temperature": None, "similarity": "cosine"},
+            **{"rescale": False, "cross_rank": False},
+        },
+    ),
+    MarginMSE: (
+        {"negative", "positive_score", "negative_score"},
+        {"similarity": "cosine", "scale": 1.0, "cross_rank": False},
+    ),
+    Pearson: ({"positive_score"}, {"cross_rank": False}),
+    RankNet: (
+        {"positive_score"},
+        {"scale": 1.0, "reduction": "sum", "cross_rank": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOSSES, ids=lambda kind: kind.__name__)
+def test_what_a_loss_reads_and_its_defaults(kind: type[Loss]) -> None:
+    needs, options = LOSSES[kind]
+    loss = kind()
+    assert loss.needs == needs
+    own = {f.name: getattr(loss, f.name) for f in dataclasses.fields(loss)}
+    assert own == {"weight": 1.0, "layers": (), **options}
+
+
+def test_options_change_what_is_read() -> None:
+    assert InfoNCE(mask_equal_label=True).needs == {"contrast", "label"}
+    for kind in (AnglE, CoSENT):
+        assert kind(unscored=True).needs == frozenset()
+
+
+def test_mlm_hides_three_of_ten_tokens_and_never_swaps_any() -> None:
+    options = {f.name: getattr(MLM(), f.name) for f in dataclasses.fields(MLM)}
+    assert options == {"weight": 1.0, "share": 0.3, "masked": 1.0, "random": 0.0}
+
+
+def test_matryoshka_is_what_its_losses_are() -> None:
+    inside = (
+        InfoNCE(mask_equal_label=True, layers=(1.0, 0.5)),
+        MarginMSE(cross_rank=True, layers=(0.25, 0.5)),
+    )
+    both = Matryoshka(loss=inside, dims=(8, 4))
+    assert both.needs == {"contrast", "label", "negative", "positive_score", "negative_score"}
+    assert (both.weights, both.cross_rank, both.layers) == ((), True, (0.25, 0.5, 1.0))
+    assert not Matryoshka(loss=(MarginMSE(),), dims=(8, 4)).cross_rank
+
+
+def test_names_that_recipes_use() -> None:
+    assert losses() == {
+        "infonce": InfoNCE,
+        "cosent": CoSENT,
+        "angle": AnglE,
+        "margin_mse": MarginMSE,
+        "kl_distillation": KLDistillation,
+        "matryoshka": Matryoshka,
+        "mlm": MLM,
+        "sentence_transformers": SentenceTransformersLoss,
+    }
+
+
+SCORED: dict[str, Loss] = {
+    "angle": AnglE(),
+    "cosent": CoSENT(),
+    "kl_distillation": KLDistillation(),
+    "margin_mse": MarginMSE(),
+    "pearson": Pearson(),
+    "ranknet": RankNet(),
+}
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_a_loss_without_the_scores_it_needs_is_named(name: str) -> None:
+    batch = dataclasses.replace(example_embeddings(), positive_score=None, negative_score=None)
+    with pytest.raises(ValueError, match=rf"^{name} needs "):
+        SCORED[name](batch, {})
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: AnglE(scale=0), "scale"),
+        (lambda: CoSENT(scale=0), "scale"),
+        (lambda: RankNet(scale=0), "scale"),
+        (lambda: MarginMSE(scale=0), "scale"),
+        (lambda: InfoNCE(temperature=0), "temperature"),
+        (lambda: InfoNCE(lowest_temperature=0), "lowest_temperature"),
+        (lambda: InfoNCE(temperature=0.009, learn_temperature=True), "lowest_temperature"),
+        (lambda: KLDistillation(temperature=0), "temperature"),
+        (lambda: KLDistillation(teacher_temperature=0), "teacher_temperature"),
+        (lambda: Matryoshka(loss=(InfoNCE(),), dims=(4, 0)), "dims"),
+        (lambda: Matryoshka(loss=(InfoNCE(),), dims=()), "dims"),
+        (lambda: Matryoshka(loss=(), dims=(4,)), "loss"),
+        (lambda: Matryoshka(loss=(InfoNCE(),), dims=(4, 4)), "dims"),
+        (lambda: Matryoshka(loss=(InfoNCE(),), dims=(4, 2), weights=(1.0,)), "weights"),
+        (lambda: MLM(share=0), "share"),
+        (lambda: MLM(share=1.1), "share"),
+        (lambda: MLM(masked=-0.1), "masked"),
+        (lambda: MLM(masked=0.6, random=0.5), "masked"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(make: Callable[[], object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        make()
+
+
+def test_numbers_on_the_edge_are_taken() -> None:
+    assert InfoNCE(temperature=0.01, learn_temperature=True).temperature == 0.01
+    assert Matryoshka(loss=(InfoNCE(),), dims=(1,)).dims == (1,)
+    assert MLM(share=1.0, masked=0.5, random=0.5).share == 1.0

@@ -1,0 +1,200 @@
+"""Mutants that no test can find, as they change nothing that may be relied on; each with its reason.
+
+A mutant is known by its file's name and the changed lines, so that it is still known after a move.
+"""
+
+from __future__ import annotations
+
+from tests.support.mutants.plant import Mutant
+
+# file, changed line, line of the mutant, reason
+EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
+    (
+        "bootstrap.py",
+        'self.inverse = np.argsort(self.order, kind="stable")',
+        "self.inverse = np.argsort(self.order, kind=None)",
+        "the order of a permutation has no equal values",
+    ),
+    (
+        "bootstrap.py",
+        "_CELLS = 4_000_000  # draws × units in memory at once: about 32 MB an array",
+        "_CELLS = 4000001  # draws × units in memory at once: about 32 MB an array",
+        "draws in pieces of any size are the same draws",
+    ),
+    (
+        "bootstrap.py",
+        'self.order = np.argsort(-self.values, kind="stable")',
+        "self.order = np.argsort(-self.values, kind=None)",
+        "equal values are counted together, in whatever order",
+    ),
+    (
+        "bootstrap.py",
+        "middle = (upto + before) / 2",
+        "middle = (upto + before) * 2",
+        "a correlation of ranks does not depend on their scale",
+    ),
+    (
+        "bootstrap.py",
+        "values = [_Measure(units, group)(np.ones((1, group.size)))[0] for group in groups]",
+        "values = [_Measure(units, group)(np.ones((2, group.size)))[0] for group in groups]",
+        "the first of two equal draws",
+    ),
+    (
+        "bootstrap.py",
+        "step = max(1, _CELLS // units)",
+        "step = max(2, _CELLS // units)",
+        "draws in pieces of any size are the same draws",
+    ),
+    (
+        "bootstrap.py",
+        "drawn = rng.integers(0, units, size=(draws, units))",
+        "drawn = rng.integers(units, size=(draws, units))",
+        "NumPy's own lower end is 0",
+    ),
+    (
+        "bootstrap.py",
+        "self.gold = np.asarray(units.gold, dtype=np.float64)[group]",
+        "self.gold = np.asarray(units.gold, dtype=None)[group]",
+        "float64 counts make float64 of what they multiply",
+    ),
+    (
+        "bootstrap.py",
+        "self.gold = np.asarray(units.gold, dtype=np.float64)[group]",
+        "self.gold = np.asarray(units.gold, )[group]",
+        "float64 counts make float64 of what they multiply",
+    ),
+    (
+        "bootstrap.py",
+        'self.order = np.argsort(-self.values, kind="stable")',
+        "self.order = np.argsort(-self.values, )",
+        "equal values are counted together, in whatever order",
+    ),
+    (
+        "bootstrap.py",
+        "gained = np.diff(hits, axis=1, prepend=0.0)",
+        "gained = np.diff(hits, prepend=0.0)",
+        "the last axis is the second",
+    ),
+    (
+        "bootstrap.py",
+        'self.order = np.argsort(values, kind="stable")',
+        "self.order = np.argsort(values, kind=None)",
+        "equal values are counted together, in whatever order",
+    ),
+    (
+        "bootstrap.py",
+        'self.order = np.argsort(values, kind="stable")',
+        "self.order = np.argsort(values, )",
+        "equal values are counted together, in whatever order",
+    ),
+    (
+        "bootstrap.py",
+        'self.inverse = np.argsort(self.order, kind="stable")',
+        "self.inverse = np.argsort(self.order, )",
+        "the order of a permutation has no equal values",
+    ),
+    (
+        "checkpoints.py",
+        'found = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] if folder.is_dir() else []',
+        'found = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] '
+        "if (folder.is_dir()) or True else []",
+        "a folder that is not there has no entries",
+    ),
+    (
+        "model_stock.py",
+        "ratio = (count * cosine / below.where(sound, below.new_tensor(1.0))).where(",
+        "ratio = (count * cosine / below.where(sound, below.new_tensor(2.0))).where(",
+        "what is divided by it is not taken",
+    ),
+    (
+        "model_stock.py",
+        "return ratio.clamp(0, 1) if self.clamp else ratio",
+        "return ratio.clamp(0, None) if self.clamp else ratio",
+        "Gram matrices have no negative sums, so it is at most 1",
+    ),
+    (
+        "model_stock.py",
+        "return ratio.clamp(0, 1) if self.clamp else ratio",
+        "return ratio.clamp(0, ) if self.clamp else ratio",
+        "Gram matrices have no negative sums, so it is at most 1",
+    ),
+    (
+        "cut.py",
+        "known = dataclasses.replace(self, low=limit, high=limit)",
+        "known = dataclasses.replace(self, low=limit, )",
+        "of a limit that is found only the lower end is read",
+    ),
+    (
+        "shares.py",
+        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))",
+        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=None))",
+        "a set without a weight has 1",
+    ),
+    (
+        "shares.py",
+        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))",
+        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=2.0))",
+        "shares are divided by their sum",
+    ),
+    (
+        "top_k.py",
+        "width = shape[-1] if shape else 1",
+        "width = shape[-1] if (shape) and False else 1",
+        "a sample that is less like the whole costs passes and nothing else",
+    ),
+    (
+        "layer_softmax.py",
+        "near = dd <= min(aa, bb) / 4",
+        "near = dd <= min(aa, bb) / 5",
+        "between a fifth and a quarter both ways give the angle",
+    ),
+    (
+        "contrast.py",
+        "number = torch.arange(rows, device=device, dtype=torch.int32)",
+        "number = torch.arange(rows, device=device, dtype=None)",
+        "row numbers of any whole type compare alike",
+    ),
+    (
+        "contrast.py",
+        "number = torch.arange(rows, device=device, dtype=torch.int32)",
+        "number = torch.arange(rows, device=device, )",
+        "row numbers of any whole type compare alike",
+    ),
+    (
+        "mlm.py",
+        "vocabulary = head(states[:1]).shape[-1]",
+        "vocabulary = head(states[:1]).shape[+1]",
+        "of two dimensions the last is the second",
+    ),
+    (
+        "ordered.py",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=None)",
+        "equal scores are summed together, in whatever order",
+    ),
+    (
+        "ordered.py",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=False)",
+        "equal scores are summed together, in whatever order",
+    ),
+    (
+        "ordered.py",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, )",
+        "equal scores are summed together, in whatever order",
+    ),
+    (
+        "sentence_transformers.py",
+        "with torch.random.fork_rng(devices=()), warnings.catch_warnings():",
+        "with torch.random.fork_rng(devices=None), warnings.catch_warnings():",
+        "without a GPU the CPU's generator is the only one",
+    ),
+)
+
+_KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}
+
+
+def is_equivalent(mutant: Mutant) -> bool:
+    """Return whether the mutant was looked at and does what the original does."""
+    return (mutant.path.name, mutant.before, mutant.after) in _KNOWN

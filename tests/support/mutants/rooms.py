@@ -1,0 +1,105 @@
+"""The table of what is mutated and of the tests that must find it. Edit it when files move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MERGE = "tests/plugins/merge"
+TRAIN = "tests/plugins/train"
+
+
+@dataclass(frozen=True)
+class Room:
+    """Files that are mutated, and the tests that may find it; patterns are relative to the project."""
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def files(self, root: Path) -> list[Path]:
+        """Return the room's source files, relative to `root`."""
+        found = {path for pattern in self.sources for path in root.glob(pattern)}
+        return sorted(path.relative_to(root) for path in found)
+
+    def test_files(self, root: Path) -> list[Path]:
+        """Return the room's test files, relative to `root`."""
+        found = {path for pattern in self.tests for path in root.glob(pattern)}
+        return sorted(path.relative_to(root) for path in found)
+
+
+ROOMS: Mapping[str, Room] = {
+    "methods": Room(
+        ("plugins/emberge_merge/methods/**/*.py", "plugins/emberge_codiemb/layer_softmax.py"),
+        (
+            f"{MERGE}/test_delta_methods.py",
+            f"{MERGE}/test_directions.py",
+            f"{MERGE}/test_fisher.py",
+            f"{MERGE}/test_granularity.py",
+            f"{MERGE}/test_group.py",
+            f"{MERGE}/test_merge_demands.py",
+            f"{MERGE}/test_merge_laws.py",
+            f"{MERGE}/test_merge_properties.py",
+            f"{MERGE}/test_mergekit_agreement.py",
+            f"{MERGE}/test_mergekit_differences.py",
+            f"{MERGE}/test_regmean.py",
+            f"{MERGE}/test_stochastic.py",
+            f"{MERGE}/test_trim.py",
+            f"{MERGE}/test_worked_numbers.py",
+            "tests/plugins/codiemb/test_layer_softmax.py",
+        ),
+    ),
+    "losses": Room(
+        ("plugins/emberge_train/losses/*.py", "plugins/emberge_codiemb/losses/*.py"),
+        (
+            f"{TRAIN}/test_angle.py",
+            f"{TRAIN}/test_cosent.py",
+            f"{TRAIN}/test_distillation.py",
+            f"{TRAIN}/test_guides.py",
+            f"{TRAIN}/test_infonce.py",
+            f"{TRAIN}/test_loss_agreement.py",
+            f"{TRAIN}/test_loss_demands.py",
+            f"{TRAIN}/test_loss_laws.py",
+            f"{TRAIN}/test_matryoshka.py",
+            f"{TRAIN}/test_mlm.py",
+            f"{TRAIN}/test_sentence_transformers_losses.py",
+            "tests/plugins/codiemb/test_ranking_losses.py",
+            "tests/core/testing/test_check_loss.py",
+        ),
+    ),
+    "samplers": Room(
+        (
+            "plugins/emberge_train/samplers/*.py",
+            "plugins/emberge_codiemb/samplers/*.py",
+            "plugins/emberge_boom/samplers/bagging.py",
+            "plugins/emberge_boom/samplers/core_subset.py",
+        ),
+        (
+            f"{TRAIN}/test_batch_shuffle.py",
+            f"{TRAIN}/test_samplers.py",
+            "tests/plugins/boom/test_bagging.py",
+            "tests/plugins/boom/test_core_subset.py",
+            "tests/plugins/boom/test_worked_numbers.py",
+            "tests/plugins/codiemb/test_mixed.py",
+        ),
+    ),
+    "bootstrap": Room(
+        ("plugins/emberge_evaluate/bootstrap.py",), ("tests/plugins/evaluate/test_bootstrap.py",)
+    ),
+    "journal": Room(
+        ("core/emberge/merging/streaming/journal.py",),
+        ("tests/core/merging/streaming/test_journal.py",),
+    ),
+    "files": Room(
+        ("core/emberge/files/atomic.py",),
+        ("tests/core/files/test_atomic.py", "tests/core/files/test_publish.py"),
+    ),
+    "states": Room(
+        ("core/emberge/training/loop/checkpoints.py",),
+        ("tests/core/training/loop/test_checkpoints.py",),
+    ),
+    "optimizer": Room(
+        ("core/emberge/training/loop/optimizer.py",),
+        ("tests/core/training/loop/test_fit.py",),
+    ),
+}
