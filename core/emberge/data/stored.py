@@ -18,6 +18,7 @@ from emberge.contracts.dataset import DatasetInfo, Example
 from emberge.data.rows import Row
 from emberge.data.sampling import place
 from emberge.data.tally import Settled, Tally
+from emberge.durable import sync_tree
 from emberge.errors import DataError
 
 __all__ = ["FORMAT", "Rows", "StoredDataset", "open_rows", "write_rows"]
@@ -81,6 +82,7 @@ def open_rows(
 
 
 def _publish(folder: Path, kept: Path) -> None:
+    sync_tree(folder)  # what has the name is taken as whole, also after a power cut
     try:
         folder.rename(kept)
     except OSError:

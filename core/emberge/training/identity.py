@@ -14,6 +14,7 @@ import torch
 
 from emberge.contracts.dataset import Dataset
 from emberge.devices import dtype_for
+from emberge.durable import make_folder, sync
 from emberge.errors import EmbergeError
 from emberge.training.encode import default_token_budget
 from emberge.training.options import FitOptions
@@ -49,7 +50,7 @@ def settle_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     budget = options.token_budget or default_token_budget(device, training=True)
     asked = options.token_budget is not None
     engine = Engine(max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked)
-    work.mkdir(parents=True, exist_ok=True)
+    make_folder(work)
     return _written(work, engine)
 
 
@@ -67,7 +68,9 @@ def _written(work: Path, engine: Engine) -> Engine:
     path = work / "engine.json"
     side = path.with_name(".engine.json.part")
     side.write_text(json.dumps(asdict(engine)))
+    sync(side)
     os.replace(side, path)
+    sync(work)  # no state may outlive the settings that it was made under
     return engine
 
 

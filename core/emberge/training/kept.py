@@ -45,7 +45,8 @@ class KeptModels:
 
     def hand_over(self, folder: Path) -> tuple[Path, ...]:
         """Put the kept models into a result; the originals stay until the step is done."""
-        kept = self._by_step() if self.keep_last else []
+        # A power cut may have brought back, in part, what was dropped before.
+        kept = self._by_step()[-self.keep_last :] if self.keep_last else []
         for path in kept:
             target = folder / "checkpoints" / path.name
             shutil.copytree(path, target, copy_function=link_or_copy, dirs_exist_ok=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from emberge.contracts.backbone import Encoder
+from emberge.durable import sync_files
 from emberge.seeds import stable_seed
 from emberge.training.batches import Draw, draw_batch
 from emberge.training.encode import EncodePlan, Passed, encode_and_backward
@@ -261,6 +262,8 @@ class Training:
         }
 
         def save() -> None:
+            # Who goes on from the state does not log again what was logged before it.
+            sync_files(self.work)
             save_state(self.work / "states", step, tensors, facts)
             self.course.saved()
 

@@ -18,6 +18,8 @@ from typing import Any
 
 from torch import Tensor
 
+from emberge.durable import make_folder
+
 __all__ = ["State", "clear_torn", "latest_state", "publish", "save_state"]
 
 MANIFEST = "manifest.json"
@@ -56,7 +58,7 @@ def publish(path: Path, fill: Callable[[Path], None]) -> Path:
 
     A folder of that name is replaced.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)  # a state and a model that belong to one step are lost or kept together
     side = path.with_name(f".{path.name}.part")
     shutil.rmtree(side, ignore_errors=True)
     side.mkdir()

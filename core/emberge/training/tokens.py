@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberge.contracts.backbone import TokenisedText
+from emberge.durable import sync_tree
 
 if TYPE_CHECKING:
     from emberge.contracts.backbone import Encoder
@@ -107,6 +108,7 @@ def kept_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
     side = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         fill(side)
+        sync_tree(side)  # what has the name is taken as whole, also after a power cut
         try:
             os.rename(side, folder)
         except OSError:
