@@ -116,7 +116,7 @@ Tree = Mapping[str, Item]
 class DiskLog:
     """All that was done to a disk; the first `begin` operations made it as it was before, and are safe."""
 
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list, repr=False)
     begin: int = 0
 
     def cuts(
@@ -133,11 +133,12 @@ class DiskLog:
             moment = Moment(self, end)
             following = self.operations[end : end + 1]
             full = everywhere or not following or isinstance(following[0], Sync | Announced)
+            safe = moment.tree(frozenset(), _oldest)
             for variant, tree in moment.variants(draw, draws if full else 0, singles and full):
                 key = (_digest(tree), len(moment.announced))
                 if key not in seen:
                     seen.add(key)
-                    yield Cut(end, variant, tree, moment.announced)
+                    yield Cut(end, variant, tree, safe, moment.announced)
 
     def counted(self) -> Counter[str]:
         """Count the operations since the beginning by their kinds."""
@@ -227,7 +228,9 @@ class Moment:
         if singles:
             yield from self._singles(every)
         for number in range(draws):
-            chosen = frozenset(one for one in self.unsafe if draw.random() < draw.choice((0.3, 0.8)))
+            chosen = frozenset(
+                one for one in self.unsafe if draw.random() < draw.choice((0.3, 0.8))
+            )
             yield f"draw {number}", self.tree(chosen, lambda _, v: _mixed(v, draw))
 
     def _singles(self, every: frozenset[int]) -> Iterator[tuple[str, Tree]]:
@@ -260,7 +263,9 @@ class Moment:
             if isinstance(one, Removed):
                 if home == one.place:
                     del entries[home]
-                elif home is not None:  # the renaming to this name was lost, and the old name is there
+                elif (
+                    home is not None
+                ):  # the renaming to this name was lost, and the old name is there
                     homes[one.link] = home
                 continue
             if home is not None:
@@ -338,11 +343,12 @@ def _mixed(versions: Sequence[bytes], draw: random.Random) -> bytes:
 
 @dataclass(frozen=True)
 class Cut:
-    """A disk after a power cut behind `end` operations, and what had been announced until then."""
+    """A disk after a power cut behind `end` operations, what of it was safe, and what was announced."""
 
     end: int
     variant: str
     tree: Tree = field(repr=False)
+    safe: Tree = field(repr=False)
     announced: tuple[str, ...] = ()
 
     def restore(self, folder: Path) -> Path:

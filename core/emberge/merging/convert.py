@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from emberge.devices import check_space
+from emberge.durable import sync
 from emberge.errors import CheckpointError
 
 __all__ = ["convert_pickles"]
@@ -83,6 +84,7 @@ def _convert(path: Path) -> Path:
     beside = target.with_name(f".{target.name}.new")
     try:
         save_file(tensors, beside, metadata={"format": "pt"})
+        sync(beside)
         os.replace(beside, target)
     finally:
         beside.unlink(missing_ok=True)
@@ -115,5 +117,8 @@ def _index(path: Path) -> Path:
         raise CheckpointError(f"{path}: is no index of shards ({error}); get it again") from None
     stem = path.name.removesuffix(f".bin{_INDEX}").replace("pytorch_model", "model", 1)
     target = path.with_name(f"{stem}.safetensors{_INDEX}")
-    target.write_text(json.dumps({**content, "weight_map": names}, indent=2), encoding="utf-8")
+    beside = target.with_name(f".{target.name}.new")
+    beside.write_text(json.dumps({**content, "weight_map": names}, indent=2), encoding="utf-8")
+    sync(beside)
+    os.replace(beside, target)
     return target

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from emberge.durable import make_folder
 from emberge.errors import CheckpointError
 from emberge.merging.disk import sync, writing
 
@@ -42,7 +43,7 @@ class Journal:
                 _keep_weights(folder)
             else:
                 _empty(folder)
-                self._append([json.dumps({"key": key})])
+                self._append([_line(key=key)])
                 sync(folder)
 
     def forget(self) -> None:
@@ -63,7 +64,7 @@ class Journal:
             self._last = time.monotonic()
         sync()
         with self._lock, writing(self.path.parent, _NAME):
-            self._append([json.dumps({"done": name}) for name in batch])
+            self._append([_line(done=name) for name in batch])
 
     def remove(self) -> None:
         """Take the journal away: the work is whole."""
@@ -72,24 +73,40 @@ class Journal:
     def _go_on(self, key: str) -> bool:
         if not self.path.is_file():
             return False
-        # A kill may cut the last line short; it then counts for nothing.
-        whole, end, _ = self.path.read_bytes().rpartition(b"\n")
-        try:
-            first, *rest = (json.loads(line) for line in whole.splitlines())
-            done = {entry["done"] for entry in rest}
-        except (ValueError, TypeError, KeyError):
+        begun, *lines = self.path.read_bytes().splitlines(keepends=True) or [b""]
+        if begun != _line(key=key):
             return False
-        if first != {"key": key}:
-            return False
-        self.done = done
-        os.truncate(self.path, len(whole) + len(end))
+        length = len(begun)
+        for line in lines:
+            name = _done_in(line)
+            if (
+                name is None
+            ):  # cut short by a kill, or zeros of a power cut: from here on nothing counts
+                os.truncate(self.path, length)
+                sync(self.path)  # or the old lines could come back between new ones
+                break
+            self.done.add(name)
+            length += len(line)
         return True
 
-    def _append(self, lines: list[str]) -> None:
-        with self.path.open("a") as file:
-            file.writelines(line + "\n" for line in lines)
+    def _append(self, lines: list[bytes]) -> None:
+        with self.path.open("ab") as file:
+            file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _line(**entry: str) -> bytes:
+    return json.dumps(entry).encode() + b"\n"
+
+
+def _done_in(line: bytes) -> str | None:
+    """The name in a line; None when it is not as `_line` wrote it."""
+    try:
+        name = json.loads(line)["done"]
+        return name if isinstance(name, str) and _line(done=name) == line else None
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _empty(folder: Path) -> None:
@@ -131,7 +148,7 @@ def working_in(folder: Path) -> Iterator[None]:
 
 def _locked(folder: Path) -> int:
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

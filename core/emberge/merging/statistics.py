@@ -19,6 +19,7 @@ import xxhash
 
 from emberge.contracts.merge import Stage
 from emberge.contracts.step import FileRef
+from emberge.durable import sync
 from emberge.errors import CheckpointError
 from emberge.merging.headers import TensorSpec, encode_header, read_header
 
@@ -301,4 +302,5 @@ def _replaced(path: Path) -> Iterator[Path]:
     except BaseException:
         side.unlink(missing_ok=True)
         raise
+    sync(side)
     side.replace(path)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from emberge.durable import make_folder, sync
 from emberge.errors import CheckpointError
 from emberge.merging.checkpoint import WEIGHTS, total_bytes
 from emberge.merging.disk import unwritten, writing
@@ -71,11 +72,14 @@ class TensorWriter:
         """
         with writing(self.folder, "the weights"):
             for shard in self._shards:
-                shard.path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(shard.path.parent)
                 stands = shard.stands()
                 self._handles.append(os.open(shard.path, os.O_RDWR | os.O_CREAT, 0o644))
                 if not stands:
                     shard.make(self._handles[-1])
+            # What the journal will call done is found again under these names.
+            for folder in {shard.path.parent for shard in self._shards}:
+                sync(folder)
 
     def write(self, name: str, start: int, piece: Tensor) -> None:
         """Put a contiguous CPU piece at element `start` of a tensor; from any thread, in any order."""

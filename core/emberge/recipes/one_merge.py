@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberge.contracts.step import Machine
+from emberge.durable import sync
 from emberge.errors import RecipeError
 from emberge.plugins import Plugins
 from emberge.recipes.grammar import load_recipe, parse_recipe
@@ -135,6 +136,7 @@ def run_one_merge(
         if out.is_dir():
             out.rmdir()
         os.rename(results[last].resolve(), out)
+        sync(out.parent)  # before the work that it could be made of again is taken away
     except Exception as error:
         if not _may_go_on(error):
             _forget(beside)

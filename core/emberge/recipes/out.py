@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.step import Artifact
+from emberge.durable import make_folder, sync
 from emberge.errors import EmbergeError
 
 __all__ = ["ARTIFACT", "OutFolder", "read_artifact", "write_json"]
@@ -43,7 +44,7 @@ class OutFolder:
             EmbergeError: when it cannot be made or is a file.
         """
         try:
-            self.work.mkdir(parents=True, exist_ok=True)
+            make_folder(self.work)
             self.store.mkdir(exist_ok=True)
         except OSError as error:
             raise EmbergeError(
@@ -112,6 +113,7 @@ class OutFolder:
             beside.unlink(missing_ok=True)
             beside.symlink_to(result.name)
             os.replace(beside, link)
+            sync(self.path)
         shutil.rmtree(self.work_of(step, fingerprint), ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from emberge.contracts.launcher import Launcher
 from emberge.contracts.step import Artifact, Machine, ModelRef, Rehearsal
 from emberge.devices import find_machine
+from emberge.durable import sync
 from emberge.errors import EmbergeError, RequirementError
 from emberge.plugins import Plugins
 from emberge.recipes.fingerprint import HashCache, plain, stable_hash
@@ -250,4 +252,7 @@ class Run:
 
 def _keep_recipe(recipe: Recipe, place: OutFolder) -> None:
     if recipe.text:
-        (place.path / "recipe.yaml").write_text(kept_text(recipe), encoding="utf-8")
+        beside = place.path / ".recipe.yaml.new"
+        beside.write_text(kept_text(recipe), encoding="utf-8")
+        sync(beside)
+        os.replace(beside, place.path / "recipe.yaml")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.step import Artifact
+from emberge.durable import make_folder
 from emberge.errors import EmbergeError, PluginError
 from emberge.merging.content import contents_of
 from emberge.recipes.lock import hold
@@ -93,7 +94,7 @@ def disk_full_is_named(place: OutFolder) -> Iterator[None]:
 @contextlib.contextmanager
 def _held(work: Path) -> Iterator[None]:
     """Nobody else works there meanwhile: not even one whose machine was given up for lost."""
-    work.mkdir(parents=True, exist_ok=True)
+    make_folder(work)
     with hold(work / ".lock", patience=LEAVING):
         yield
 

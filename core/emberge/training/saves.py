@@ -58,7 +58,9 @@ def publish(path: Path, fill: Callable[[Path], None]) -> Path:
 
     A folder of that name is replaced.
     """
-    make_folder(path.parent)  # a state and a model that belong to one step are lost or kept together
+    make_folder(
+        path.parent
+    )  # a state and a model that belong to one step are lost or kept together
     side = path.with_name(f".{path.name}.part")
     shutil.rmtree(side, ignore_errors=True)
     side.mkdir()

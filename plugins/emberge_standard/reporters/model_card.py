@@ -68,7 +68,10 @@ def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     if card.is_file() and card.read_text(encoding="utf-8", errors="replace") == text:
         return
     beside = card.with_name(f".{CARD}.new")
-    beside.write_text(text, encoding="utf-8")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())  # or a power cut may leave an empty card
     os.replace(beside, card)
 
 

@@ -58,9 +58,7 @@ def test_a_file_that_is_synced_before_it_is_renamed_is_old_or_new(tmp_path: Path
 def test_a_file_that_is_renamed_without_a_sync_may_be_empty_zero_cut_or_mixed(
     tmp_path: Path,
 ) -> None:
-    kept = {
-        found(cut, "a") for cut in cuts_of(replace(tmp_path, data=False, name=True), tmp_path)
-    }
+    kept = {found(cut, "a") for cut in cuts_of(replace(tmp_path, data=False, name=True), tmp_path)}
     assert {OLD, NEW, b"", bytes(len(NEW)), NEW[:SECTOR]} <= kept
     assert NEW[:SECTOR] + bytes(len(NEW) - SECTOR) in kept
     assert any(one and one[:SECTOR] == bytes(SECTOR) and one.strip(b"\0") for one in kept)
