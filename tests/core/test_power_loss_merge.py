@@ -1,6 +1,6 @@
 """A merge whose power is cut goes on or begins again, and a published model is whole.
 
-The model of what a power cut leaves is told in `tests/support/power_cuts.py`.
+What a power cut may leave is described in `tests/support/power_cuts.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The replay of power cuts finds the known ways to lose a file, and none in a program that syncs as it must."""
+"""The replay of power cuts finds the known ways to lose a file, and none where all is synced as it must."""
 
 from __future__ import annotations
 

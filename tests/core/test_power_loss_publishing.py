@@ -1,6 +1,6 @@
 """A run whose power is cut publishes whole results or none, and the next one ends with the same.
 
-The model of what a power cut leaves is told in `tests/support/power_cuts.py`.
+What a power cut may leave is described in `tests/support/power_cuts.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Artifact, Machine, ModelRef, Plugins, Step, Workspace, hookimpl, run_recipe
+from emberge import (
+    Artifact,
+    EmbergeError,
+    Machine,
+    ModelRef,
+    Plugins,
+    Step,
+    Workspace,
+    hookimpl,
+    run_recipe,
+)
 from emberge.cli import main
 from emberge.recipes.out import read_artifact
 from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.status import status
 from emberge.recipes.verify import verify_result
 
 from tests import tiny
@@ -104,6 +115,12 @@ def published_faults(cut: Cut, place: Path) -> Iterator[str]:
             verify_result(record.parent).raise_differences()
         except Exception as error:
             yield f"{cut}: {record.parent.name}: {error!r}"
+    try:
+        status(out)
+    except EmbergeError:
+        pass  # it says that there is no run, or that the file is damaged and what to do
+    except Exception as error:
+        yield f"{cut}: status: {error!r}"
     for step in {"a", "b"} & {*cut.announced}:
         if read_artifact(out / step) is None:
             yield f"{cut}: {step} was announced and is lost"

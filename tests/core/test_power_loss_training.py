@@ -1,6 +1,6 @@
 """A training whose power is cut goes on from a state that is whole, and ends in the same bytes.
 
-The model of what a power cut leaves is told in `tests/support/power_cuts.py`.
+What a power cut may leave is described in `tests/support/power_cuts.py`.
 """
 
 from __future__ import annotations

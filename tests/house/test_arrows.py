@@ -21,7 +21,7 @@ from tests.house.sources import (
 
 # Each room of the core, and the rooms it may look into.
 NOUNS = {"contracts", "errors"}
-LEAVES = NOUNS | {"devices", "seeds"}
+LEAVES = NOUNS | {"devices", "durable", "seeds"}
 RUNNERS = {"merging", "training", "data"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
@@ -30,6 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "admission": NOUNS | {"hookspecs"},
     "plugins": NOUNS | {"hookspecs", "admission"},
     "devices": NOUNS,
+    "durable": set(),
     "seeds": NOUNS,
     "data": LEAVES,
     "merging": LEAVES,

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class _Hook:
         self.installed = False
 
     def serve(self, recorder: DiskRecorder) -> None:
-        """Let a recorder hear of events from now on."""
+        """Pass events to a recorder from now on."""
         assert self.active is None, "one recorder at a time"
         self.active = recorder
         if not self.installed:
@@ -107,9 +108,13 @@ _HOOK = _Hook()
 
 @dataclass
 class DiskRecorder:
-    """A context in which everything that happens below `root` goes into `log`."""
+    """A context in which everything that happens below `root` goes into `log`.
+
+    With `syncing` the syncs are also done.
+    """
 
     root: Path
+    syncing: bool = False
     log: DiskLog = field(default_factory=DiskLog)
 
     def __post_init__(self) -> None:
@@ -127,7 +132,7 @@ class DiskRecorder:
         self.log.begin = len(self.log.operations)
         for name in _SYNCS:
             self._real[name] = getattr(os, name)
-            setattr(os, name, self._sync)
+            setattr(os, name, partial(self._sync, self._real[name]))
         _HOOK.serve(self)
         return self
 
@@ -158,7 +163,9 @@ class DiskRecorder:
         with self._lock:
             self._compare(dict(self._entries(self.root, ROOT)))
 
-    def _sync(self, handle: Any) -> None:
+    def _sync(self, real: Callable[[Any], None], handle: Any) -> None:
+        if self.syncing:
+            real(handle)
         with self._lock:
             self.look()
             number = os.fstat(handle).st_ino

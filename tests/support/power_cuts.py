@@ -1,16 +1,15 @@
 """Disks as a power cut may leave them, made from the log of what a program did to its disk.
 
-A kill leaves the page cache behind, so it proves nothing of `fsync`. Here a log of operations (see
-`disk_recorder` and `fuse_disk`) is cut after each of them, and what was not yet safe is dropped, reordered
-or torn. The disk obeys these rules, which are stricter than those of ext4, XFS or btrfs, and no stricter
-than POSIX but where that would leave nobody a way to publish a file:
+A kill leaves the page cache behind, so it proves nothing of `fsync`. Here a log of operations, which
+`disk_recorder` or `fuse_disk` has recorded, is cut after each of them, and what was not yet safe is
+dropped, reordered or torn. The disk has these rules, which are stricter than those of ext4, XFS or btrfs:
 
 Data
-    What is in a file is safe once `fsync` or `fdatasync` of that file has returned, whoever called it. Of what
-    was written since, any sector of 512 bytes may be there in any of its versions, also the later without the
-    earlier. The length is that after any of the writes, and independent of the data: where a file is
-    longer than its data, it is full of zeros. So a file that was renamed and never synced may be empty, all
-    zeros, or cut. The sync of a file says nothing of its name.
+    What is in a file is safe once `fsync` or `fdatasync` of that file has returned. Of what was written
+    since, any sector of 512 bytes may be there in any of its versions, also the later without the earlier.
+    The length is that after any of the writes, and independent of the data: where a file is longer than
+    its data, it is full of zeros. So a file that was renamed and never synced may be empty, all zeros, or
+    cut. The sync of a file says nothing of its name.
 
 Names
     Creating, removing, linking and renaming change entries of folders. A change is safe once its folder was
@@ -19,7 +18,7 @@ Names
     whose entry is lost is lost with all that was synced in it; removing an entry that is not there, because
     the change that put it there was lost, does nothing. The target of a symbolic link comes with its entry.
 
-Not modelled are disks that lie about syncs, damage to what was safe, times and permissions.
+Not modelled are disks that report a sync too early, damage to what was safe, times and permissions.
 
 A cut after operation n with any subset of its unsafe changes is also a cut right before the next sync, with a
 smaller subset. So subsets are drawn right before syncs and announcements, and at other places only those

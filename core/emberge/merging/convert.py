@@ -86,6 +86,7 @@ def _convert(path: Path) -> Path:
         save_file(tensors, beside, metadata={"format": "pt"})
         sync(beside)
         os.replace(beside, target)
+        sync(target.parent)  # an index says that all its files are there
     finally:
         beside.unlink(missing_ok=True)
     return target

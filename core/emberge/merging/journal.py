@@ -79,9 +79,8 @@ class Journal:
         length = len(begun)
         for line in lines:
             name = _done_in(line)
-            if (
-                name is None
-            ):  # cut short by a kill, or zeros of a power cut: from here on nothing counts
+            if name is None:
+                # A kill cut the line short, or a power cut left zeros: the rest counts for nothing.
                 os.truncate(self.path, length)
                 sync(self.path)  # or the old lines could come back between new ones
                 break

@@ -262,7 +262,7 @@ class Training:
         }
 
         def save() -> None:
-            # Who goes on from the state does not log again what was logged before it.
+            # A training that goes on from the state does not log again what was logged before it.
             sync_files(self.work)
             save_state(self.work / "states", step, tensors, facts)
             self.course.saved()

@@ -107,7 +107,6 @@ def measure_model(
         CheckpointError: for a checkpoint that cannot be loaded, or whose weights cannot be told apart.
         DataError: for data that the losses or the sampler cannot use.
     """
-    work.mkdir(parents=True, exist_ok=True)
     engine = settle_engine(work, what.device, what.options)
     with torch_threads(engine.threads), torch.random.fork_rng():
         session = _Session(what, store, progress, rehearsal, engine.token_budget)

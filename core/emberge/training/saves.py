@@ -58,9 +58,8 @@ def publish(path: Path, fill: Callable[[Path], None]) -> Path:
 
     A folder of that name is replaced.
     """
-    make_folder(
-        path.parent
-    )  # a state and a model that belong to one step are lost or kept together
+    # Else a power cut could take the folder of a step's model away and leave that of its state.
+    make_folder(path.parent)
     side = path.with_name(f".{path.name}.part")
     shutil.rmtree(side, ignore_errors=True)
     side.mkdir()
