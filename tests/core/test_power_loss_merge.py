@@ -9,6 +9,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,8 +116,8 @@ def test_a_merge_whose_power_is_cut_ends_in_the_same_bytes(models: Path, tmp_pat
     log = recorded(models, tmp_path / "disk")
     assert contents(tmp_path / "disk" / "out") == judge.expected
     cuts = list(log.cuts(draws=2))
-    faults = [fault for cut in cuts for fault in judge.faults(cut, tmp_path / "place")]
-    assert not faults, "\n".join(faults[:9])
+    faults = log.faults(partial(judge.faults, place=tmp_path / "place"), cuts)
+    assert not faults, faults
     assert len({done(cut.safe) for cut in cuts}) > 4, "names were journalled meanwhile"
     assert {"out" in cut.tree for cut in cuts} == {True, False}
 
@@ -133,9 +134,9 @@ def test_a_merge_whose_power_is_cut_twice_does_nothing_again(models: Path, tmp_p
     for first in draw.sample(torn, 3):
         disk = first.restore(tmp_path / "again")
         again = [cut for cut in recorded(models, disk).cuts(draws=0) if JOURNAL in cut.tree]
-        for second in draw.sample(again, 12):
-            faults = list(judge.faults(second, tmp_path / "place"))
-            assert not faults, "\n".join([str(first), *faults])
+        some = draw.sample(again, 12)
+        faults = log.faults(partial(judge.faults, place=tmp_path / "place"), some)
+        assert not faults, f"after {first}:\n{faults}"
 
 
 def torn_journal(cut: Cut) -> bool:
@@ -153,7 +154,5 @@ def test_a_merge_whose_power_is_cut_ends_in_the_same_bytes_in_many_more_ways(
     (tmp_path / "disk").mkdir()
     judge = Undisturbed(models, tmp_path / "whole")
     log = recorded(models, tmp_path / "disk")
-    cuts = list(log.cuts(draws=10, everywhere=True))
-    faults = [fault for cut in cuts for fault in judge.faults(cut, tmp_path / "place")]
-    print(f"{len(cuts)} disks after {sum(log.counted().values())} operations")
-    assert not faults, "\n".join(faults[:9])
+    faults = log.faults(partial(judge.faults, place=tmp_path / "place"), draws=10, everywhere=True)
+    assert not faults, faults

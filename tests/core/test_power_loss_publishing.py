@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,17 +140,15 @@ def run_faults(cut: Cut, place: Path, expected: Mapping[str, Any], last: str) ->
         yield f"{cut}: leaves {left}"
 
 
-def assert_no_faults(log: DiskLog, place: Path, last: str, more: dict[str, Any]) -> None:
+def faults_of(log: DiskLog, place: Path, last: str, more: dict[str, Any]) -> str:
+    """Return what is wrong with any disk of the log, before and after the next run."""
     expected = results(place.with_name("whole"))
-    cuts = list(log.cuts(**more))
-    faults = [
-        fault
-        for cut in cuts
-        for found in (published_faults(cut, place), run_faults(cut, place, expected, last))
-        for fault in found
-    ]
-    print(f"{len(cuts)} disks after {sum(log.counted().values())} operations")
-    assert not faults, "\n".join(faults[:9])
+
+    def judge(cut: Cut) -> Iterator[str]:
+        yield from published_faults(cut, place)
+        yield from run_faults(cut, place, expected, last)
+
+    return log.faults(judge, **more)
 
 
 WAYS = pytest.mark.parametrize(
@@ -170,7 +169,8 @@ def test_a_run_whose_power_is_cut_publishes_whole_results(
         run(tmp_path / "disk", announce=recorder.announce)
         recorder.announce("run")
     assert results(tmp_path / "disk") == results(tmp_path / "whole")
-    assert_no_faults(recorder.log, tmp_path / "place", "B", more)
+    faults = faults_of(recorder.log, tmp_path / "place", "B", more)
+    assert not faults, faults
 
 
 @WAYS
@@ -190,7 +190,8 @@ def test_a_result_that_takes_the_place_of_an_older_one_leaves_that_or_is_whole(
         assert results(tmp_path / "place") in (before, after), cut
         kept = (tmp_path / "place" / "out" / "recipe.yaml").read_text()
         assert kept in ("a: A\nb: B\n", "a: A\nb: C\n"), cut
-    assert_no_faults(recorder.log, tmp_path / "place", "C", more)
+    faults = faults_of(recorder.log, tmp_path / "place", "C", more)
+    assert not faults, faults
 
 
 # ── emberge merge ───────────────────────────────────────────────────────────────────────────────
@@ -236,7 +237,7 @@ def merged(out: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_merge_command_whose_power_is_cut_leaves_a_whole_model_or_none(
-    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    models: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "disk").mkdir()
@@ -245,10 +246,6 @@ def test_a_merge_command_whose_power_is_cut_leaves_a_whole_model_or_none(
         assert merge(models, tmp_path / "disk") == 0
         recorder.announce("merged")
     expected = merged(tmp_path / "whole" / "out")
-    cuts = list(recorder.log.cuts(draws=1))
-    faults = [
-        fault for cut in cuts for fault in command_faults(cut, tmp_path / "place", models, expected)
-    ]
-    with capsys.disabled():
-        print(f"{len(cuts)} disks after {sum(recorder.log.counted().values())} operations")
-    assert not faults, "\n".join(faults[:9])
+    judge = partial(command_faults, place=tmp_path / "place", models=models, expected=expected)
+    faults = recorder.log.faults(judge, draws=1)
+    assert not faults, faults

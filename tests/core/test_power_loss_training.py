@@ -6,7 +6,8 @@ What a power cut may leave is described in `tests/support/power_cuts.py`.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,9 @@ def test_a_state_that_was_saved_is_there_after_a_power_cut(
     (tmp_path / "disk").mkdir()
     log = states_recorded(tmp_path / "disk")
     expected = contents(tmp_path / "whole")
-    cuts = list(log.cuts(**more))
-    faults = [f for cut in cuts for f in state_faults(cut, tmp_path / "place", expected)]
-    print(f"{len(cuts)} disks after {sum(log.counted().values())} operations")
-    assert not faults, "\n".join(faults[:9])
+    judge = partial(state_faults, place=tmp_path / "place", expected=expected)
+    faults = log.faults(judge, **more)
+    assert not faults, faults
 
 
 # ── whole trainings ─────────────────────────────────────────────────────────────────────────────
@@ -169,10 +169,6 @@ class Training:
         if lost := self.logged - logged(place):
             yield f"{cut}: {len(lost)} numbers were logged before the state, and are lost"
 
-    def assert_no_faults(self, cuts: Sequence[Cut], place: Path) -> None:
-        faults = [fault for cut in cuts for fault in self.faults(cut, place)]
-        assert not faults, "\n".join([f"{len(faults)} faults in {len(cuts)} disks", *faults[:9]])
-
 
 def logged(disk: Path) -> set[tuple[str, int]]:
     lines = JsonLines(disk / "work" / "numbers.jsonl")
@@ -180,23 +176,18 @@ def logged(disk: Path) -> set[tuple[str, int]]:
     return {(row["name"], row["at"]) for row in JsonLines.read(lines.path)}
 
 
-def test_a_training_whose_power_is_cut_ends_in_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "more", [{"draws": 2}, pytest.param({"draws": 8, "everywhere": True}, marks=pytest.mark.slow)]
+)
+def test_a_training_whose_power_is_cut_ends_in_the_same_bytes(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
     """States, kept and scored models, token ids and logged numbers are whole or made again."""
     training = Training(WordVectors(), word_vectors(tmp_path / "model"), tmp_path / "whole")
     log = training.log(tmp_path / "disk")
     assert contents(tmp_path / "disk" / "out") == training.expected
-    cuts = list(log.cuts(draws=2))
-    training.assert_no_faults(cuts, tmp_path / "place")
-
-
-@pytest.mark.slow
-def test_a_training_whose_power_is_cut_ends_in_the_same_bytes_in_many_more_ways(
-    tmp_path: Path,
-) -> None:
-    training = Training(WordVectors(), word_vectors(tmp_path / "model"), tmp_path / "whole")
-    cuts = list(training.log(tmp_path / "disk").cuts(draws=8, everywhere=True))
-    print(f"{len(cuts)} disks")
-    training.assert_no_faults(cuts, tmp_path / "place")
+    faults = log.faults(partial(training.faults, place=tmp_path / "place"), **more)
+    assert not faults, faults
 
 
 @pytest.mark.slow
@@ -206,7 +197,7 @@ def test_a_training_of_a_transformer_whose_power_is_cut_ends_in_the_same_bytes(
     size = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
     model = tiny.checkpoint(tmp_path / "model", num_hidden_layers=1, **size)
     training = Training(TextEncoder(), model, tmp_path / "whole")
-    cuts = list(training.log(tmp_path / "disk").cuts(draws=1))
-    some = random.Random(0).sample(cuts, 300)
-    print(f"{len(some)} of {len(cuts)} disks")
-    training.assert_no_faults(some, tmp_path / "place")
+    log = training.log(tmp_path / "disk")
+    some = random.Random(0).sample(list(log.cuts(draws=1)), 300)
+    faults = log.faults(partial(training.faults, place=tmp_path / "place"), some)
+    assert not faults, faults

@@ -32,10 +32,11 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 __all__ = ["Announced", "Cut", "Data", "DiskLog", "Made", "Moved", "Removed", "Sync", "contents"]
 
@@ -138,6 +139,16 @@ class DiskLog:
                 if key not in seen:
                     seen.add(key)
                     yield Cut(end, variant, tree, safe, moment.announced)
+
+    def faults(
+        self, judge: Callable[[Cut], Iterable[str]], cuts: Iterable[Cut] | None = None, **how: Any
+    ) -> str:
+        """Return what `judge` finds wrong with disks of power cuts, a line each; nothing is well.
+
+        The disks are `cuts`, or all that the method of that name yields; it ends with the ninth fault.
+        """
+        found = (fault for cut in cuts or self.cuts(**how) for fault in judge(cut))
+        return "\n".join(islice(found, 9))
 
     def counted(self) -> Counter[str]:
         """Count the operations since the beginning by their kinds."""
