@@ -41,7 +41,7 @@ class Journal:
                 _keep_weights(folder)
             else:
                 _empty(folder)
-                self._append([json.dumps({"key": key})])
+                self._append([_line(key=key)])
                 sync(folder)
 
     def forget(self) -> None:
@@ -62,7 +62,7 @@ class Journal:
             self._last = time.monotonic()
         sync()
         with self._lock, writing(self.path.parent, _NAME):
-            self._append([json.dumps({"done": name}) for name in batch])
+            self._append([_line(done=name) for name in batch])
 
     def remove(self) -> None:
         """Remove the journal, when the work is whole."""
@@ -71,24 +71,39 @@ class Journal:
     def _go_on(self, key: str) -> bool:
         if not self.path.is_file():
             return False
-        # A kill may cut the last line short; it then counts for nothing.
-        whole, end, _ = self.path.read_bytes().rpartition(b"\n")
-        try:
-            first, *rest = (json.loads(line) for line in whole.splitlines())
-            done = {entry["done"] for entry in rest}
-        except (ValueError, TypeError, KeyError):
+        begun, *lines = self.path.read_bytes().splitlines(keepends=True) or [b""]
+        if begun != _line(key=key):
             return False
-        if first != {"key": key}:
-            return False
-        self.done = done
-        os.truncate(self.path, len(whole) + len(end))
+        length = len(begun)
+        for line in lines:
+            name = _done_in(line)
+            if name is None:
+                # A kill cut the line short, or a power cut left zeros: the rest counts for nothing.
+                os.truncate(self.path, length)
+                sync(self.path)  # or the old lines could come back between new ones
+                break
+            self.done.add(name)
+            length += len(line)
         return True
 
-    def _append(self, lines: list[str]) -> None:
-        with self.path.open("a") as file:
-            file.writelines(line + "\n" for line in lines)
+    def _append(self, lines: list[bytes]) -> None:
+        with self.path.open("ab") as file:
+            file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _line(**entry: str) -> bytes:
+    return json.dumps(entry).encode() + b"\n"
+
+
+def _done_in(line: bytes) -> str | None:
+    """Return the name in a line; None when the line is not as `_line` wrote it."""
+    try:
+        name = json.loads(line)["done"]
+        return name if isinstance(name, str) and _line(done=name) == line else None
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _empty(folder: Path) -> None:

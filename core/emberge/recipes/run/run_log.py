@@ -23,11 +23,11 @@ __all__ = ["JsonLines", "RunLog", "StepListener"]
 
 
 class JsonLines:
-    """A file to append to, one JSON object a line; a line that a kill cut in half is dropped."""
+    """A file to append to, one JSON object a line; lines that a kill or a power cut broke are dropped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        _drop_half_line(path)
+        _drop_broken_lines(path)
         self._file = path.open("a", encoding="utf-8")
 
     def append(self, row: Mapping[str, Any]) -> None:
@@ -181,9 +181,14 @@ def _ignoring_disk_errors() -> contextlib.AbstractContextManager[None]:
     return contextlib.suppress(OSError)
 
 
-def _drop_half_line(path: Path) -> None:
+def _drop_broken_lines(path: Path) -> None:
+    """Cut a file off at a line without an end, or at zeros that a power cut left."""
     if not path.exists():
         return
     with path.open("rb+") as file:
         content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)
+        zeros = content.find(b"\0")
+        sound = content.rfind(b"\n", 0, zeros if zeros >= 0 else None) + 1
+        if sound != len(content):
+            file.truncate(sound)
+            os.fsync(file.fileno())  # or the old lines could come back between new ones

@@ -93,7 +93,8 @@ class KeptCheckpoints:
 
     def copy_into(self, folder: Path) -> tuple[Path, ...]:
         """Put the kept models into a result and return their paths in it; the originals stay."""
-        kept = self._by_step() if self.keep_last else []
+        # A power cut may have brought back, in part, what was dropped before.
+        kept = self._by_step()[-self.keep_last :] if self.keep_last else []
         for path in kept:
             target = folder / "checkpoints" / path.name
             shutil.copytree(path, target, copy_function=link_or_copy, dirs_exist_ok=True)

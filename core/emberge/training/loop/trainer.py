@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.files.atomic import clear_torn
+from emberge.files.atomic import clear_torn, sync_files
 from emberge.ranks.fsdp import clip_gradients, gathered_weights, is_split, put, sum_gradients, whole
 from emberge.training.fit_options import FitResult
 from emberge.training.loop.checkpoints import (
@@ -204,6 +204,8 @@ class Trainer:
         }
 
         def save() -> None:
+            # A training that goes on from the state does not log again what was logged before it.
+            sync_files(self.work)
             save_state(self.work / "states", step, tensors, facts)
             self.history.drop_unneeded()
 
