@@ -21,7 +21,7 @@ class Filtered:
 
     @property
     def all(self) -> bool:
-        """Whether this entry is for every tensor."""
+        """True if this entry is for every tensor."""
         return self.filter in (None, "*")
 
     def matches(self, name: str) -> bool:

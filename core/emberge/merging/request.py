@@ -141,7 +141,7 @@ class MergeRequest:
 
     @property
     def uses_statistics(self) -> bool:
-        """Whether any stage reads statistics files."""
+        """True if any stage reads statistics files."""
         stages = (stage for chain in self.chains for stage in all_stages(chain))
         return any(s.statistics_of == "models" or s.own_files() for s in stages)
 

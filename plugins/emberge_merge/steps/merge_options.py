@@ -218,7 +218,7 @@ def merge_inputs(
 
 
 def unique_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
-    """Number the inputs of equal names, so that all names differ."""
+    """Add numbers to equal names of inputs, so that all names differ."""
     counted = Counter(m.name for m in inputs)
     seen: Counter[str] = Counter()
     apart = []

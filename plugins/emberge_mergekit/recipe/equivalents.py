@@ -55,7 +55,7 @@ class Given:
         self.based = based
         self.sliced = sliced
         self.exact = True
-        """Whether all settings asked for could be expressed."""
+        """True while all settings asked for can be expressed."""
 
     def plain(self, name: str, default: Any) -> Any:
         """Return one value for all tensors."""

@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def all(self) -> bool:
-        """Whether it speaks of every tensor."""
+        """True if it is for every tensor."""
         return self.filter in (None, "*")
 
 

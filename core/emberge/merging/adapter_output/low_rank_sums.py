@@ -40,7 +40,7 @@ class Products:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing is cut."""
+        """True if nothing is cut."""
         return self.truncation == Truncation()
 
     def has(self, tensor: TensorPlan) -> bool:

@@ -61,7 +61,7 @@ class TensorJob(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether the tensor must be produced in one piece."""
+        """True if the tensor must be produced in one piece."""
         return False
 
     @property

@@ -54,7 +54,7 @@ class Tokenizer:
     own: int = 0
     """Number of the model's own tokens, without added ones unless they are among these too."""
     whole: bool = True
-    """Whether tokenizer.json has all of it."""
+    """True if tokenizer.json has all of it."""
 
     @functools.cached_property
     def texts(self) -> dict[int, str]:

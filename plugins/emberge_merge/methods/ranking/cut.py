@@ -88,7 +88,7 @@ class Cut:
 
     @property
     def settled(self) -> bool:
-        """Whether it needs no further pass."""
+        """True if it needs no further pass."""
         return self.row is not None
 
     @property

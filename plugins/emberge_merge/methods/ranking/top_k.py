@@ -51,7 +51,7 @@ class Ranking(MergeTransform):
 
     @property
     def counts_nonzero(self) -> bool:
-        """Whether `keeps` needs to know how many values are not zero."""
+        """True if `keeps` needs the number of values that are not zero."""
         return False
 
     def needs_rows(self, start: int, size: int, stats: Stats) -> bool:

@@ -42,7 +42,7 @@ class GramStrategy(MergeStrategy):
 
     @property
     def near(self) -> bool:
-        """Whether the vectors may be nearly parallel, so that differences to the first are measured too."""
+        """True if the vectors may be nearly parallel, so that differences to the first are measured too."""
         return True
 
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
