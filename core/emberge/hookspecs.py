@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from emberge.contracts.evaluator import Evaluator
     from emberge.contracts.launcher import Launcher
     from emberge.contracts.loss import Loss, TokenLoss
+    from emberge.contracts.reference import Artifact
     from emberge.contracts.sampler import Sampler
     from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
-    from emberge.contracts.step import Artifact, Step
+    from emberge.contracts.step import Step
     from emberge.contracts.translated_recipe import TranslatedRecipe
 
 hookspec = pluggy.HookspecMarker("emberge")

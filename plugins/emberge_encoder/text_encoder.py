@@ -10,12 +10,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import Backbone, CheckpointError, Encoder
-from emberge.engine import Layout, ModuleEntry, read_json, read_layout
+from emberge.engine import (
+    Layout,
+    ModuleFolder,
+    read_layout,
+    read_object,
+    read_trunk_settings,
+)
 
 from emberge_encoder.attention import Attention, is_causal, probe, with_attention
 from emberge_encoder.lora import Lora
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
+_PLAIN_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 Kernel = Literal["eager", "sdpa", "flash_attention_2"]
 
 
@@ -25,17 +32,17 @@ class TextEncoder(Backbone):
 
     A folder with modules.json is used as it says; an option given here overrides it. A bare transformers
     folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the last
-    token's. `normalize` says whether embeddings have length 1; a bare folder's do. `attention` switches
+    token's. `normalize` scales embeddings to length 1, as in a bare folder. `attention` switches
     causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe makes sure that
     the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is
-    that of the weights. What is saved loads without remote code.
+    that of the weights. Saved models load without remote code.
 
-    `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only what goes into each
-    block and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that
-    grow with the blocks' inputs alone. `torch_compile` has the transformer compiled for chunks of any shape.
-    It is off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as
-    long as without). `attn_implementation` is transformers' word for the kernel of the attention, by default
-    its own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
+    `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only each block's input
+    and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that grow
+    with the blocks' inputs alone. `torch_compile` compiles the transformer for chunks of any shape. It is
+    off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as long
+    as without). `attn_implementation` is transformers' word for the kernel of the attention, by default its
+    own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
     attended to without their padding (ModernBERT, Warner et al., 2024, arXiv:2412.13663).
     """
 
@@ -59,7 +66,7 @@ class TextEncoder(Backbone):
         return self.lora is not None and not self.lora.fold
 
     def check(self, checkpoint: Path) -> list[str]:
-        """What is wrong with using this backbone on that checkpoint, from configs alone."""
+        """Return problems of this backbone on that checkpoint, from configs alone."""
         try:
             self._layout(checkpoint)
         except CheckpointError as error:
@@ -78,7 +85,7 @@ class TextEncoder(Backbone):
             if entry.kind == "Pooling":
                 size *= max(1, len(layout.pooling))
             elif entry.kind == "Dense":
-                size = int(read_json(layout.folder / entry.path / "config.json")["out_features"])
+                size = int(read_object(layout.folder / entry.path / "config.json")["out_features"])
         return size
 
     def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
@@ -112,7 +119,7 @@ class TextEncoder(Backbone):
         return model
 
     def options(self) -> Mapping[str, Any]:
-        """The options that differ from the checkpoint's own way."""
+        """Return the options that differ from the checkpoint's own."""
         given = {
             f.name: value
             for f in dataclasses.fields(self)
@@ -121,7 +128,7 @@ class TextEncoder(Backbone):
         return given if self.lora is None else {**given, "lora": dataclasses.asdict(self.lora)}
 
     def _layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
-        """How this checkpoint will embed, and its trunk's config.
+        """Return the checkpoint's layout with the options applied, and its trunk's config.
 
         Raises:
             CheckpointError: for pooling that is not known, or that does not fit the attention.
@@ -130,13 +137,15 @@ class TextEncoder(Backbone):
         path = layout.trunk_folder / "config.json"
         if not path.is_file():
             raise CheckpointError(f"{path}: is missing")
-        config = read_json(path)
+        config = read_object(path)
         _refuse_remote_code(path, config)
+        if not layout.bare:
+            _refuse_modalities(layout)
         try:
             config = with_attention(config, self.attention)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
-        self._hold_adapter(layout)
+        self._require_own_layout(layout)
         layout = self._pooled(layout, config)
         return (
             dataclasses.replace(
@@ -147,8 +156,8 @@ class TextEncoder(Backbone):
             config,
         )
 
-    def _hold_adapter(self, layout: Layout) -> None:
-        """Refuse an adapter that would be of another model than the one that lies in the folder."""
+    def _require_own_layout(self, layout: Layout) -> None:
+        """Refuse an adapter with options that change more than weights, which it could not store."""
         if not self.leaves_adapter:
             return
         given = ("pooling", "normalize", "prompts", "max_length", "attention")
@@ -157,7 +166,7 @@ class TextEncoder(Backbone):
             changed = ["pooling"]
         if changed:
             raise CheckpointError(
-                f"{layout.folder}: an adapter holds weights alone, so its {changed[0]} would be lost; "
+                f"{layout.folder}: an adapter has weights alone, so its {changed[0]} would be lost; "
                 "set lora: {fold: true} to save a whole model"
             )
 
@@ -168,7 +177,7 @@ class TextEncoder(Backbone):
             if not causal:
                 raise CheckpointError(
                     f"{layout.folder}: has no modules.json to say how it pools; "
-                    "say it: backbone: {text_encoder: {pooling: mean}} (or cls, last)"
+                    "name it: backbone: {text_encoder: {pooling: mean}} (or cls, last)"
                 )
             pooling = "last"
         if self.pooling in ("mean", "cls") and causal and self.attention == "as is":
@@ -178,7 +187,7 @@ class TextEncoder(Backbone):
             )
         kinds = [m.kind for m in layout.modules]
         if layout.bare:
-            layout = dataclasses.replace(layout, modules=(ModuleEntry("Pooling", "1_Pooling"),))
+            layout = dataclasses.replace(layout, modules=(ModuleFolder("Pooling", "1_Pooling"),))
         elif "Pooling" not in kinds:
             raise CheckpointError(
                 f"{layout.folder}/modules.json: has no Pooling module, so no embedding of a text"
@@ -194,7 +203,7 @@ class TextEncoder(Backbone):
             return layout
         kept = tuple(m for m in layout.modules if m.kind != "Normalize")
         if wanted:
-            kept += (ModuleEntry("Normalize", f"{len(kept) + 1}_Normalize"),)
+            kept += (ModuleFolder("Normalize", f"{len(kept) + 1}_Normalize"),)
         return dataclasses.replace(layout, modules=kept)
 
     def _probe(self, layout: Layout, trunk: Any) -> None:
@@ -228,6 +237,29 @@ def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
         why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
         raise CheckpointError(
             f"{path}: transformers has no model type '{kind}'" + (why and f"; {why}")
+        )
+
+
+def _refuse_modalities(layout: Layout) -> None:
+    """Refuse a folder whose text does not reach the transformer as plain tokens.
+
+    sentence-transformers formats every text by the chat template where there are messages: plain text has
+    other embeddings there (cosine 0.36 in a tiny model).
+    """
+    settings = read_trunk_settings(layout.trunk_folder)
+    modalities = settings.get("modality_config") or {"text": _PLAIN_TEXT}
+    if "message" in modalities:
+        raise CheckpointError(
+            f"{layout.trunk_folder}: sentence-transformers formats every text by the chat template here, and "
+            "text_encoder embeds it plain; to train it so, take 'message' out of modality_config in "
+            "sentence_bert_config.json, which changes its embeddings"
+        )
+    text = modalities.get("text")
+    output = settings.get("module_output_name") or "token_embeddings"
+    if text != _PLAIN_TEXT or output != "token_embeddings":
+        raise CheckpointError(
+            f"{layout.trunk_folder}: sentence_bert_config.json sends text through {text} to {output}, and "
+            "text_encoder takes a transformer's last hidden state; use a model of text alone"
         )
 
 

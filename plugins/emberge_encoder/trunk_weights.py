@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
+from emberge.engine import join_some
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +22,7 @@ BUFFERS = ("position_ids", "inv_freq", "masked_bias")
 def load_trunk(
     folder: Path, config: Mapping[str, Any], dtype: str, kernel: str | None = None
 ) -> Any:
-    """A transformers model of a config's dictionary and the weights in `folder`, without its unused pooler.
+    """Return a transformers model of a config and the weights in `folder`, without its unused pooler.
 
     `kernel` is the attention's implementation, None for the one that transformers prefers.
 
@@ -96,7 +97,7 @@ def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
     missing = sorted(n for n in report["missing_keys"] if not _is_pooler(n))
     if missing:
         raise CheckpointError(
-            f"{folder}: lacks {_some(missing)}; the weights and config.json are not of one model"
+            f"{folder}: lacks {join_some(missing, 1)}; the weights and config.json are not of one model"
         )
     prefix = f"{model.base_model_prefix}."
     inner = {name for name, _ in model.named_children()}
@@ -109,16 +110,12 @@ def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
     )
     if left:
         raise CheckpointError(
-            f"{folder}: has {_some(left)}, which the model of its config.json does not know"
+            f"{folder}: has {join_some(left, 1)}, which the model of its config.json does not know"
         )
 
 
 def _is_pooler(name: str) -> bool:
     return "pooler" in name.split(".")
-
-
-def _some(names: list[str]) -> str:
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _first_line(error: BaseException) -> str:
@@ -128,7 +125,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' loading bar and report off the terminal: what matters is raised."""
+    """Suppress transformers' loading bar and report; all that matters is raised."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -143,7 +140,7 @@ def quiet() -> Iterator[None]:
 
 
 def save_trunk(model: Any, source: Path, target: Path) -> None:
-    """Write the model's weights under the names of the source checkpoint, and whatever else that one holds.
+    """Write the model's weights under the names of the source checkpoint, with all its other tensors.
 
     A checkpoint keeps its set of tensors (poolers, language heads, buffers that old releases wrote), so that
     everything trained from it can be merged with it. The tensors that were trained have the model's dtype.
@@ -174,7 +171,7 @@ def _under_source_names(
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder's safetensors files by name, mapped rather than read."""
+    """Return all tensors of a folder's safetensors files by name, mapped rather than read."""
     from safetensors import safe_open
 
     found: dict[str, Tensor] = {}

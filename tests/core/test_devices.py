@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from typing import NamedTuple
-
 import pytest
-from emberge import EmbergeError, RecipeError
-from emberge.devices import check_space, dtype_for, human_size, parse_size, torch_threads
+from emberge import RecipeError
+from emberge.devices import dtype_for, torch_threads
 from emberge.engine import find_machine
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [("512MB", 512_000_000), ("2GiB", 2 << 30), ("1.5g", 1_500_000_000), (" 1000 ", 1000)],
-)
-def test_a_size_is_read_as_people_write_it(text: str, count: int) -> None:
-    assert parse_size(text) == count
-    assert find_machine(devices="cpu", memory=text).memory == count
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "12XB", "GB"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(RecipeError, match="is no size; write it as 512MB"):
-        parse_size(text)
+def test_memory_is_given_as_a_size() -> None:
+    assert find_machine(devices="cpu", memory="2GiB").memory == 2 << 30
 
 
 def test_by_default_all_cores_work() -> None:
@@ -52,29 +37,3 @@ def test_threads_are_as_many_as_before_afterwards() -> None:
     with torch_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
-
-
-class Usage(NamedTuple):
-    total: int
-    used: int
-    free: int
-
-
-def test_a_disk_too_full_for_the_plan_is_told_with_both_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**10, 10**10, 4_500_000))
-    check_space(tmp_path / "not" / "yet", 4_500_000)
-    with pytest.raises(EmbergeError) as caught:
-        check_space(tmp_path / "not" / "yet", 12_300_000_000)
-    assert "needs 12.3 GB of disk, and 4.5 MB are free" in str(caught.value)
-
-
-def test_sizes_read_well() -> None:
-    assert [human_size(n) for n in (5, 999, 1500, 12_300_000_000, 5e13)] == [
-        "5 bytes",
-        "999 bytes",
-        "1.5 kB",
-        "12.3 GB",
-        "50 TB",
-    ]

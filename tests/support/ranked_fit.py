@@ -156,26 +156,36 @@ def _die(*_: Any, **__: Any) -> None:
 
 def _prepare(death: Death) -> None:
     """Put the death into what saves a state."""
+    import shutil
+
     import safetensors.torch
-    from emberge.training.loop import checkpoints as saves
+    from emberge.files import atomic
 
     if death.how == "half":
         _at(safetensors.torch, "save_file", death.number, _half)
     elif death.how == "flush":
-        _at(saves, "_flush", death.number, _die)
+        _at(atomic, "sync", death.number, _die)
     elif death.how == "rename":
-        _at(saves.os, "rename", death.number, _die)
+        _at(os, "replace", death.number, _die, _moves_folder)
     elif death.how == "renamed":
-        _at(saves.os, "rename", death.number, partial(_after, os.rename))
+        _at(os, "replace", death.number, partial(_after, os.replace), _moves_folder)
     elif death.how == "remove":
-        _at(saves.shutil, "rmtree", death.number, _half_removed)
+        _at(shutil, "rmtree", death.number, _half_removed)
 
 
-def _at(owner: Any, name: str, number: int, instead: Any) -> None:
+def _moves_folder(side: Path, *_: Any) -> bool:
+    return Path(side).is_dir()
+
+
+def _any(*_: Any) -> bool:
+    return True
+
+
+def _at(owner: Any, name: str, number: int, instead: Any, counts: Any = _any) -> None:
     plain, count = getattr(owner, name), [0]
 
     def counted(*given: Any, **more: Any) -> Any:
-        count[0] += 1
+        count[0] += counts(*given)
         return (instead if count[0] == number else plain)(*given, **more)
 
     setattr(owner, name, counted)

@@ -7,7 +7,7 @@ from pathlib import Path
 from emberge.contracts.launcher import Launcher
 from emberge.errors import Problem, RecipeError
 from emberge.plugins import Plugins
-from emberge.processes.rank_processes import heed_launcher, ranks_told
+from emberge.processes.rank_processes import adopt_launcher, rank_and_size
 from emberge.recipes.options.builder import BROKEN, Builder, OptionPath
 from emberge.recipes.options.components import build_component
 from emberge.recipes.parse.parse import HANDLERS
@@ -34,8 +34,8 @@ def launcher_of(text: str | None, plugins: Plugins, ranks: int | None) -> Launch
     built = build_component(builder, (Launcher,), node, OptionPath(f"option '{_WHERE}'"))
     if builder.problems or built is None or built[1] is BROKEN:
         raise RecipeError(builder.problems)
-    heed_launcher(ranks)
-    if ranks not in (None, 1) or ranks_told()[1] > 1:
+    adopt_launcher(ranks)
+    if ranks not in (None, 1) or rank_and_size()[1] > 1:
         raise RecipeError(
             f"{_WHERE} runs several steps, each by a process of its own, and --ranks one step by several; "
             "leave one of them out"

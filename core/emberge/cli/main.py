@@ -53,7 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if words == ["_work"]:  # a process that a launcher has started; people have no use for it
-        return int(importlib.import_module("emberge.recipes.run.worker").work())
+        line = importlib.import_module("emberge.processes.child").read_call()
+        if line is None:
+            return EmbergeError.exit_code
+        return int(importlib.import_module("emberge.recipes.run.worker").work(line))
     options = parse(words)
     options.words = words
     if options.verb is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from emberge.contracts.step import Machine
 from emberge.errors import RecipeError
+from emberge.files.atomic import publish
 from emberge.files.locks import OutInUseError, lock_holder
 from emberge.plugins import Plugins
 from emberge.recipes.checks.preflight import Report, check_recipe
@@ -132,9 +132,7 @@ def run_one_merge(
     tell(check_recipe(recipe, plugins))
     try:
         results = run_recipe(recipe, beside, plugins, machine=machine, quiet=quiet)
-        if out.is_dir():
-            out.rmdir()
-        os.rename(results[last].resolve(), out)
+        publish(results[last].resolve(), out)
     except Exception as error:
         if not _may_go_on(error):
             _forget(beside)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import Problem, RecipeError, suggest
+from emberge.wording import count_noun
 
 if TYPE_CHECKING:
     from emberge.contracts.step import Machine
     from emberge.plugins import Plugins
+    from emberge.processes.rank_processes import RanksEnded
     from emberge.recipes.checks.preflight import Report
     from emberge.recipes.recipe import Recipe
+    from emberge.recipes.run.rank_team import RankTeam
 
     _Begun = tuple[Recipe, Plugins, dict[str, Any]]
 
@@ -59,15 +64,19 @@ def _begun(options: argparse.Namespace) -> Iterator[_Begun | None]:
     A launcher and ranks begin only then.
     """
     from emberge.cli.launcher_option import launcher_of
-    from emberge.processes.rank_processes import rank_team, run_as_follower
+    from emberge.processes.rank_processes import rank_and_size, rank_team
     from emberge.recipes.checks.preflight import check_recipe
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
     machine = _machine(options)
     launcher = launcher_of(options.launcher, plugins, options.ranks)
-    ranked = rank_team(options.words, machine, options.ranks, options.shard)
-    if run_as_follower(ranked, recipe, options.out, plugins, machine):
+    form = functools.partial(_form_team, machine, options.shard)
+    ranked = rank_team(options.words, machine, options.ranks, form)
+    if rank_and_size()[0] != 0:
+        with ranked as team:
+            assert team is not None
+            team.follow(recipe, options.out, plugins, machine)
         yield None
         return
     out = options.out if options.verb == "run" else None
@@ -75,6 +84,14 @@ def _begun(options: argparse.Namespace) -> Iterator[_Begun | None]:
     given: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
     with ranked as team:
         yield recipe, plugins, {**given, "team": team}
+
+
+def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankTeam:
+    """Find the run's other ranks; `accelerate launch --use_fsdp` means `shard`."""
+    from emberge.recipes.run.rank_team import form_team
+
+    shard = shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
+    return form_team(machine, shard=shard, ended=ended)
 
 
 def check(options: argparse.Namespace) -> int:
@@ -95,12 +112,12 @@ def check(options: argparse.Namespace) -> int:
     _show_problems(report.of("warning"), "warning")
     report.raise_errors()
     count = len(recipe.steps)
-    print(f"nothing wrong was found in {count} step{'s' if count != 1 else ''}")
+    print(f"nothing wrong was found in {count_noun(count, 'step')}")
     return 0
 
 
 def _and_more(count: int) -> str:
-    return f" and {count} more step{'s' if count != 1 else ''}" if count else ""
+    return f" and {count_noun(count, 'more step')}" if count else ""
 
 
 def rehearse(options: argparse.Namespace) -> int:

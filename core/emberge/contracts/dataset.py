@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "TASK_KINDS",
@@ -15,6 +19,7 @@ __all__ = [
     "Domain",
     "Example",
     "Reader",
+    "Rows",
     "TaskKind",
 ]
 
@@ -30,6 +35,8 @@ TASK_KINDS: tuple[TaskKind, ...] = (
     "pair_classification",
 )
 Domain = Literal["in", "out"]
+# A lazy sequence of row numbers: a range, an array, or a list.
+Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +53,9 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """What a sampler may know of a dataset: no text, only names, kinds and the number of rows.
+    """The facts of a dataset that a sampler may use: no text, only names, kinds and the number of rows.
 
-    `negatives` is what its catalogue says of other rows' texts as negatives.
+    `negatives` is the catalogue's rule for other rows' texts as negatives.
     """
 
     name: str
@@ -73,12 +80,12 @@ class Dataset(Protocol):
 
     @property
     def symmetric(self) -> bool:
-        """Whether both sides are the same kind of text."""
+        """Sides of the same kind of text, such as two sentences."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """A hash of content and reading options: what resume compares."""
+        """A hash of content and reading options, which a resumed training compares."""
         ...
 
     def __len__(self) -> int: ...
@@ -88,21 +95,21 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """What a reader gives in place of a row that it cannot read: what is wrong, and what to do."""
+    """A row that cannot be read: the message names the problem and the remedy."""
 
     message: str
 
 
 class Reader:
-    """Reads one kind of file row by row.
+    """A reader of one kind of file, row by row.
 
-    `suffixes` are the endings it answers for, longest first when several fit.
+    `suffixes` are the endings of its files; of several that fit the longest counts.
     """
 
     suffixes: tuple[str, ...] = ()
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        """Yield (line or row number from 1, the row as a mapping of columns), never holding the file.
+        """Yield (line or row number from 1, the row as a mapping of columns), never the whole file in memory.
 
         A row that cannot be read is given as a `BadRow`, so that the rows after it are looked at too and
         every fault is reported at once.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.option import PerDataset, component
-from emberge.contracts.step import ModelRef
+from emberge.contracts.reference import ModelRef
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge.contracts.block import Block
+from emberge.contracts.reference import FileRef
 from emberge.contracts.schedule import PerModel, PerTensor
-from emberge.contracts.step import FileRef
 
 if TYPE_CHECKING:
     from torch import Tensor

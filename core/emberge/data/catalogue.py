@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from emberge.contracts.dataset import TASK_KINDS
-from emberge.contracts.step import DataRef
+from emberge.contracts.reference import DataRef
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.file_summary import shown
 from emberge.data.nodes import Nodes

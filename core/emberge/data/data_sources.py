@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.dataset import BadRow, Reader
-from emberge.contracts.step import DataRef
+from emberge.contracts.reference import DataRef
 from emberge.data.catalogue import instruction_prompt, load_catalogue
 from emberge.data.dataset_store import FORMAT
 from emberge.data.entry import Catalogue, Columns, DataEntry

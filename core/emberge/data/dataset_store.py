@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 import shutil
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.row_parser import Row
 from emberge.data.sampling import place
 from emberge.errors import DataError
+from emberge.files.atomic import publish_once, write_json
 
 __all__ = ["FORMAT", "Rows", "StoredDataset", "open_rows", "write_rows"]
 
@@ -69,7 +69,7 @@ def open_rows(
         if tally.fault_count or not tally.rows:
             return None, tally
         if kept is not None:
-            _publish(folder, kept)
+            publish_once(folder, kept)
             return Rows(kept), tally
         rows = Rows(folder)
         weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)
@@ -78,14 +78,6 @@ def open_rows(
     finally:
         if not lasts:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _publish(folder: Path, kept: Path) -> None:
-    try:
-        folder.rename(kept)
-    except OSError:
-        if not (kept / "tally.json").is_file():  # otherwise another process was quicker
-            raise
 
 
 def write_rows(folder: Path, rows: Iterable[Row], tally: FileSummary) -> FileSummary:
@@ -106,9 +98,7 @@ def write_rows(folder: Path, rows: Iterable[Row], tally: FileSummary) -> FileSum
         ends.byteswap()
     (folder / "ends.bin").write_bytes(ends.tobytes())
     tally.digest = digest.hexdigest()
-    side = folder / "tally.json.part"
-    side.write_text(json.dumps(tally.plain(), ensure_ascii=False))
-    os.replace(side, folder / "tally.json")
+    write_json(folder / "tally.json", tally.plain(), durable=False)
     return tally
 
 

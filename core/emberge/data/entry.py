@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberge.contracts.dataset import Domain, TaskKind
+from emberge.contracts.reference import DataRef
 from emberge.contracts.sampler import Negatives
-from emberge.contracts.step import DataRef
 
 __all__ = ["Catalogue", "Columns", "DataEntry", "EvalSet"]
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from emberge.contracts.dataset import Dataset, DatasetInfo, Example, Reader
-from emberge.contracts.step import DataRef
+from emberge.contracts.reference import DataRef
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, understood

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from emberge.contracts.dataset import Dataset, Reader
-from emberge.contracts.step import DataRef
+from emberge.contracts.reference import DataRef
 from emberge.data.catalogue import load_catalogue
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import StoredDataset, open_rows, write_rows

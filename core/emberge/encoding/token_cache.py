@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberge.contracts.backbone import TokenisedText
+from emberge.files.atomic import fill_once
 
 if TYPE_CHECKING:
     from emberge.contracts.backbone import Encoder
 
-__all__ = ["TEXTS_AT_ONCE", "Ragged", "RaggedWriter", "TokenCache", "kept_folder"]
+__all__ = ["TEXTS_AT_ONCE", "Ragged", "RaggedWriter", "TokenCache"]
 
 # Texts handed to the tokenizer at once: enough for its threads, little enough for memory.
 TEXTS_AT_ONCE = 4096
@@ -96,27 +94,6 @@ class RaggedWriter:
         )
 
 
-def kept_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """The folder, filled once: under a side name and then renamed, so that it is whole or absent.
-
-    Two processes may fill it at once; the second one's work is thrown away.
-    """
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    side = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        fill(side)
-        try:
-            os.rename(side, folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(side, ignore_errors=True)
-    return folder
-
-
 class TokenCache:
     """Token ids by text, for one tokenizer, prompt and length; shared by models and tasks.
 
@@ -179,5 +156,5 @@ class TokenCache:
                     )
             np.save(folder / "keys.npy", np.frombuffer(b"".join(missing), np.uint8))
 
-        kept_folder(self.folder / name, fill)
+        fill_once(self.folder / name, fill)
         self._refresh()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import uuid
 from pathlib import Path
 from typing import Any
 
 from emberge.contracts.evaluator import TaskInfo, TaskScore, Units
-from emberge.contracts.step import Model
+from emberge.contracts.reference import Model
+from emberge.files.atomic import write_text
 
 __all__ = ["ScoreStore", "read_score", "safe_file_name", "write_score"]
 
@@ -55,9 +55,7 @@ def write_score(path: Path, model: Model, score: TaskScore) -> None:
         "units": dataclasses.asdict(score.units) if score.units else None,
         "result": score.result,
     }
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
-    beside.write_text(json.dumps(kept), encoding="utf-8")
-    beside.replace(path)
+    write_text(path, json.dumps(kept), shared=True)
 
 
 def safe_file_name(text: str) -> str:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from emberge.contracts.evaluator import Evaluator, TaskInfo, TaskScore
-from emberge.contracts.step import Model, Workspace
+from emberge.contracts.reference import Model
+from emberge.contracts.step import Workspace
 from emberge.errors import RecipeError
 from emberge.evaluating.score_store import ScoreStore
 from emberge.evaluating.task_groups import required_tasks

@@ -1,4 +1,4 @@
-"""One run at a time in an OUT: a lock that its holder's death opens."""
+"""Locks of files and folders, which the system opens when their process ends in any way."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from emberge.errors import EmbergeError
+from emberge.errors import CheckpointError, EmbergeError
+from emberge.files.atomic import make_folder
+from emberge.files.disk_space import writing
 
-__all__ = ["Holder", "OutInUseError", "lock_folder", "lock_holder"]
+__all__ = ["Holder", "OutInUseError", "lock_folder", "lock_holder", "wait_for_lock", "working_in"]
 
 # `lock_holder` takes a shared lock for a moment; a run that starts just then must not be turned away.
 _PATIENCE = 0.3
@@ -23,7 +25,7 @@ _PATIENCE = 0.3
 
 @dataclass(frozen=True)
 class Holder:
-    """Who runs in an OUT."""
+    """The process that has a lock."""
 
     pid: int
     host: str
@@ -34,19 +36,17 @@ class Holder:
 
 
 class OutInUseError(EmbergeError):
-    """Another run works in the same OUT."""
+    """An OUT in which another run is at work."""
 
     exit_code = 2
 
 
 @contextmanager
 def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
-    """Hold the lock file `path`; the system lets go of it when the process ends in any way.
-
-    Another holder is given `patience` seconds to let go.
+    """Lock the file `path` for the block; another holder gets `patience` seconds to release it.
 
     Raises:
-        OutInUseError: naming the process that holds it.
+        OutInUseError: naming the process that has the lock.
     """
     with path.open("a+", encoding="utf-8") as file:
         if not _lock(file, patience):
@@ -66,7 +66,7 @@ def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
 
 
 def lock_holder(path: Path) -> Holder | None:
-    """Who holds the lock now; None when nobody does."""
+    """Return the process that has the lock file now; None when it is free."""
     try:
         with path.open("r", encoding="utf-8") as file:
             try:
@@ -76,6 +76,51 @@ def lock_holder(path: Path) -> Holder | None:
             return None
     except FileNotFoundError:
         return None
+
+
+@contextmanager
+def wait_for_lock(path: Path) -> Iterator[None]:
+    """Lock the file `path` for the block, after any other process has released it."""
+    with path.open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """Lock a work folder, which is created, against other processes until its result is published.
+
+    The folder itself is locked, so nothing is left behind. A file system that cannot lock folders keeps no
+    process out.
+
+    Raises:
+        CheckpointError: when another process works there.
+    """
+    with writing(folder, "the work"):
+        handle = _lock_directory(folder)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock_directory(folder: Path) -> int:
+    while True:
+        make_folder(folder)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise CheckpointError(
+                f"{folder}: another process is at work on the same result; wait for it or stop it"
+            ) from None
+        except OSError:  # a network folder
+            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(folder)):
+                return handle
+        os.close(handle)  # its last holder has published it just now
 
 
 def _lock(file: IO[str], patience: float) -> bool:
@@ -96,4 +141,4 @@ def _read(file: IO[str]) -> Holder | None:
     try:
         return Holder(**json.load(file))
     except (ValueError, TypeError):
-        return None  # the holder has only just opened it
+        return None  # its process has only just opened it

@@ -13,6 +13,9 @@ from typing import Any
 from emberge.contracts.chain import Rule
 from emberge.contracts.stage import Stage
 from emberge.contracts.step import Machine
+from emberge.files.atomic import publish, require_free
+from emberge.files.disk_space import writing
+from emberge.files.locks import working_in
 from emberge.merging.merge_in_memory import merge_state_dicts
 from emberge.merging.planning.effective_weights import EffectiveWeight
 from emberge.merging.planning.merge_header import header_of
@@ -33,16 +36,16 @@ from emberge.merging.statistics.statistics_file import (
 )
 from emberge.merging.streaming.build_jobs import Compute, merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
-from emberge.merging.streaming.journal import publish, require_free, working_in
 from emberge.merging.streaming.scheduler import Limits, Progress
 from emberge.merging.streaming.stream import stream
 from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary
 from emberge.merging.tokens.token_files import write_tokens
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import carry_over
+from emberge.model_folder.copy_template import copy_template
 from emberge.tensor_files.tensor_reader import TensorReader
-from emberge.tensor_files.tensor_writer import TensorWriter, parse_size
+from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.wording import join_some, parse_size
 
 __all__ = ["MergeInput", "MergeReport", "MergeRequest", "merge_checkpoints", "merge_state_dicts"]
 
@@ -131,7 +134,7 @@ def merge_checkpoints(
         return TensorWriter(folder, specs, header, max_shard_size, parts)
 
     own_tokenizer = vocabulary.folder if vocabulary is not None else tokenizer
-    complete = partial(carry_over, plan.template, dtype=plan.dtype, tokenizer=own_tokenizer)
+    complete = partial(copy_template, plan.template, dtype=plan.dtype, tokenizer=own_tokenizer)
     complete = partial(_completed, complete, plan, plan.template)
     with working_in(side), TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader, dtype=dtype, seed=seed))
@@ -147,7 +150,9 @@ def merge_checkpoints(
             progress=progress,
             complete=complete,
         )
-        publish(side, out)
+        require_free(out)
+        with writing(out, "the result"):
+            publish(side, out)
     return report_of(plan, list(_warnings(jobs)))
 
 
@@ -195,8 +200,7 @@ def _warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:
         for warning in dict.fromkeys(job.warnings) if isinstance(job, MergeJob) else ():
             said.setdefault(warning, []).append(job.spec.name)
     for warning, names in said.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"{names[0]}{more}: {warning}"
+        yield f"{join_some(names, 1)}: {warning}"
 
 
 def _measured(request: MergeRequest) -> list[str]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from emberge.contracts.reference import Model
 from emberge.contracts.stage import MergeStrategy, Stats, WeightRole
-from emberge.contracts.step import Machine, Model
+from emberge.contracts.step import Machine
 from emberge.errors import Problem
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest

@@ -1,36 +1,35 @@
-"""What a checkpoint folder holds, from names, configs and headers alone; importing this loads no torch."""
+"""Model folders, read from names, configs and headers alone; importing this loads no torch."""
 
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
+from emberge.model_folder.json_files import LONGEST_JSON, read_object, read_object_if_any
+from emberge.model_folder.st_layout import (
+    ROUTERS,
+    ModuleFolder,
+    read_chain,
+    read_modules,
+    require_inside,
+)
 from emberge.tensor_files.foreign_formats import other_format, pickles_in
 from emberge.tensor_files.fp8 import dequantised
-from emberge.tensor_files.safetensors_header import TensorSpec, parse_json, printable, read_header
+from emberge.tensor_files.safetensors_header import (
+    WEIGHTS,
+    TensorSpec,
+    parse_json,
+    printable,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from emberge.tensor_files.tensor_reader import TensorReader
 
-__all__ = ["Checkpoint", "ModuleFolder", "TensorSpec", "read_json"]
-
-WEIGHTS = "model.safetensors"
-_LONGEST_JSON = 500_000_000  # tokenizers of large vocabularies have tens of millions of bytes
-_ROUTERS = ("Router", "Asym")  # modules that hold chains of their own, each module in a subfolder
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleFolder:
-    """One module of a SentenceTransformers chain: its kind (`Pooling`) and its folder ("" is the root)."""
-
-    kind: str
-    path: str
-    type: str
+__all__ = ["Checkpoint"]
 
 
 class Checkpoint:
@@ -53,35 +52,19 @@ class Checkpoint:
 
     @functools.cached_property
     def modules(self) -> tuple[ModuleFolder, ...]:
-        """The chain that modules.json lists; empty for a plain transformers folder."""
-        path = self.folder / "modules.json"
-        if not path.is_file():
-            return ()
-        listed = read_json(path)
-        if not isinstance(listed, list) or not all(isinstance(m, dict) for m in listed):
-            raise CheckpointError(f"{path}: modules.json must be a list of modules")
-        modules = []
-        for entry in sorted(listed, key=_place):
-            type_, place = str(entry.get("type", "")), str(entry.get("path", ""))
-            _require_inside(path, place)
-            modules.append(ModuleFolder(type_.rpartition(".")[2], place, type_))
-        return tuple(modules)
+        """The modules that modules.json lists; none for a plain transformers folder."""
+        return read_modules(self.folder)
 
     @functools.cached_property
     def chain(self) -> tuple[ModuleFolder, ...]:
         """The modules, and after each router those that it leads to."""
-        found: list[ModuleFolder] = []
-        for module in self.modules:
-            found.append(module)
-            if module.kind in _ROUTERS:
-                found += self._routes(module)
-        return tuple(found)
+        return read_chain(self.folder)
 
     @functools.cached_property
     def trunk(self) -> Path:
         """The folder of the transformer: the first module's, or the folder itself."""
-        modules = [module for module in self.chain if module.kind not in _ROUTERS]
-        if self.modules and self.modules[0].kind not in _ROUTERS:
+        modules = [module for module in self.chain if module.kind not in ROUTERS]
+        if self.modules and self.modules[0].kind not in ROUTERS:
             modules = modules[:1]
         # Of a router's routes the transformer's, as there may be a mere table of embeddings before it.
         paths = [m.path for m in modules if _is_transformer(self.folder / m.path)]
@@ -92,14 +75,11 @@ class Checkpoint:
     def config(self) -> Mapping[str, Any]:
         """config.json of the transformer; empty when there is none."""
         path = self.trunk / "config.json"
-        found = read_json(path) if path.is_file() else {}
-        if not isinstance(found, dict):
-            raise CheckpointError(f"{path}: a config must be a mapping")
-        return found
+        return read_object(path) if path.is_file() else {}
 
     @functools.cached_property
     def parts(self) -> Mapping[str, str]:
-        """Prefix of tensor names to the folder, relative, that holds them: the trunk's prefix is ""."""
+        """The relative folder of tensors by the prefix of their names; the trunk's prefix is ""."""
         trunk = self.trunk.relative_to(self.folder).as_posix()
         found = {"": "" if trunk == "." else trunk}
         for module in self.chain:
@@ -109,13 +89,13 @@ class Checkpoint:
 
     @property
     def has_weights(self) -> bool:
-        """Whether weights lie here; a folder of metadata alone has none."""
+        """Presence of weights; a folder of metadata alone has none."""
         folders = [self.trunk, *(self.folder / m.path for m in self.chain)]
         return any(_weight_files(f) or any(pickles_in(f)) for f in folders)
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
-        """Every tensor by name, from headers; eight-bit weights as what they stand for, without scales.
+        """Every tensor by name, from headers; eight-bit weights times their scales.
 
         Raises:
             CheckpointError: for missing, pickled, truncated or inconsistent weight files, and for weights
@@ -146,21 +126,9 @@ class Checkpoint:
         return TensorReader()
 
     def _counts_words(self) -> bool:
-        """Whether the first module has no weights, only those after it, as a bag of words has."""
+        """Return whether only modules after the first have weights, as behind a bag of words."""
         has = any(_weight_files(self.trunk)) or _is_transformer(self.trunk)
         return len(self.parts) > 1 and not has and not any(pickles_in(self.trunk))
-
-    def _routes(self, router: ModuleFolder) -> Iterator[ModuleFolder]:
-        """The modules behind a router; `Asym`, its elder, has another name for the file."""
-        folder = self.folder / router.path
-        paths = [folder / name for name in ("router_config.json", "config.json")]
-        path = next((p for p in paths if p.is_file()), None)
-        content = read_json(path) if path is not None else {}
-        types = content.get("types") if isinstance(content, dict) else None
-        for place, type_ in types.items() if isinstance(types, dict) else ():
-            _require_inside(path or folder, str(place))
-            inside = f"{router.path}/{place}" if router.path else str(place)
-            yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
 
     def _specs_of(self, folder: Path) -> dict[str, TensorSpec]:
         files = _weight_files(folder)
@@ -180,25 +148,6 @@ class Checkpoint:
         return specs
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file's content.
-
-    Raises:
-        CheckpointError: when it is no JSON.
-    """
-    try:
-        if path.stat().st_size > _LONGEST_JSON:
-            raise CheckpointError(f"{path}: {path.stat().st_size:,} bytes are no JSON of a model")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: cannot be read as JSON ({error})") from None
-
-
-def _place(module: Mapping[str, Any]) -> float:
-    index = module.get("idx", 0)
-    return index if isinstance(index, int | float) else 0
-
-
 def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:
     if name in others:
         raise CheckpointError(
@@ -207,14 +156,14 @@ def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSp
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of one folder: the single one, or those that its index names."""
+    """Return the safetensors files of one folder: the single one, or those that its index names."""
     single, index = folder / WEIGHTS, folder / f"{WEIGHTS}.index.json"
     if single.is_file() or not index.is_file():
         return [single] if single.is_file() else []
     weights = _weight_map(index)
     names = sorted(set(weights.values()))
     for name in names:
-        _require_inside(index, name)
+        require_inside(index, name)
         if not _is_file(folder / name):
             raise CheckpointError(
                 f"{index}: names the file '{printable(name)}', which is missing; get it"
@@ -224,7 +173,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        content = parse_json(index.read_bytes()) if index.stat().st_size <= _LONGEST_JSON else None
+        content = parse_json(index.read_bytes()) if index.stat().st_size <= LONGEST_JSON else None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{index}: cannot be read as JSON ({error}); get it again") from None
     weights = content.get("weight_map") if isinstance(content, dict) else None
@@ -237,23 +186,13 @@ def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
     for name, file in _weight_map(index).items():
         if name not in specs or specs[name].file != index.parent / file:
             raise CheckpointError(
-                f"{index}: places tensor '{printable(name)}' in '{printable(file)}', which does not hold it; "
+                f"{index}: places tensor '{printable(name)}' in '{printable(file)}', which does not have it; "
                 "get both again"
             )
 
 
-def _require_inside(source: Path, name: str) -> None:
-    place = PurePosixPath(name)
-    if place.is_absolute() or ".." in place.parts or "\\" in name:
-        raise CheckpointError(
-            f"{source}: names '{printable(name)}', which lies outside the model folder; get it again"
-        )
-    if not name.isprintable():
-        raise CheckpointError(f"{source}: '{printable(name)}' is no name of a file; get it again")
-
-
 def _is_file(path: Path) -> bool:
-    """Whether a plain file is there, at the end of links or not; never for a name that cannot be one."""
+    """Return whether a path is a file or a link to one; False for a name that cannot be one."""
     try:
         return path.is_file()
     except OSError:  # too long a name
@@ -261,9 +200,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _is_transformer(folder: Path) -> bool:
-    path = folder / "config.json"
-    content = read_json(path) if path.is_file() else None
-    return isinstance(content, dict) and "model_type" in content
+    return "model_type" in read_object_if_any(folder / "config.json")
 
 
 def _refuse_pickle(root: Path, folder: Path) -> None:
@@ -273,8 +210,3 @@ def _refuse_pickle(root: Path, folder: Path) -> None:
             f"{pickle}: is a pickle, which can run any code when it is opened; convert it safely with "
             f"`emberge safetensors {root}`"
         )
-
-
-def total_bytes(specs: Iterable[TensorSpec]) -> int:
-    """Bytes of all the tensors together."""
-    return sum(spec.nbytes for spec in specs)

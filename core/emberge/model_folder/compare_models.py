@@ -1,19 +1,21 @@
-"""Everything of a model folder that is not weights: compared between models, carried over to the result."""
+"""Comparison of two models by all in their folders that is not weights."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES
-from emberge.model_folder.checkpoint import Checkpoint, ModuleFolder, read_json
-from emberge.model_folder.model_files import carried_files
-from emberge.model_folder.st_layout import classic_files, module_config, pooling_modes
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.classic_names import pooling_modes
+from emberge.model_folder.json_files import read_object_if_any
+from emberge.model_folder.st_layout import (
+    ModuleFolder,
+    module_config,
+    read_settings,
+    read_trunk_settings,
+)
 
-__all__ = ["carry_over", "differences", "notes", "unlike"]
+__all__ = ["differences", "notes", "unlike"]
 
 _MUST_AGREE = (
     "model_type",
@@ -26,20 +28,17 @@ _MUST_AGREE = (
 )
 _SHOULD_AGREE = ("rope_theta", "rope_parameters", "rope_scaling", "sliding_window", "is_causal")
 _SHAPES = ("in_features", "out_features", "dimension", "input_dim", "hidden_dim", "out_channels")
-# What a model says of itself beside its modules; versions say nothing of what it computes.
-_SETTINGS = "config_sentence_transformers.json"
-_LENGTHS = "sentence_bert_config.json"
 _COLBERT = "artifact.metadata"
 _COLBERT_KEYS = (
     *("query_maxlen", "doc_maxlen", "query_token_id", "doc_token_id", "mask_punctuation"),
     *("attend_to_mask_tokens", "similarity", "dim"),
 )
 _LONG = 60
-# A plain transformers folder may say less than another of the same model: only what both say can differ.
+# A plain transformers folder may have fewer keys than another of the same model: only keys of both count.
 
 
 def unlike(first: Checkpoint, second: Checkpoint, *, modules: bool = True) -> Iterator[str]:
-    """What makes the tensors of two models different things: `file's key is a in one and b in the other`.
+    """Yield differences that make tensors of two models incomparable: `key is a in one and b in the other`.
 
     A base need not have the `modules` of its descendants.
     """
@@ -60,7 +59,7 @@ def unlike(first: Checkpoint, second: Checkpoint, *, modules: bool = True) -> It
 
 
 def differences(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """What keeps two models of one architecture from being one model, unless one is chosen."""
+    """Yield differences between models of one architecture that need a choice: pooling, prompts, lengths."""
     if (
         first.modules
         and second.modules
@@ -75,67 +74,13 @@ def differences(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
 
 
 def notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """Smaller differences, in which the template is followed."""
+    """Yield smaller differences, in which the template is followed."""
     for key in _SHOULD_AGREE:
         yield from _compare(key, first.config, second.config, "config.json's ")
     for path in first.folder.glob("*.py"):
         other = second.folder / path.name
         if other.is_file() and other.read_bytes() != path.read_bytes():
             yield f"the code in {path.name} differs"
-
-
-def carry_over(
-    template: Checkpoint, out: Path, *, dtype: str, tokenizer: Path | None = None
-) -> None:
-    """Write configs, tokenizer and modules of the template into `out`; never its README.
-
-    modules.json gets the classic type names, which old and new releases load, where every module has one;
-    `dtype` goes into the config; `tokenizer` is the folder whose tokenizer files are taken instead. A file
-    in which nothing changes comes over byte for byte.
-    """
-    for path in carried_files(template):
-        place = out / path.relative_to(template.folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, place)
-    trunk = out / template.trunk.relative_to(template.folder)
-    if tokenizer is not None:
-        _take_tokenizer(Checkpoint(tokenizer), trunk)
-    config = trunk / "config.json"
-    if config.is_file():
-        old = read_json(config)
-        new = _with_dtype(old, dtype)
-        if new != old:
-            _write(config, new)
-    for module in template.chain:
-        # An installed package may have lost folders that hold no file, such as `2_Normalize`.
-        (out / module.path).mkdir(parents=True, exist_ok=True)
-    for name, content in classic_files(template).items():
-        _write(out / name, content)
-
-
-def _take_tokenizer(source: Checkpoint, trunk: Path) -> None:
-    own = (
-        source.trunk
-        if any((source.trunk / n).is_file() for n in TOKENIZER_FILES)
-        else source.folder
-    )
-    for name in TOKENIZER_FILES:
-        (trunk / name).unlink(missing_ok=True)
-        if (own / name).is_file():
-            shutil.copyfile(own / name, trunk / name)
-
-
-def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
-    if dtype == "float32" and not {"torch_dtype", "dtype"} & set(config):
-        return config  # which is what silence means
-    old = "torch_dtype" in config
-    changed = {**config, "torch_dtype" if old else "dtype": dtype}
-    if old and "dtype" in config:
-        changed["dtype"] = dtype
-    # What comes out is never quantised, whatever went in.
-    return {
-        k: v for k, v in changed.items() if k not in ("quantization_config", "compression_config")
-    }
 
 
 def _compare(
@@ -154,14 +99,14 @@ def _short(value: Any) -> str:
 def _modules(
     first: Checkpoint, second: Checkpoint
 ) -> Iterator[tuple[ModuleFolder, Mapping[str, Any], Mapping[str, Any]]]:
-    """Modules of two chains of equal kinds, with what their configs mean, whichever release wrote them."""
+    """Yield modules of two chains of equal kinds, with both configs in the words of one release."""
     for a, b in zip(first.chain, second.chain, strict=True):
         if a.path and not (a.kind.endswith("Transformer") or a.kind in ("Router", "Asym")):
             yield a, _meaning(first, a), _meaning(second, b)
 
 
 def _meaning(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
-    config = module_config(checkpoint, module)
+    config = module_config(checkpoint.folder, module)
     if module.kind == "Pooling":
         prompt = config.get("include_prompt", True)
         return {"mode": " + ".join(pooling_modes(config)), "prompt": prompt}
@@ -169,27 +114,27 @@ def _meaning(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
 
 
 def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Everything that a folder says of how its model is to be used, in words that all releases share."""
-    said: dict[str, Any] = {}
-    path = checkpoint.folder / _SETTINGS
-    if path.is_file():
-        said |= {k: v for k, v in _json(path).items() if k != "__version__" and v is not None}
-        prompts = said.get("prompts") or {}
-        said["prompts"] = {name: text for name, text in prompts.items() if text}
+    """Return a folder's prompts, similarity, lengths and labels in words that all releases share."""
+    settings: dict[str, Any] = {}
+    own = read_settings(checkpoint.folder)
+    if own:
+        settings |= {k: v for k, v in own.items() if k != "__version__" and v is not None}
+        prompts = settings.get("prompts") or {}
+        settings["prompts"] = {name: text for name, text in prompts.items() if text}
     if checkpoint.modules:
-        said |= _lengths(checkpoint)
-    metadata = _json(checkpoint.folder / _COLBERT)
-    said |= {key: metadata[key] for key in _COLBERT_KEYS if key in metadata}
-    return said | _labels(checkpoint.config, said)
+        settings |= _lengths(checkpoint)
+    metadata = read_object_if_any(checkpoint.folder / _COLBERT)
+    settings |= {key: metadata[key] for key in _COLBERT_KEYS if key in metadata}
+    return settings | _labels(checkpoint.config, settings)
 
 
 def _lengths(checkpoint: Checkpoint) -> dict[str, Any]:
-    own = _json(checkpoint.trunk / _LENGTHS)
-    tokenizer = _json(checkpoint.trunk / "tokenizer_config.json")
-    said = {"do_lower_case": False, **own}
+    own = read_trunk_settings(checkpoint.trunk)
+    tokenizer = read_object_if_any(checkpoint.trunk / "tokenizer_config.json")
+    settings = {"do_lower_case": False, **own}
     length = own.get("max_seq_length") or tokenizer.get("model_max_length")
-    # A tokenizer without a limit says so by a number beyond all bounds.
-    said["max_seq_length"] = length if length and length < 1e9 else None
+    # A tokenizer without a limit has a number beyond all bounds.
+    settings["max_seq_length"] = length if length and length < 1e9 else None
     names = (
         "do_lower_case",
         "max_seq_length",
@@ -197,15 +142,15 @@ def _lengths(checkpoint: Checkpoint) -> dict[str, Any]:
         "document_length",
         "query_expansion",
     )
-    return {key: said[key] for key in names if said.get(key) is not None}
+    return {key: settings[key] for key in names if settings.get(key) is not None}
 
 
-def _labels(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of a classifier's outputs, and what is done with them, wherever a release writes that."""
+def _labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return names and activation of a classifier's outputs, wherever a release writes them."""
     block = config.get("sentence_transformers")
     block = block if isinstance(block, dict) else {}
     activation = (
-        said.get("activation_fn")
+        settings.get("activation_fn")
         or block.get("activation_fn")
         or config.get("sbert_ce_default_activation_function")
     )
@@ -216,12 +161,3 @@ def _labels(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any
     if isinstance(labels, dict) and not all(str(v).startswith("LABEL_") for v in labels.values()):
         found["id2label"] = {str(k): v for k, v in labels.items()}
     return found
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    found = read_json(path) if path.is_file() else {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,87 +1,188 @@
-"""Which files of a model folder come along into a result, and why the others do not."""
+"""One table of the files in a model folder: which are copied into a result, and which decide embeddings."""
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from emberge.errors import CheckpointError
+from emberge.files.hashes import HashCache, files_fingerprint, stable_hash
 from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.st_layout import read_chain
 
-__all__ = ["carried_files", "files_not_copied"]
+__all__ = [
+    "FILES",
+    "TOKENIZER_FILES",
+    "FileRule",
+    "copied_files",
+    "files_not_copied",
+    "hashed_files",
+    "model_fingerprint",
+]
 
-_SUFFIXES = (
-    *(".json", ".txt", ".model", ".jinja", ".tiktoken", ".spm", ".bpe", ".codes", ".vocab", ".py"),
-    ".metadata",  # ColBERT's lengths and marker tokens
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "chat_template.json",
 )
-_NAMES = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "USE_POLICY*")
+# Folders with files of a model, beside the trunk's and the modules'.
 _FOLDERS = ("additional_chat_templates",)
 
-# Why a file or folder stays behind; the first pattern that fits tells.
+
+@dataclass(frozen=True, slots=True)
+class FileRule:
+    """A row of the table: names of files, or of folders with a slash behind, and what becomes of them.
+
+    `hashed` is "alone" for weights that count only in a folder without safetensors. `why` is the reason not
+    to copy them, or to copy them.
+    """
+
+    patterns: tuple[str, ...]
+    copied: bool
+    hashed: Literal["yes", "no", "alone"]
+    why: str
+
+
+_PLACE = "of the repository, not of the model"
 _CARD = "a card of its own is written"
 _STATE = "a training's state"
-_RESULTS = "a training's record"
-_WEIGHTS = "weights in another format"
+_RECORD = "a training's record"
 _ADAPTER = "an adapter beside the weights"
-_PLACE = "of the repository, not of the model"
-_REASONS = (
-    (_PLACE, (".*",)),
-    (_CARD, ("README*", "artifact.json", "model_card*")),
-    (_STATE, ("optimizer*", "scheduler*", "rng_state*", "scaler*", "training_args.*")),
-    (_STATE, ("checkpoint-*/", "checkpoints/", "global_step*/", "zero_to_fp32.py", "latest")),
-    (_STATE, ("trainer_state.json",)),
-    (_RESULTS, ("all_results.json", "train_results.json", "eval_results.json", "metrics.jsonl")),
-    (_RESULTS, ("eval/", "runs/", "logs/", "wandb/", "events.out.*", "*_results.csv")),
-    (_ADAPTER, ("adapter_*",)),
-    (_WEIGHTS, ("quantize_config.json", "*.index.json", "*.safetensors", "*.bin", "*.pt", "*.pth")),
-    (
-        _WEIGHTS,
-        ("*.ckpt", "*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"),
+_WEIGHTS = "the weights"
+_OTHER_WEIGHTS = "weights in another format"
+_LICENCE = "terms that bind whoever has a copy"
+_MODEL = "what the model is made of beside its weights"
+_NO_MODEL = "no file of a model"
+
+FILES = (
+    FileRule((".*",), False, "no", _PLACE),
+    FileRule(("README*", "artifact.json", "model_card*"), False, "no", _CARD),
+    FileRule(("optimizer*", "scheduler*", "rng_state*", "scaler*"), False, "no", _STATE),
+    FileRule(("training_args.*", "zero_to_fp32.py", "latest"), False, "no", _STATE),
+    FileRule(("checkpoint-*/", "checkpoints/", "global_step*/"), False, "no", _STATE),
+    FileRule(("trainer_state.json",), False, "no", _STATE),
+    FileRule(("all_results.json", "train_results.json", "eval_results.json"), False, "no", _RECORD),
+    FileRule(("metrics.jsonl", "events.out.*", "*_results.csv"), False, "no", _RECORD),
+    FileRule(("eval/", "runs/", "logs/", "wandb/", "bags/"), False, "no", _RECORD),
+    FileRule(("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "USE_POLICY*"), True, "no", _LICENCE),
+    FileRule(("adapter_*.bin",), False, "alone", _ADAPTER),
+    FileRule(("adapter_*",), False, "yes", _ADAPTER),
+    FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", _WEIGHTS),
+    FileRule(("*.bin", "*.pt", "*.pth", "*.index.json"), False, "alone", _OTHER_WEIGHTS),
+    FileRule(("quantize_config.json",), False, "yes", _OTHER_WEIGHTS),
+    FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", _OTHER_WEIGHTS),
+    FileRule(("*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"), False, "no", _OTHER_WEIGHTS),
+    FileRule(
+        ("onnx/", "openvino*", "coreml/", "gguf/", "saved_model/", "original/"),
+        False,
+        "no",
+        _OTHER_WEIGHTS,
     ),
-    (_WEIGHTS, ("onnx/", "openvino*", "coreml/", "gguf/", "saved_model/", "original/")),
+    FileRule(("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"), True, "yes", _MODEL),
+    FileRule(("*.spm", "*.bpe", "*.codes", "*.vocab", "*.py"), True, "yes", _MODEL),
+    FileRule(("*.metadata",), True, "yes", _MODEL),  # ColBERT's lengths and marker tokens
 )
-_OTHER = "no file of a model"
+"""The table; the first row that fits decides."""
 
 
-def carried_files(checkpoint: Checkpoint) -> Iterator[Path]:
-    """Configs, tokenizer, code, licences and metadata of the folder and its modules' folders."""
-    folders = [*_folders(checkpoint), *(checkpoint.folder / name for name in _FOLDERS)]
-    for folder in dict.fromkeys(f for f in folders if f.is_dir()):
+def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
+    """Yield the files that come into a result: configs, tokenizer, code and licences, of all modules."""
+    for folder in _folders(checkpoint):
         for path in sorted(folder.iterdir()):
-            if path.is_file() and _why_not(path) is None:
+            rule = _rule_of(path)
+            if rule is not None and rule.copied and path.is_file():
                 yield path
 
 
 def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
-    """What stays behind by reason, as paths in the folder; a subfolder ends with a slash.
+    """Return what does not come into a result by reason, as paths in the folder; folders end with a slash.
 
-    The weights that the result gets merged are not named.
+    The weights that a result gets anew are not named.
     """
-    found: dict[str, list[str]] = {}
+    left: dict[str, list[str]] = {}
     weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
-    inside = set(_folders(checkpoint)) | {checkpoint.folder / name for name in _FOLDERS}
+    inside = set(_folders(checkpoint))
     above = {parent for folder in inside for parent in folder.parents}
-    for folder in dict.fromkeys(f for f in _folders(checkpoint) if f.is_dir()):
-        for path in sorted(folder.iterdir()):
+    for folder in inside - {checkpoint.folder / name for name in _FOLDERS}:
+        for path in folder.iterdir():
             index = path.name == "model.safetensors.index.json"
+            rule = _rule_of(path)
             if path in inside | above or path in weights or index:
                 continue
-            reason = _why_not(path)
-            if reason is not None:
-                name = path.relative_to(checkpoint.folder).as_posix()
-                found.setdefault(reason, []).append(name + "/" * path.is_dir())
-    return found
+            if rule is None or not rule.copied or path.is_dir():
+                name = path.relative_to(checkpoint.folder).as_posix() + "/" * path.is_dir()
+                left.setdefault(_reason(rule), []).append(name)
+    return {reason: sorted(left[reason], key=_depth) for reason in sorted(left, key=_row)}
+
+
+def hashed_files(folder: Path) -> list[Path]:
+    """Return the files of a model folder that decide its embeddings."""
+    try:
+        inside = [module.path for module in read_chain(folder)]
+    except CheckpointError:
+        inside = []  # the folder's check names the problem
+    places = dict.fromkeys(folder / name for name in ("", *inside, *_FOLDERS))
+    return [path for place in places if place.is_dir() for path in _hashed_in(place)]
+
+
+def model_fingerprint(
+    folder: Path, cache: HashCache | None = None, adapter: Path | None = None
+) -> str:
+    """Return a hash of all files in a model folder that decide its embeddings, and of those of an adapter.
+
+    Raises:
+        CheckpointError: when there is no file of a model.
+    """
+    names = {file.relative_to(folder).as_posix(): file for file in hashed_files(folder)}
+    if not names:
+        raise CheckpointError(f"{folder}: has no model: neither configs nor weights")
+    parts = files_fingerprint(names, cache)
+    if adapter is None:
+        return parts
+    return stable_hash([parts, model_fingerprint(adapter, cache)])
+
+
+def _hashed_in(folder: Path) -> list[Path]:
+    rules = {path: _rule_of(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    hashed = {path: rule.hashed for path, rule in rules.items() if rule is not None}
+    alone = not any(path.suffix == ".safetensors" for path in hashed)
+    return [p for p, how in hashed.items() if how == "yes" or (how == "alone" and alone)]
 
 
 def _folders(checkpoint: Checkpoint) -> list[Path]:
     modules = [checkpoint.folder / module.path for module in checkpoint.chain]
-    return [checkpoint.folder, checkpoint.trunk, *modules]
+    others = [checkpoint.folder / name for name in _FOLDERS]
+    places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *others])
+    return [place for place in places if place.is_dir()]
 
 
-def _why_not(path: Path) -> str | None:
-    name = path.name + "/" * path.is_dir()
-    for reason, patterns in _REASONS:
-        if any(fnmatch.fnmatch(name, p) or fnmatch.fnmatch(path.name, p) for p in patterns):
-            return reason
-    kept = path.suffix in _SUFFIXES or any(fnmatch.fnmatch(name, p) for p in _NAMES)
-    return None if kept and not path.is_dir() else _OTHER
+def _rule_of(path: Path) -> FileRule | None:
+    names = (path.name, f"{path.name}/") if path.is_dir() else (path.name,)
+    for rule in FILES:
+        if any(fnmatch.fnmatch(name, pattern) for name in names for pattern in rule.patterns):
+            return rule
+    return None
+
+
+def _reason(rule: FileRule | None) -> str:
+    return _NO_MODEL if rule is None or rule.copied else rule.why
+
+
+def _row(reason: str) -> int:
+    return next((i for i, rule in enumerate(FILES) if rule.why == reason), len(FILES))
+
+
+def _depth(name: str) -> tuple[int, str]:
+    return name.rstrip("/").count("/"), name

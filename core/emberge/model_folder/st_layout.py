@@ -1,172 +1,363 @@
-"""A SentenceTransformers folder in the words of its older releases, which old and new ones can read."""
+"""SentenceTransformers files of a folder, read and written here alone: chain, pooling, prompts, lengths.
+
+A file is only written where something in it changes, and keys that are not known here survive.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from emberge.model_folder.checkpoint import Checkpoint, ModuleFolder, read_json
+from emberge.errors import CheckpointError
+from emberge.files.atomic import write_json
+from emberge.model_folder.classic_names import (
+    CLASSIC,
+    POOLING,
+    classic_module,
+    is_new,
+    pooling_modes,
+)
+from emberge.model_folder.json_files import read_json, read_object, read_object_if_any
+from emberge.tensor_files.safetensors_header import printable
 
-__all__ = ["classic_files", "module_config", "pooling_modes"]
+__all__ = [
+    "ROUTERS",
+    "Layout",
+    "ModuleFolder",
+    "classic_files",
+    "module_config",
+    "read_chain",
+    "read_layout",
+    "read_modules",
+    "read_settings",
+    "read_trunk_settings",
+    "require_inside",
+    "write_layout",
+]
 
-_NEW = "sentence_transformers."
-_CLASSIC = "sentence_transformers.models."
-_SPARSE = "sentence_transformers.sparse_encoder.models."
-_FLAGS = {
-    "cls": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
-    "max": "pooling_mode_max_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
+ROUTERS = ("Router", "Asym")
+"""Modules with chains of their own, each module of them in a subfolder."""
+
+_MODULES, _SETTINGS = "modules.json", "config_sentence_transformers.json"
+_TRUNK_SETTINGS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_MODULE_CONFIGS = (
+    *("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
+)
+# Stock modules that may come after a transformer, and why the others may not.
+_AFTER = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
+_REFUSED = {
+    "Router": "has an encoder for each kind of text; use the folder of one of them",
+    "Asym": "has an encoder for each kind of text; use the folder of one of them",
+    "CNN": "lets the padding of a batch change a text's embedding",
+    "LSTM": "reads lengths that a Transformer does not give",
+    "WordWeights": "weighs words of a word embedding, not of a transformer",
+    "WeightedLayerPooling": "reads all layers, which a Transformer does not hand on",
+    "Transformer": "is a second one; only one can come first",
 }
-_OUTPUTS = {"feature-extraction": "last_hidden_state", "fill-mask": "logits"}
-_WHERE = {"input": "module_input_name", "output": "module_output_name"}
-
-_Config = dict[str, Any]
 
 
-def classic_files(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The JSON files, by their path in the folder, that read otherwise in classic words.
+@dataclass(frozen=True, slots=True)
+class ModuleFolder:
+    """One module of a chain: its kind (`Pooling`), its folder ("" is the root), and its full type."""
 
-    Empty where nothing does, and where some module can do what its older release cannot: then only the
-    releases that read the model can read a copy of it.
+    kind: str
+    path: str
+    type: str = ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The way from text to embedding that a checkpoint's files describe; `modules` are those after the trunk.
+
+    A `bare` folder is one of transformers, without modules.json.
     """
-    listed = read_json(checkpoint.folder / "modules.json") if checkpoint.modules else []
-    if all(not _is_new(module) for module in checkpoint.modules):
+
+    folder: Path
+    trunk: str = ""
+    modules: tuple[ModuleFolder, ...] = ()
+    bare: bool = False
+    max_length: int | None = None
+    lower_case: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    pooling: tuple[str, ...] = ()
+    include_prompt: bool = True
+
+    @property
+    def trunk_folder(self) -> Path:
+        """The transformer's folder."""
+        return self.folder / self.trunk
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
+    """Return the modules of modules.json, in its order; none for a bare transformers folder.
+
+    Raises:
+        CheckpointError: for a file that is no list of modules, or a path outside the folder.
+    """
+    path = folder / _MODULES
+    if not path.is_file():
+        return ()
+    modules = []
+    for entry in _entries(path):
+        type_, place = str(entry.get("type", "")), str(entry.get("path", ""))
+        require_inside(path, place)
+        modules.append(ModuleFolder(type_.rpartition(".")[2], place, type_))
+    return tuple(modules)
+
+
+def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
+    """Return the modules, and after each router the modules that it leads to."""
+    chain: list[ModuleFolder] = []
+    for module in read_modules(folder):
+        chain.append(module)
+        if module.kind in ROUTERS:
+            chain += _routes(folder, module)
+    return tuple(chain)
+
+
+def read_layout(folder: Path) -> Layout:
+    """Return the layout of a checkpoint, read without its weights.
+
+    Raises:
+        CheckpointError: for a folder without a config, or with modules that need remote code or do not make
+            one embedding of a transformer's states.
+    """
+    path = folder / _MODULES
+    if not path.is_file():
+        if not (folder / "config.json").is_file():
+            raise CheckpointError(
+                f"{folder}: has neither modules.json nor config.json, so no model"
+            )
+        return Layout(folder, bare=True)
+    modules = read_modules(folder)
+    _require_stock(path, modules)
+    trunk, *after = modules
+    if trunk.kind != "Transformer":
+        raise CheckpointError(
+            f"{path}: starts with a {trunk.kind} module; text_encoder needs a Transformer"
+        )
+    _require_embedder(path, after)
+    settings = read_trunk_settings(folder / trunk.path)
+    pooling = next((module for module in after if module.kind == "Pooling"), None)
+    config = _config_of(folder, pooling) if pooling is not None else None
+    return Layout(
+        folder,
+        trunk.path,
+        tuple(after),
+        max_length=settings.get("max_seq_length"),
+        lower_case=bool(settings.get("do_lower_case")),
+        prompts=_prompts(read_settings(folder)),
+        pooling=pooling_modes(config) if config is not None else (),
+        include_prompt=bool((config or {}).get("include_prompt", True)),
+    )
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return config_sentence_transformers.json: prompts, similarity, versions; empty without one."""
+    path = folder / _SETTINGS
+    return read_object(path) if path.is_file() else {}
+
+
+def read_trunk_settings(trunk: Path) -> dict[str, Any]:
+    """Return the options of the Transformer module: longest text, case, modalities; empty without any."""
+    path = _trunk_settings_path(trunk)
+    return read_object(path) if path.is_file() else {}
+
+
+def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
+    """Return a module's config by classic names where it has them, else as it is."""
+    own = read_object_if_any(folder / _config_path(folder, module))
+    classic = classic_module(module.type, own)
+    return own if classic is None else classic[1]
+
+
+def require_inside(source: Path, name: str) -> None:
+    """Make sure that a path which the file `source` names does not leave the model folder.
+
+    Raises:
+        CheckpointError: when it does, or cannot be a path.
+    """
+    place = PurePosixPath(name)
+    if place.is_absolute() or ".." in place.parts or "\\" in name:
+        raise CheckpointError(
+            f"{source}: names '{printable(name)}', which is outside the model folder; get it again"
+        )
+    if not name.isprintable():
+        raise CheckpointError(f"{source}: '{printable(name)}' is no name of a file; get it again")
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    listed = read_json(path)
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise CheckpointError(f"{path}: modules.json must be a list of modules")
+    return listed
+
+
+def _routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
+    """Yield the modules behind a router; for `Asym`, its elder, the file has another name."""
+    place = folder / router.path
+    paths = [place / name for name in ("router_config.json", "config.json")]
+    path = next((p for p in paths if p.is_file()), None)
+    content = read_json(path) if path is not None else {}
+    types = content.get("types") if isinstance(content, dict) else None
+    for name, type_ in types.items() if isinstance(types, dict) else ():
+        require_inside(path or place, str(name))
+        inside = f"{router.path}/{name}" if router.path else str(name)
+        yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
+
+
+def _require_stock(path: Path, modules: Sequence[ModuleFolder]) -> None:
+    if not modules:
+        raise CheckpointError(f"{path}: lists no module")
+    for module in modules:
+        if not module.type.startswith("sentence_transformers."):
+            raise CheckpointError(
+                f"{path}: module '{module.type}' needs remote code, which is not run"
+            )
+
+
+def _require_embedder(path: Path, after: Sequence[ModuleFolder]) -> None:
+    """Refuse modules that do not make one embedding of a transformer's states, whatever the batch."""
+    pooled = False
+    for module in after:
+        if module.kind not in _AFTER:
+            why = _REFUSED.get(module.kind, "is not known to work after a Transformer")
+            raise CheckpointError(f"{path}: module '{module.kind}' {why}")
+        if not pooled and module.kind != "Pooling":
+            raise CheckpointError(
+                f"{path}: module '{module.kind}' comes before Pooling, where it works on tokens; "
+                "that is a multi-vector model, which text_encoder does not train"
+            )
+        pooled = True
+
+
+def _config_of(folder: Path, module: ModuleFolder) -> dict[str, Any] | None:
+    path = folder / module.path / "config.json"
+    return read_object(path) if path.is_file() else None
+
+
+def _config_path(folder: Path, module: ModuleFolder) -> str:
+    if module.kind == "Transformer":
+        path = _trunk_settings_path(folder / module.path)
+        return path.relative_to(folder).as_posix()
+    paths = [f"{module.path}/{name}".removeprefix("/") for name in _MODULE_CONFIGS]
+    return next((path for path in paths if (folder / path).is_file()), paths[0])
+
+
+def _trunk_settings_path(trunk: Path) -> Path:
+    paths = [trunk / name for name in _TRUNK_SETTINGS]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
+    prompts = settings.get("prompts") or {}
+    return {name: text for name, text in prompts.items() if isinstance(text, str)}
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def classic_files(folder: Path) -> dict[str, Any]:
+    """Return the JSON files, by path in the folder, that read otherwise by classic names.
+
+    Empty where none does, and where a module has no classic name or does what older releases cannot.
+    """
+    modules = read_modules(folder)
+    if not any(is_new(module.type) for module in modules):
         return {}
-    trunk = checkpoint.trunk.relative_to(checkpoint.folder).as_posix()
-    place = f"{trunk}/sentence_bert_config.json".removeprefix("./")
-    found: dict[str, Any] = {}
-    types: dict[str, str] = {}
-    for module in checkpoint.modules:
-        path = place if module.kind == "Transformer" else _config_path(checkpoint, module)
-        own = _read(checkpoint.folder / path)
-        said = _say(module, own)
-        if said is None:
+    changed: dict[str, Any] = {}
+    types: dict[tuple[str, str], str] = {}
+    for module in modules:
+        path = _config_path(folder, module)
+        own = read_object_if_any(folder / path)
+        classic = classic_module(module.type, own)
+        if classic is None:
             return {}
-        types[module.path + module.type], config = said
+        types[module.path, module.type], config = classic
         if config != own:
-            found[path] = config
+            changed[path] = config
+    listed = _entries(folder / _MODULES)
     entries = [
-        {**entry, "type": types[str(entry.get("path", "")) + str(entry.get("type", ""))]}
+        {**entry, "type": types[str(entry.get("path", "")), str(entry.get("type", ""))]}
         for entry in listed
     ]
-    return found if entries == listed else {"modules.json": entries, **found}
+    return changed if entries == listed else {_MODULES: entries, **changed}
 
 
-def pooling_modes(config: Mapping[str, Any]) -> list[str]:
-    """The ways of pooling that a config of any release names; the mean if it names none."""
-    modes = config.get("pooling_mode")
-    if modes is not None:
-        return [modes] if isinstance(modes, str) else list(modes)
-    return [mode for mode, flag in _FLAGS.items() if config.get(flag)] or ["mean"]
+def write_layout(layout: Layout, target: Path, width: int) -> None:
+    """Make the files of `target`, a copy of the layout's folder without weights, agree with the layout.
+
+    `width` is the size of the transformer's states, for a pooling without a config.
+    """
+    before = read_layout(target)
+    _write_modules(layout, before, target)
+    for module in layout.modules:
+        (target / module.path).mkdir(exist_ok=True)
+        if module.kind == "Pooling":
+            _write_pooling(layout, before, target / module.path / "config.json", width)
+    _write_lengths(layout, before, target)
+    _write_prompts(layout, before, target)
 
 
-def module_config(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
-    """A module's config in classic words where it has them, else as it stands."""
-    own = _read(checkpoint.folder / _config_path(checkpoint, module))
-    said = _say(module, own)
-    return own if said is None else said[1]
+def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
+    def places(of: Layout) -> list[tuple[str, str]]:
+        return [(module.kind, module.path) for module in of.modules]
+
+    if not before.bare and places(layout) == places(before):
+        return
+    path = target / _MODULES
+    listed = {str(e.get("path", "")): e for e in (() if before.bare else _entries(path))}
+    entries = []
+    for i, module in enumerate((ModuleFolder("Transformer", layout.trunk), *layout.modules)):
+        entry = listed.get(module.path, {"path": module.path, "type": CLASSIC + module.kind})
+        name = str(entry.get("name", ""))
+        number = {"idx": i, "name": str(i) if not name or name.isdigit() else name}
+        entries.append({**number, **entry, **number})
+    write_json(path, entries, durable=False)
+    for module in before.modules:
+        if module.path and module.path not in {kept.path for kept in layout.modules}:
+            shutil.rmtree(target / module.path, ignore_errors=True)
 
 
-def _config_path(checkpoint: Checkpoint, module: ModuleFolder) -> str:
-    names = ("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json")
-    for name in names:
-        path = f"{module.path}/{name}".removeprefix("/")
-        if (checkpoint.folder / path).is_file():
-            return path
-    return f"{module.path}/config.json".removeprefix("/")
+def _write_pooling(layout: Layout, before: Layout, path: Path, width: int) -> None:
+    same = (layout.pooling, layout.include_prompt) == (before.pooling, before.include_prompt)
+    if same and path.is_file():
+        return
+    old = read_object_if_any(path)
+    if "pooling_mode" in old:
+        words = [POOLING[word][0] for word in layout.pooling]
+        new: dict[str, Any] = {"pooling_mode": words[0] if len(words) == 1 else words}
+    else:
+        new = {"word_embedding_dimension": old.get("word_embedding_dimension", width)}
+        new |= {flag: word in layout.pooling for word, (_, flag) in POOLING.items()}
+    write_json(path, {**old, **new, "include_prompt": layout.include_prompt}, durable=False)
 
 
-def _is_new(module: ModuleFolder) -> bool:
-    return module.type.startswith(_NEW) and not module.type.startswith((_CLASSIC, _SPARSE))
+def _write_lengths(layout: Layout, before: Layout, target: Path) -> None:
+    path = _trunk_settings_path(target / layout.trunk)
+    same = (layout.max_length, layout.lower_case) == (before.max_length, before.lower_case)
+    if not same or not path.is_file():
+        new = {"max_seq_length": layout.max_length, "do_lower_case": layout.lower_case}
+        write_json(path, read_object_if_any(path) | new, durable=False)
 
 
-def _say(module: ModuleFolder, config: Mapping[str, Any]) -> tuple[str, _Config] | None:
-    """(classic type, classic config) of a module; None where there are none."""
-    if not module.type.startswith(_NEW):
-        return module.type, dict(config)
-    if module.kind in ("Transformer", "MLMTransformer"):
-        return _transformer(module, config)
-    maker = _MAKERS.get(module.kind)
-    said = maker(dict(config)) if maker is not None else None
-    sparse = module.kind in ("SpladePooling", "SparseAutoEncoder")
-    return None if said is None else ((_SPARSE if sparse else _CLASSIC) + module.kind, said)
-
-
-def _transformer(module: ModuleFolder, config: Mapping[str, Any]) -> tuple[str, _Config] | None:
-    masked = module.kind == "MLMTransformer"
-    task = config.get("transformer_task", "fill-mask" if masked else "feature-extraction")
-    type_ = f"{_SPARSE}MLMTransformer" if task == "fill-mask" else f"{_CLASSIC}Transformer"
-    if not set(config) & {"transformer_task", "modality_config", "module_output_name"}:
-        return type_, dict(config)
-    text = {"method": "forward", "method_output_name": _OUTPUTS.get(task)}
-    rest = {k: v for k, v in config.items() if k not in ("max_seq_length", "do_lower_case")}
-    known = {
-        "transformer_task": task,
-        "modality_config": {"text": text},
-        "module_output_name": "token_embeddings",
+def _write_prompts(layout: Layout, before: Layout, target: Path) -> None:
+    path = target / _SETTINGS
+    if path.is_file() and dict(layout.prompts) == dict(before.prompts):
+        return
+    usual: dict[str, Any] = {
+        "similarity_fn_name": "cosine",
+        "prompts": {},
+        "default_prompt_name": None,
     }
-    if task not in _OUTPUTS or any(v is not None and known.get(k) != v for k, v in rest.items()):
-        return None
-    kept = {k: v for k, v in config.items() if k not in rest and v is not None}
-    return type_, {"do_lower_case": False, **kept}
-
-
-def _pooling(config: _Config) -> _Config | None:
-    if "pooling_mode" not in config:
-        return config
-    modes = pooling_modes(config)
-    if not set(modes) <= set(_FLAGS):
-        return None
-    dimension = config.get("embedding_dimension", config.get("word_embedding_dimension"))
-    flags = {flag: mode in modes for mode, flag in _FLAGS.items()}
-    prompt = config.get("include_prompt", True)
-    return {"word_embedding_dimension": dimension, **flags, "include_prompt": prompt}
-
-
-def _dense(config: _Config) -> _Config | None:
-    names = {config.pop(key, "sentence_embedding") for key in _WHERE.values()}
-    residual = config.pop("use_residual", False)
-    return None if residual or names - {"sentence_embedding", None} else config
-
-
-def _normalize(config: _Config) -> _Config | None:
-    # Older releases read no config of it, so what says nothing new may stay.
-    at_token = any(
-        config.get(key, "sentence_embedding") != "sentence_embedding" for key in _WHERE.values()
-    )
-    return None if at_token else config
-
-
-def _renaming(new: str, old: str) -> Callable[[_Config], _Config | None]:
-    return lambda config: {old if key == new else key: value for key, value in config.items()}
-
-
-_DIMENSION = _renaming("embedding_dimension", "word_embedding_dimension")
-_MAKERS: Mapping[str, Callable[[_Config], _Config | None]] = {
-    "Pooling": _pooling,
-    "Dense": _dense,
-    "Normalize": _normalize,
-    "LayerNorm": lambda config: config,
-    "Dropout": lambda config: config,
-    "StaticEmbedding": lambda config: config,
-    "BoW": lambda config: config,
-    "WordEmbeddings": lambda config: config,
-    "WordWeights": lambda config: config,
-    "WeightedLayerPooling": _DIMENSION,
-    "LSTM": _DIMENSION,
-    "CNN": _renaming("in_embedding_dimension", "in_word_embedding_dimension"),
-    "SpladePooling": _DIMENSION,
-    "SparseAutoEncoder": lambda config: config,
-}
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        return {}
-    found = json.loads(path.read_text(encoding="utf-8")) if path.suffix == ".json" else {}
-    return found if isinstance(found, dict) else {}
+    settings = read_settings(target) if path.is_file() else usual
+    write_json(path, {**settings, "prompts": dict(layout.prompts)}, durable=False)

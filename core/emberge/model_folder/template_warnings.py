@@ -1,4 +1,4 @@
-"""What is worth knowing of the folder that gives a result everything but its weights."""
+"""Lines and warnings about the template, the folder that gives a result all but its weights."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.model_files import files_not_copied
+from emberge.model_folder.model_files import TOKENIZER_FILES, files_not_copied
+from emberge.wording import join_some
 
 __all__ = ["origin_line", "remarks"]
 
@@ -26,15 +26,18 @@ _SHOWN = 3
 
 
 def origin_line(template: Checkpoint) -> str:
-    """Where configs, tokenizer and modules come from, and what stays behind there and why."""
+    """Return one line about the template: its name, and the files that are not copied, with reasons."""
     name = template.folder.name
-    left = [f"{_few(names)} ({reason})" for reason, names in files_not_copied(template).items()]
+    left = [
+        f"{join_some(names, _SHOWN)} ({reason})"
+        for reason, names in files_not_copied(template).items()
+    ]
     behind = f"; left out: {', '.join(left)}" if left else ""
     return f"configs, tokenizer and modules come from '{name}'{behind}"
 
 
 def remarks(template: Checkpoint) -> Iterator[str]:
-    """Warnings of what a user of the result will miss or need."""
+    """Yield warnings of what a user of the result will miss or need."""
     reads_text = bool(template.modules) or "model_type" in template.config
     if reads_text and not _has_tokenizer(template):
         yield (
@@ -67,7 +70,7 @@ def _has_tokenizer(template: Checkpoint) -> bool:
 
 
 def _code_of(template: Checkpoint) -> Iterator[tuple[str, Path | None]]:
-    """(code that a config or a module names, its file); None for the file where it lies in another model."""
+    """Yield code that a config or a module names, with its file; None for a file in another model."""
     seen: set[str] = set()
     mapped = template.config.get("auto_map")
     listed = [v for v in mapped.values() if v] if isinstance(mapped, dict) else []
@@ -80,8 +83,3 @@ def _code_of(template: Checkpoint) -> Iterator[tuple[str, Path | None]]:
         if place not in seen and re.fullmatch(r"[\w]+", module):
             seen.add(place)
             yield place, None if elsewhere else template.trunk / f"{module}.py"
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

@@ -1,26 +1,29 @@
-"""What losses are made of: directions of embeddings, and large tables of scores that are never held whole.
+"""Arithmetic of similarity: unit vectors, and sums over tables of scores that never fit into memory at once.
 
 Importing it loads no torch, so a plugin may import from it at its top.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    _Barred = Callable[[slice], Tensor | None]
+
 __all__ = ["blockwise", "log_sum_products", "lowest_score", "unit_vectors"]
 
-# Entries of a table of scores that are held at once: 16 MiB of float32, measured to be no slower than more.
+# Entries of a table of scores that are in memory at once: 16 MiB of float32, no slower than more (measured).
 CELLS = 2**22
 # A vector no longer than this has no direction.
 NOTHING = 1e-12
 
 
 def unit_vectors(vectors: Tensor) -> Tensor:
-    """Vectors [..., d] at length one; a zero vector stays zero and gets no gradient.
+    """Return vectors [..., d] scaled to length one; a zero vector stays zero and gets no gradient.
 
     (A division by a small constant instead would give it one of a million millions.)
     """
@@ -31,18 +34,18 @@ def unit_vectors(vectors: Tensor) -> Tensor:
 
 
 def lowest_score(like: Tensor) -> float:
-    """A score that stands for minus infinity: a sum of nothing else keeps finite gradients."""
+    """Return the score used for minus infinity, so that sums of nothing else have finite gradients."""
     import torch
 
     return float(torch.finfo(like.dtype).min / 4)
 
 
 def blockwise(rows: int, columns: int, function: Callable[[slice], Tensor]) -> Tensor:
-    """`function` of every block of rows, results joined along the first dimension.
+    """Apply `function` to every block of rows and return the results, joined along the first dimension.
 
-    `function(block)` may make tables [rows of the block, columns] and returns something small for each row.
-    Where a table of all rows would have more than CELLS entries, blocks of it are made one after another and
-    made again for the backward pass: memory then does not grow with the rows, for doing it twice.
+    `function(block)` may compute tables [rows of the block, columns] and returns a few numbers for each row.
+    Where a table of all rows would have more than CELLS entries, its blocks are computed one after another,
+    and again for the backward pass: memory then does not grow with the rows, at the price of computing twice.
     """
     if rows * columns <= CELLS:
         return function(slice(0, rows))
@@ -65,18 +68,61 @@ def _blocks(rows: int, columns: int) -> Iterator[slice]:
 def log_sum_products(
     left: Tensor, right: Tensor, barred: Callable[[slice], Tensor | None]
 ) -> Tensor:
-    """Give log sum_j e^<left_i, right_j> for each i [k], of left [k, d] and right [m, d].
+    """Return log sum_j e^<left_i, right_j> for each i [k], of left [k, d] and right [m, d].
 
-    `barred(block)` says which entries [rows of the block, m] of the table take no part; a row without any
-    gives `lowest_score` and a gradient of zero. A table of more than CELLS entries is made in blocks, and
-    again in the backward pass: beside the vectors' gradients that takes the memory of one block, and one
-    product more than the three of a table that is kept.
+    `barred(block)` is a mask [rows of the block, m] of the entries that take no part, or None; a row without
+    any other entry gives `lowest_score` and a gradient of zero. A table of more than CELLS entries is
+    computed in blocks, and again in the backward pass: beside the vectors' gradients that takes the memory of
+    one block, and one product more than the three of a table that is kept.
     """
-    from emberge.training.products import LogSumProducts, log_sums
-
     if not len(right):
         return left.sum(1) * 0 + lowest_score(left)
     if len(left) * len(right) <= CELLS:
-        return log_sums(left, right, barred, slice(0, len(left)))
+        return _log_sums(left, right, barred, slice(0, len(left)))
     blocks = tuple(_blocks(len(left), len(right)))
-    return LogSumProducts.apply(left, right, barred, blocks)  # type: ignore[no-any-return, no-untyped-call]
+    return _blockwise_log_sums().apply(left, right, barred, blocks)  # type: ignore[no-any-return]
+
+
+def _log_sums(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
+    import torch
+
+    return torch.logsumexp(_table(left, right, barred, block), dim=1)
+
+
+def _table(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
+    scores = left[block] @ right.T
+    without = barred(block)
+    return scores if without is None else scores.masked_fill_(without, lowest_score(scores))
+
+
+@functools.cache
+def _blockwise_log_sums() -> Any:
+    """Define the autograd function once it is needed, as its base class loads torch."""
+    import torch
+    from torch.autograd.function import once_differentiable
+
+    class BlockwiseLogSums(torch.autograd.Function):
+        """Sums over the table of products by blocks of rows; only the sums are kept for the backward pass."""
+
+        @staticmethod
+        def forward(
+            ctx: Any, left: Tensor, right: Tensor, barred: _Barred, blocks: tuple[slice, ...]
+        ) -> Tensor:
+            sums = torch.cat([_log_sums(left, right, barred, block) for block in blocks])
+            ctx.barred, ctx.blocks = barred, blocks
+            ctx.save_for_backward(left, right, sums)
+            return sums
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, Tensor, None, None]:
+            left, right, sums = ctx.saved_tensors
+            left_grad, right_grad = torch.empty_like(left), torch.zeros_like(right)
+            for block in ctx.blocks:
+                shares = _table(left, right, ctx.barred, block)
+                shares.sub_(sums[block, None]).exp_().mul_(pull[block, None])
+                left_grad[block] = shares @ right
+                right_grad.addmm_(shares.T, left[block])
+            return left_grad, right_grad, None, None
+
+    return BlockwiseLogSums

@@ -1,4 +1,4 @@
-"""The ranks of a run: those that a launcher tells of, or processes that are started beside this one."""
+"""Ranks of a run: those that a launcher started, or processes that are started beside this one."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from emberge.contracts.step import Machine
 from emberge.errors import EmbergeError, RecipeError
+from emberge.processes.child import LEASH, end_with_parent, ended_how
 
-if TYPE_CHECKING:
-    from emberge.plugins import Plugins
-    from emberge.recipes.recipe import Recipe
-    from emberge.recipes.run.rank_team import RankTeam
+__all__ = ["RankProcesses", "RanksEnded", "adopt_launcher", "rank_and_size", "rank_team"]
 
-__all__ = ["RankProcesses", "heed_launcher", "rank_team", "ranks_told", "run_as_follower"]
-
-# What torchrun tells a process, and so does this.
+# The variables by which torchrun numbers its processes, and so does this module.
 RANK, SIZE = "RANK", "WORLD_SIZE"
 # The same by MPI, which is what `accelerate launch --mpirun_hostfile` starts processes by.
 BY_MPI = {
@@ -36,34 +31,42 @@ BY_MPI = {
         "MV2_COMM_WORLD_LOCAL_SIZE",
     ),
 }
-# Tells a process that its standard input ends with the process that started it.
-LEASH = "EMBERGE_LEASH"
-# How long the first rank may take to notice by itself that another has ended.
+# Seconds that the first rank may take to notice by itself that another has ended.
 GRACE = 30.0
-# How long the others may take to leave when all is done.
+# Seconds that the others may take to end when all is done.
 LEAVING = 20.0
 
+RanksEnded = Callable[[], "str | None"]
+"""A function that returns which ranks have ended before their time and why; None if none has."""
 
-def heed_launcher(ranks: int | None) -> None:
-    """Take up what MPI tells this process, and end it as soon as the one that started it as a rank has gone.
 
-    `ranks` are those asked for by name.
+class _Dismissible(Protocol):
+    def dismiss(self) -> None: ...
+
+
+T = TypeVar("T", bound=_Dismissible)
+
+
+def adopt_launcher(ranks: int | None) -> None:
+    """Copy MPI's numbering of this process to torchrun's variables, and end with the parent if it is a rank.
+
+    `ranks` is the number that was asked for by name.
 
     Raises:
         RecipeError: when `accelerate launch` was to start several processes and has started one.
     """
     environment = os.environ
     if environment.pop(LEASH, None):
-        threading.Thread(target=_held_by_leash, daemon=True).start()
+        end_with_parent()
     if RANK in environment or SIZE in environment:
         return
-    told = {
+    numbering = {
         name: environment[found]
         for name, names in BY_MPI.items()
         if (found := next((each for each in names if each in environment), None))
     }
-    if RANK in told and SIZE in told and "MASTER_ADDR" in environment:
-        environment.update(told)
+    if RANK in numbering and SIZE in numbering and "MASTER_ADDR" in environment:
+        environment.update(numbering)
     elif ranks is None and {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= environment.keys():
         raise RecipeError(
             "accelerate launch was asked for several processes and has started one, as it does with --cpu or "
@@ -72,14 +75,8 @@ def heed_launcher(ranks: int | None) -> None:
         )
 
 
-def _held_by_leash() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(EmbergeError.exit_code)
-
-
-def ranks_told(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """The process's rank and their number, as `torchrun` or `accelerate launch` tell them; else (0, 1).
+def rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """Return the process's rank and the number of ranks that a launcher set; (0, 1) without a launcher.
 
     Raises:
         RecipeError: when one of them is no number or they do not fit.
@@ -97,67 +94,57 @@ def ranks_told(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
 
 
 def rank_team(
-    words: Sequence[str], machine: Machine, ranks: int | None, shard: bool
-) -> contextlib.AbstractContextManager[RankTeam | None]:
-    """The ranks that a launcher told this process of, or `ranks` of them started here; None for one alone.
+    words: Sequence[str],
+    machine: Machine,
+    ranks: int | None,
+    form: Callable[[RanksEnded | None], T],
+) -> contextlib.AbstractContextManager[T | None]:
+    """Return a context with the team of this run's ranks; None in it for a process that runs alone.
 
-    `words` are the command's, for processes that are started. `accelerate launch --use_fsdp` means `shard`.
+    A launcher started the others, or `ranks` of them are started here by the command of these `words`.
+    `form` finds them; its argument is for ranks that were started here.
 
     Raises:
         RecipeError: for a number of ranks that cannot be.
         RanksError: when they do not find each other.
     """
-    heed_launcher(ranks)
-    return _team(words, machine, ranks, shard)
-
-
-def run_as_follower(
-    ranked: contextlib.AbstractContextManager[RankTeam | None],
-    recipe: Recipe,
-    out: Path | None,
-    plugins: Plugins,
-    machine: Machine,
-) -> bool:
-    """Whether this process is not the first of its ranks; if so it has followed that one to the end."""
-    if ranks_told()[0] == 0:
-        return False
-    with ranked as team:
-        assert team is not None
-        team.follow(recipe, out, plugins, machine)
-    return True
+    adopt_launcher(ranks)
+    return _team(words, machine, ranks, form)
 
 
 @contextlib.contextmanager
 def _team(
-    words: Sequence[str], machine: Machine, ranks: int | None, shard: bool
-) -> Iterator[RankTeam | None]:
-    _, told = ranks_told()
-    wanted = told if ranks is None else ranks
-    _require_possible(wanted, told, machine)
+    words: Sequence[str],
+    machine: Machine,
+    ranks: int | None,
+    form: Callable[[RanksEnded | None], T],
+) -> Iterator[T | None]:
+    _, started = rank_and_size()
+    wanted = started if ranks is None else ranks
+    _require_possible(wanted, started, machine)
     if wanted == 1:
         yield None
         return
-    followers = RankProcesses(words, wanted) if told == 1 else None
+    others = RankProcesses(words, wanted) if started == 1 else None
     try:
-        from emberge.recipes.run.rank_team import form_team
-
-        shard = shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
-        team = form_team(machine, shard=shard, ended=followers.ended if followers else None)
+        team = form(others.ended if others else None)
         yield team
         team.dismiss()
     except BaseException:
-        if followers is not None:
-            followers.stop()
+        if others is not None:
+            others.stop()
         raise
-    if followers is not None:
-        followers.leave()
+    if others is not None:
+        others.leave()
 
 
-def _require_possible(wanted: int, told: int, machine: Machine) -> None:
+def _require_possible(wanted: int, started: int, machine: Machine) -> None:
     if wanted < 1:
         raise RecipeError(f"--ranks {wanted}: at least one rank is needed")
-    if told not in (1, wanted):
-        raise RecipeError(f"--ranks {wanted}, and the launcher started {told}; leave --ranks out")
+    if started not in (1, wanted):
+        raise RecipeError(
+            f"--ranks {wanted}, and the launcher started {started}; leave --ranks out"
+        )
     gpus = len(machine.devices)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", wanted))
     if machine.devices[0].startswith("cuda") and here > gpus:
@@ -175,8 +162,9 @@ class RankProcesses:
     def __init__(self, words: Sequence[str], ranks: int) -> None:
         self._ended: dict[int, str] = {}
         self._over = threading.Event()
-        told = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": _free_port()}
-        shared = {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in told.items()}}
+        numbers = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": _free_port()}
+        texts = {name: str(value) for name, value in numbers.items()}
+        shared = {"MASTER_ADDR": "127.0.0.1", **texts}
         os.environ.update({**shared, RANK: "0", "LOCAL_RANK": "0"})
         self._processes = [
             subprocess.Popen(
@@ -195,14 +183,14 @@ class RankProcesses:
             threading.Thread(target=self._watch, args=(rank, process), daemon=True).start()
 
     def ended(self) -> str | None:
-        """What is known of ranks that have ended before their time, looked for during some seconds."""
+        """Return which ranks have ended before their time and why, after waiting up to 5 s for one."""
         end = time.monotonic() + 5
         while not self._ended and time.monotonic() < end:
             time.sleep(0.05)
         return "; ".join(self._ended.values()) or None
 
     def leave(self) -> None:
-        """Wait for the others to end, and end those that do not; the environment is as before."""
+        """Wait for the others to end, kill those that do not, and restore the environment."""
         self._over.set()
         end = time.monotonic() + LEAVING
         for process in self._processes:
@@ -213,7 +201,7 @@ class RankProcesses:
         self._forget()
 
     def stop(self) -> None:
-        """End the others at once."""
+        """Kill the others at once, and restore the environment."""
         self._over.set()
         for process in self._processes:
             process.kill()
@@ -228,16 +216,14 @@ class RankProcesses:
 
     def _watch(self, rank: int, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
-        said = process.stderr.read()
+        printed = process.stderr.read()
         process.wait()
         if self._over.is_set():
             return
-        lines = [line for line in said.splitlines() if line.startswith("error: ")]
-        why = lines[-1].removeprefix("error: ") if lines else _how(process.returncode)
+        why = ended_how(process.returncode, printed.splitlines())
         self._ended[rank] = f"rank {rank} has ended ({why})"
-        if not self._over.wait(
-            GRACE
-        ):  # the first rank hangs in something that no signal interrupts
+        if not self._over.wait(GRACE):
+            # The first rank hangs in a call that no signal interrupts.
             for other in self._processes:
                 other.kill()
             print(
@@ -247,11 +233,7 @@ class RankProcesses:
             os._exit(EmbergeError.exit_code)
 
 
-def _how(code: int) -> str:
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-
-
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

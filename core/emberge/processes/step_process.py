@@ -1,4 +1,4 @@
-"""A process for one step: how it is started, that it ends with whoever started it, and what it said last."""
+"""A process for one step: started, watched, and ended with the process that started it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ import time
 from emberge.contracts.launcher import Ended, Launch
 from emberge.contracts.step import Machine
 from emberge.errors import EmbergeError
+from emberge.processes.child import last_lines
 
 __all__ = ["WORKER", "StepProcess"]
 
-# The word that makes the command line a worker; it is for no person to type.
+# The word that turns the command line into a worker; people have no use for it.
 WORKER = "_work"
 # How long a process that was asked to end may take to tidy up.
 GRACE = 5.0
-_LAST_WORDS = 4096  # bytes
+_TAIL = 4096  # bytes at the end of a log that are looked at
 
 
 class StepProcess:
-    """Runs one attempt at a step; when this process ends in any way, that one does too.
+    """A process of one attempt at a step, which ends when this process ends in any way.
 
     `machine` is the share of this machine that the step may use, and `threads` those of its sums.
 
@@ -56,34 +57,34 @@ class StepProcess:
 
     @property
     def pid(self) -> int:
-        """Its number on this machine."""
+        """The process's number on this machine."""
         return self._process.pid
 
     def ended(self) -> Ended | None:
-        """How it ended, None while it runs."""
+        """Return how the process ended; None while it runs."""
         if self._must_end is not None and time.monotonic() > self._must_end:
             self.kill()
         code = self._process.poll()
         if code is None:
             return None
         self._close()
-        return Ended(code, _last_words(self._launch))
+        return Ended(code, _last_lines(self._launch))
 
     def wait(self) -> Ended:
-        """Wait until it has ended."""
+        """Wait until the process has ended, and return how."""
         self._process.wait()
         ended = self.ended()
         assert ended is not None
         return ended
 
     def stop(self) -> None:
-        """Ask it to end, and see to it some seconds later."""
+        """Ask the process to end; `ended` kills it some seconds later."""
         if self._must_end is None:
             self._must_end = time.monotonic() + GRACE
             self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it now, with all that it has started."""
+        """Kill the process and all that it has started."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._close()
@@ -109,19 +110,17 @@ def _require_folders(launch: Launch) -> None:
 
 
 def _threads(threads: int, machine: Machine) -> dict[str, str]:
-    """What libraries read when they are first imported: the first two decide bytes, the last does not."""
-    tokenisers = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenisers}
+    """Return variables that libraries read at their first import; the first two decide bytes."""
+    tokenizers = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenizers}
 
 
-def _last_words(launch: Launch) -> str:
-    """The errors that it named, or the last line that it printed."""
+def _last_lines(launch: Launch) -> str:
+    """Return the errors that the process printed, or else its last line."""
     try:
         with launch.log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_WORDS))
-            lines = file.read().decode(errors="replace").split("\n")
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            printed = file.read().decode(errors="replace")
     except OSError:
         return ""
-    spoken = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in spoken if line.startswith("error: ")]
-    return "\n".join(errors or spoken[-1:])
+    return "\n".join(last_lines(printed.split("\n")))

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from emberge.errors import EmbergeError
+from emberge.wording import join_some
 
 __all__ = [
     "ALONE",
@@ -157,9 +158,8 @@ class Ranks:
         names = sorted({name for one in found for name in one})
         differing = [n for n in names if len({one.get(n) for one in found}) > 1]
         if differing:
-            more = f" and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
             raise RanksError(
-                f"the ranks differ in {what} of {', '.join(differing[:NAMED])}{more}; every rank must "
+                f"the ranks differ in {what} of {join_some(differing, NAMED)}; every rank must "
                 "load the same model with the same versions, and each parameter must be used or left "
                 "out on all of them"
             )

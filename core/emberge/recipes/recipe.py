@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Reference, Step
+from emberge.contracts.reference import Reference
+from emberge.contracts.step import Step
 
 __all__ = ["Recipe", "RecipeStep", "references"]
 

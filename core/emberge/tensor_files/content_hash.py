@@ -1,8 +1,7 @@
-"""What the files of a result hold, as hashes: each file's and, of weights, each tensor's; loads no torch."""
+"""Hashes of the files of a result and, of weights, of each tensor; loads no torch."""
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +12,11 @@ from typing import Any
 import xxhash
 
 from emberge.errors import CheckpointError
+from emberge.files.hashes import file_pieces
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 
-__all__ = ["FileContent", "contents_of", "file_content", "file_pieces"]
+__all__ = ["FileContent", "contents_of", "file_content"]
 
-# A megabyte stays in the processor's cache, so that its second hash costs half of a read.
-_READ = 1 << 20
-# A window at a time, so that what is resident stays small: a multiple of any machine's page.
-_MAPPED = 32 << 20
 _WEIGHTS = ".safetensors"
 
 
@@ -28,7 +24,7 @@ _WEIGHTS = ".safetensors"
 class FileContent:
     """Size and XXH3 hash of a file (128 bits in hex), and of each tensor in it (64 bits, in hex).
 
-    XXH3 tells contents apart at the speed of reading; it does not defend against somebody who forges them.
+    XXH3 tells contents apart at the speed of reading; it does not defend against forgery.
     """
 
     size: int
@@ -36,23 +32,23 @@ class FileContent:
     tensors: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """As it stands in JSON."""
+        """Return the content as values of JSON."""
         found: dict[str, Any] = {"size": self.size, "xxh3": self.hash}
         return {**found, "tensors": dict(self.tensors)} if self.tensors else found
 
     @classmethod
-    def of(cls, said: Any) -> FileContent | None:
-        """From its JSON; None for something else."""
-        if not isinstance(said, Mapping):
+    def of(cls, plain: Any) -> FileContent | None:
+        """Return the content that values of JSON describe; None for values of another kind."""
+        if not isinstance(plain, Mapping):
             return None
-        tensors = said.get("tensors", {})
-        if not isinstance(said.get("xxh3"), str) or not isinstance(tensors, Mapping):
+        tensors = plain.get("tensors", {})
+        if not isinstance(plain.get("xxh3"), str) or not isinstance(tensors, Mapping):
             return None
-        return cls(int(said.get("size", -1)), said["xxh3"], tensors)
+        return cls(int(plain.get("size", -1)), plain["xxh3"], tensors)
 
 
 def contents_of(folder: Path, *, leave: Sequence[str] = ()) -> dict[str, FileContent]:
-    """The content of every file below a folder, by its name in it, but for hidden ones and `leave`."""
+    """Return the content of every file below a folder by its name in it, without hidden ones and `leave`."""
     files = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
@@ -68,7 +64,7 @@ def contents_of(folder: Path, *, leave: Sequence[str] = ()) -> dict[str, FileCon
 
 
 def file_content(path: Path) -> FileContent:
-    """Read a file once and hash it, and the tensors in it if it is a sound file of weights."""
+    """Return a file's hash and, of a sound file of weights, those of its tensors, from one reading."""
     whole, tensors = xxhash.xxh3_128(), _Tensors(_specs(path))
     place = 0
     for piece in file_pieces(path):
@@ -78,19 +74,8 @@ def file_content(path: Path) -> FileContent:
     return FileContent(place, str(whole.hexdigest()), dict(tensors.found()))
 
 
-def file_pieces(path: Path) -> Iterator[memoryview]:
-    """A file's bytes from first to last, mapped: a copy out of the page cache takes longer than hashing."""
-    with path.open("rb") as stream:
-        left = os.fstat(stream.fileno()).st_size
-        for start in range(0, left, _MAPPED):
-            size = min(_MAPPED, left - start)
-            window = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ, offset=start)
-            view = memoryview(window)
-            yield from (view[at : at + _READ] for at in range(0, size, _READ))
-
-
 class _Tensors:
-    """Hashes the tensors of a file as its bytes pass by from first to last."""
+    """Hashes of a file's tensors, taken while its bytes pass by from first to last."""
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self._left = sorted(specs, key=lambda spec: spec.offset, reverse=True)
@@ -118,4 +103,4 @@ def _specs(path: Path) -> list[TensorSpec]:
     try:
         return list(read_header(path)[0].values())
     except CheckpointError:
-        return []  # whoever looks at the structure says what is wrong with it
+        return []  # the reader of the header names the problem

@@ -1,9 +1,10 @@
-"""Tensors that stand in no file as such and are made from others, row by row, while they are read."""
+"""Tensors that no file has as they are: they are computed from others, row by row, while they are read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from emberge.contracts.block import rows_of
 from emberge.tensor_files.safetensors_header import TensorSpec
@@ -11,19 +12,29 @@ from emberge.tensor_files.safetensors_header import TensorSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge.tensor_files.tensor_reader import TensorReader
+__all__ = ["DerivedTensor", "RowReader", "read_derived", "read_derived_bytes"]
 
-__all__ = ["DerivedTensor", "read_made", "read_made_bytes"]
+
+class RowReader(Protocol):
+    """The part of a `TensorReader` that derived tensors use."""
+
+    def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
+        """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
+        ...
+
+    def remember(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """Return the result of `make`, computed once for all threads."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedTensor(TensorSpec):
-    """A tensor that is made while it is read; `dtype` is the one that it is stored in unless asked otherwise.
+    """A tensor that is computed while it is read; `dtype` is the one it is stored in unless asked otherwise.
 
-    Wherever a tensor of a file may stand such a one may too: `TensorReader` sees to it.
+    `TensorReader` takes one wherever it takes a tensor of a file.
     """
 
-    def make(self, reader: TensorReader, rows: range, into: Tensor) -> None:
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         """Fill `into`, float32 or float64 [rows, elements a row], with these rows.
 
         The same row has the same bytes whichever rows are asked for with it.
@@ -31,7 +42,7 @@ class DerivedTensor(TensorSpec):
         raise NotImplementedError
 
 
-def read_made(spec: DerivedTensor, reader: TensorReader, start: int, into: Tensor) -> None:
+def read_derived(spec: DerivedTensor, reader: RowReader, start: int, into: Tensor) -> None:
     """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
     import torch
 
@@ -40,24 +51,24 @@ def read_made(spec: DerivedTensor, reader: TensorReader, start: int, into: Tenso
     width = rows_of(spec.shape)[1]
     first, skip = divmod(start, width)
     rows = range(first, -(-(start + into.numel()) // width))
-    computed = into.dtype in (torch.float32, torch.float64)
-    if computed and len(rows) * width == into.numel():
-        spec.make(reader, rows, into.view(len(rows), width))
+    in_place = into.dtype in (torch.float32, torch.float64)
+    if in_place and len(rows) * width == into.numel():
+        spec.compute(reader, rows, into.view(len(rows), width))
         return
-    made = torch.empty(len(rows), width, dtype=into.dtype if computed else torch.float32)
-    spec.make(reader, rows, made)
-    into.copy_(made.view(-1)[skip : skip + into.numel()])
+    whole = torch.empty(len(rows), width, dtype=into.dtype if in_place else torch.float32)
+    spec.compute(reader, rows, whole)
+    into.copy_(whole.view(-1)[skip : skip + into.numel()])
 
 
-def read_made_bytes(
-    spec: DerivedTensor, reader: TensorReader, start: int, into: memoryview
+def read_derived_bytes(
+    spec: DerivedTensor, reader: RowReader, start: int, into: memoryview
 ) -> None:
     """Fill `into` with the bytes from `start` on that the tensor would have in a file, in its dtype."""
     import torch
 
     first, skip = divmod(start, spec.itemsize)
     elements = -(-(start + len(into)) // spec.itemsize) - first
-    made = torch.empty(elements, dtype=getattr(torch, spec.dtype))
-    read_made(spec, reader, first, made)
-    raw: Any = made.view(torch.uint8).numpy()
+    part = torch.empty(elements, dtype=getattr(torch, spec.dtype))
+    read_derived(spec, reader, first, part)
+    raw: Any = part.view(torch.uint8).numpy()
     into[:] = memoryview(raw)[skip : skip + len(into)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,36 +11,22 @@ from pathlib import Path
 
 from torch import Tensor
 
-from emberge.errors import CheckpointError
-from emberge.merging.disk import unwritten, writing
-from emberge.model_folder.checkpoint import WEIGHTS, total_bytes
-from emberge.tensor_files.safetensors_header import TensorSpec, encode_header
+from emberge.files.atomic import make_folder, sync, write_text
+from emberge.files.disk_space import unwritten, writing
+from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header, total_bytes
 from emberge.tensor_files.tensor_reader import bytes_of
+from emberge.wording import parse_size
 
-__all__ = ["TensorWriter", "parse_size"]
-
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-
-
-def parse_size(size: str | int) -> int:
-    """Bytes of `5GB`, `200MB`, `1GiB` or a plain number.
-
-    Raises:
-        CheckpointError: for anything else.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(size).strip())
-    if not found or found[2].upper() not in _UNITS or float(found[1]) <= 0:
-        raise CheckpointError(f"'{size}' is no size; write it like 5GB, 500MB or 1GiB")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+__all__ = ["TensorWriter"]
 
 
 class TensorWriter:
-    """Writes tensors, all known beforehand, into safetensors files of at most `max_shard_size` bytes.
+    """A writer of tensors, all known beforehand, into safetensors files of at most `max_shard_size` bytes.
 
-    `parts` maps a prefix of names to the subfolder that holds those tensors without the prefix (the
-    modules of a SentenceTransformers folder); "" is the trunk's. `resumed` says that files of the same
-    headers are all there, as after a kill; what they hold stays. Nothing is touched before `begin`, so
-    that a note of what they held can be taken back before new files take their place.
+    `parts` maps a prefix of names to the subfolder with those tensors without the prefix (the
+    modules of a SentenceTransformers folder); "" is the trunk's. `resumed` is whether files of the same
+    headers all exist, as after a kill; their content is kept. Nothing is touched before `begin`, so
+    that the journal of older files can be removed before new files take their place.
     """
 
     def __init__(
@@ -61,21 +46,23 @@ class TensorWriter:
         parts = dict(parts or {"": ""})
         for prefix, group in _by_part(specs, parts).items():
             self._lay_out(folder / parts[prefix], prefix, group, parse_size(max_shard_size))
-        self.resumed = all(shard.stands() for shard in self._shards)
+        self.resumed = all(shard.is_begun() for shard in self._shards)
 
     def begin(self) -> None:
-        """Open the files, and make those that are not there as they should be.
+        """Open the files, and create those that do not have the right header and length.
 
         Raises:
             UnwrittenError: when the disk does not let us.
         """
         with writing(self.folder, "the weights"):
             for shard in self._shards:
-                shard.path.parent.mkdir(parents=True, exist_ok=True)
-                stands = shard.stands()
+                make_folder(shard.path.parent)
+                begun = shard.is_begun()
                 self._handles.append(os.open(shard.path, os.O_RDWR | os.O_CREAT, 0o644))
-                if not stands:
-                    shard.make(self._handles[-1])
+                if not begun:
+                    shard.create(self._handles[-1])
+            for folder in {shard.path.parent for shard in self._shards}:
+                sync(folder)  # tensors that a journal calls done are found again by these names
 
     def write(self, name: str, start: int, piece: Tensor) -> None:
         """Put a contiguous CPU piece at element `start` of a tensor; from any thread, in any order."""
@@ -90,16 +77,16 @@ class TensorWriter:
             raise unwritten(self.folder, name, error) from error
 
     def sync(self) -> None:
-        """Have all that was written on the disk."""
+        """Wait until all that was written is on the disk."""
         with writing(self.folder, "the weights"):
             for handle in self._handles:
                 os.fdatasync(handle)
 
     def finish(self) -> None:
-        """Write the indices and have everything on the disk."""
+        """Write the indices, wait until all is on the disk, and close the files."""
         with writing(self.folder, "the index"):
             for path, content in self._indices.items():
-                path.write_text(content)
+                write_text(path, content)
         self.sync()
         self.close()
 
@@ -133,14 +120,14 @@ class TensorWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """One file: where it is, how it opens, and how long it is."""
+    """One file: its path, its first bytes, and its length."""
 
     path: Path
     opening: bytes
     size: int
 
-    def stands(self) -> bool:
-        """Whether the file is there with this header, as after a kill."""
+    def is_begun(self) -> bool:
+        """Return whether the file exists with this header and length, as after a kill."""
         try:
             if self.path.stat().st_size != self.size:
                 return False
@@ -149,7 +136,7 @@ class _Shard:
         except OSError:
             return False
 
-    def make(self, handle: int) -> None:
+    def create(self, handle: int) -> None:
         """Give the open file its header and its length."""
         os.ftruncate(handle, 0)
         left, place = memoryview(self.opening), 0

@@ -10,8 +10,9 @@ from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import Dataset
 from emberge.contracts.loss import Loss
 from emberge.contracts.option import PerDataset
+from emberge.contracts.reference import ModelRef
 from emberge.contracts.sampler import Sampler
-from emberge.contracts.step import ModelRef, Rehearsal
+from emberge.contracts.step import Rehearsal
 from emberge.training.fit_options import FitOptions
 
 __all__ = ["EarlyStopping", "FitJob"]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from emberge.contracts.dataset import Rows
 from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Negatives, Rows
+from emberge.contracts.sampler import Negatives
 
 __all__ = ["BatchOptions", "FitOptions", "FitResult", "Precision", "Schedule"]
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact, hookimpl
-from emberge.engine import OutFolder, read_artifact
+from emberge.engine import OutFolder, read_artifact, write_text
 
 if TYPE_CHECKING:
     from emberge.engine import Scores
@@ -69,9 +68,7 @@ def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     card = folder.resolve() / CARD
     if card.is_file() and card.read_text(encoding="utf-8", errors="replace") == text:
         return
-    beside = card.with_name(f".{CARD}.new")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, card)
+    write_text(card, text)
 
 
 def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from emberge.engine import MEANS, Scores
+from emberge.engine import MEANS, Scores, count_noun
 
 from emberge_report.charts.markup import Child, Markup, join, tag
 from emberge_report.charts.svg import NEUTRAL, Look, looks
@@ -104,14 +104,12 @@ def _link(title: str) -> str:
 
 def _subtitle(story: ReportData) -> str:
     trained, merged = len(story.trained), len(story.merges)
-    parts = [_count(trained, "training"), _count(merged, "merge")]
+    parts = [(trained, "training"), (merged, "merge")]
     tasks = sum(len(scores.tasks) for _, scores in story.scores)
-    parts.append(_count(tasks, "task"))
-    return ", ".join(part for part in parts if part) or "No model was made."
-
-
-def _count(number: int, word: str) -> str:
-    return "" if not number else f"{number} {word}{'' if number == 1 else 's'}"
+    parts.append((tasks, "task"))
+    return (
+        ", ".join(count_noun(count, noun) for count, noun in parts if count) or "No model was made."
+    )
 
 
 def _facts(story: ReportData) -> Markup | None:

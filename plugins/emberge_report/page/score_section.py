@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from emberge.engine import FEW, MEANS, Comparison, Scores, Task
+from emberge.engine import FEW, MEANS, Comparison, Scores, Task, count_noun
 
 from emberge_report.charts.dot_chart import Dot, dot_chart, range_of
 from emberge_report.charts.markup import Child, Markup, tag
@@ -119,14 +119,8 @@ def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
 
 def _about(task: Task) -> str:
     domain = {"in": "in-domain", "out": "out-of-domain"}.get(task.domain or "", "")
-    units = f"{task.units:,} {_plural(task.unit, task.units)}" if task.units and task.unit else ""
+    units = count_noun(task.units, task.unit) if task.units and task.unit else ""
     return ", ".join(word for word in (domain, task.metric, units) if word)
-
-
-def _plural(word: str, count: int) -> str:
-    if count == 1:
-        return word
-    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
 
 
 def _score_table(scores: Scores, looks: Looks) -> Markup:

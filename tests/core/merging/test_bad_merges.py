@@ -251,7 +251,7 @@ def test_a_disk_too_small_is_refused_before_the_start(
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - 10, 10))
     line = refused("a", "b")
-    assert "the merged model needs 0.1 MB and the disk has 0.0 MB free; make room or" in line
+    assert "and the disk has 10 bytes free; make room or" in line
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from emberge import CheckpointError
 from emberge.engine import Checkpoint, MergeInput, TensorSpec, merge_checkpoints
 from emberge.tensor_files.safetensors_header import encode_header, read_header
 from emberge.tensor_files.tensor_reader import TensorReader
-from emberge.tensor_files.tensor_writer import TensorWriter, parse_size
+from emberge.tensor_files.tensor_writer import TensorWriter
 from emberge_merge.methods.averages.linear import Linear
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -304,19 +304,6 @@ def test_a_header_round_trips(tmp_path: Path) -> None:
     assert {n: (s.shape, s.dtype, s.offset) for n, s in found.items()} == {
         s.name: (s.shape, s.dtype, places[s.name]) for s in specs
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("5GB", 5 * 10**9), ("1.5 MiB", 3 * 2**19), ("700", 700), (12, 12)]
-)
-def test_sizes_are_read(text: str | int, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "big", "5 GBit", "-1", "0"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(CheckpointError, match="is no size"):
-        parse_size(text)
 
 
 NAME = "encoder.layer.1.output.dense.weight"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.recipes.folder.fingerprint import model_fingerprint
+from emberge.model_folder.model_files import model_fingerprint
 
 from tests.support import tiny
 from tests.support.whole import edit, embed, files, merge, plan, problems, tensors
@@ -181,10 +181,10 @@ def test_what_is_no_model_stays_behind_and_is_named(bert: Path, tmp_path: Path) 
     assert not found.problems, "safetensors are preferred to a pickle beside them"
     line = next(line for line in found.lines() if "left out" in line)
     assert line.endswith(
-        "configs, tokenizer and modules come from 'old'; left out: .git/ (of the repository, not of the "
-        "model), README.md (a card of its own is written), eval/ (a training's record), onnx/, openvino/, "
-        "pytorch_model.bin and 1 more (weights in another format), optimizer.pt, rng_state.pth, "
-        "scheduler.pt and 2 more (a training's state), plot.png (no file of a model)"
+        "left out: .git/ (of the repository, not of the model), README.md (a card of its own is written), "
+        "optimizer.pt, rng_state.pth, scheduler.pt and 2 more (a training's state), eval/ (a training's "
+        "record), onnx/, openvino/, pytorch_model.bin and 1 more (weights in another format), plot.png "
+        "(no file of a model)"
     )
     out = merge(tmp_path / "out", old, bert)
     assert files(out).keys() - {"LICENSE"} == files(bert).keys()

@@ -99,8 +99,8 @@ def test_every_pooling_keeps_the_laws(pooling: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("Router", "holds an encoder for each kind of text"),
-        ("Asym", "holds an encoder for each kind of text"),
+        ("Router", "has an encoder for each kind of text"),
+        ("Asym", "has an encoder for each kind of text"),
         ("CNN", "lets the padding of a batch change"),
         ("LSTM", "reads lengths that a Transformer does not give"),
         ("WordWeights", "weighs words of a word embedding"),

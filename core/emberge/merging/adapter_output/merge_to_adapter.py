@@ -15,6 +15,9 @@ from torch import Tensor
 
 from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError
+from emberge.files.atomic import publish, require_free
+from emberge.files.disk_space import writing
+from emberge.files.locks import working_in
 from emberge.merging.adapter_output.adapter_checks import adapter_problems
 from emberge.merging.adapter_output.adapter_writer import AdapterParts
 from emberge.merging.adapter_output.factorise import factorise
@@ -33,7 +36,6 @@ from emberge.merging.planning.plan_merge import (
 )
 from emberge.merging.streaming.build_jobs import Compute, merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
-from emberge.merging.streaming.journal import publish, require_free, working_in
 from emberge.merging.streaming.scheduler import Progress, run_jobs
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.task_heads import POOLER, head_of
@@ -108,7 +110,9 @@ def merge_to_adapter(
         made = made_on(output.names, output.checkpoint, output.base_name)
         facts = {**facts, HEADER: json.dumps({**header, **made})}
         output.parts.write(side, whole, output.base_name, facts)
-        publish(side, out)
+        require_free(out)
+        with writing(out, "the result"):
+            publish(side, out)
     found = output.parts.factors
     return AdapterReport(
         {module: one.rank for module, one in found.items()},

@@ -13,7 +13,7 @@ from emberge.tensor_files.safetensors_header import TensorSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge.tensor_files.tensor_reader import TensorReader
+    from emberge.tensor_files.derived_tensor import RowReader
 
 __all__ = ["AdaptedSpec", "Change", "LowRank", "Magnitude", "NewRows", "Shift"]
 
@@ -29,7 +29,7 @@ Tiles = Callable[[range, "Tensor"], object]
 class Change(Protocol):
     """One thing that an adapter does to a tensor."""
 
-    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
         """What changes tiles of these rows, with everything in memory that they need."""
         ...
 
@@ -44,7 +44,7 @@ class AdaptedSpec(DerivedTensor):
     origin: TensorSpec
     changes: tuple[Change, ...]
 
-    def make(self, reader: TensorReader, rows: range, into: Tensor) -> None:
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         for whole, tile in _tiles(reader, self, rows, self.changes):
             wanted = range(max(whole.start, rows.start), min(whole.stop, rows.stop))
             part = tile[wanted.start - whole.start : wanted.stop - whole.start]
@@ -69,7 +69,7 @@ class LowRank:
         """The inner dimension."""
         return self.a.shape[0]
 
-    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
         right = _read(reader, self.b if self.transposed else self.a)
         right = right.view(-1, self.rank).T if self.transposed else right.view(self.rank, -1)
         left = self._left(reader, rows)
@@ -80,7 +80,7 @@ class LowRank:
 
         return change
 
-    def _left(self, reader: TensorReader, rows: range) -> Tensor:
+    def _left(self, reader: RowReader, rows: range) -> Tensor:
         """The rows' part of the other factor, [rows, r]."""
         import torch
 
@@ -105,7 +105,7 @@ class Magnitude:
     m: TensorSpec
     transposed: bool = False
 
-    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
         learned = _read(reader, self.m)
         if not self.transposed:
 
@@ -120,7 +120,7 @@ class Magnitude:
 
         return lambda _, tile: tile.mul_(factors)
 
-    def _columns(self, reader: TensorReader, spec: AdaptedSpec) -> Tensor:
+    def _columns(self, reader: RowReader, spec: AdaptedSpec) -> Tensor:
         """The norm of each column before this change."""
         import torch
 
@@ -139,7 +139,7 @@ class NewRows:
     indices: tuple[int, ...]
     values: TensorSpec
 
-    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
         def change(some: range, tile: Tensor) -> None:
             for place, index in enumerate(self.indices):
                 if index in some:
@@ -155,13 +155,13 @@ class Shift:
     b: TensorSpec
     scale: float
 
-    def begin(self, reader: TensorReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
         added = _read(reader, self.b).view(1, -1)
         return lambda _, tile: tile.add_(added, alpha=self.scale)
 
 
 def _tiles(
-    reader: TensorReader, spec: AdaptedSpec, rows: range, changes: Sequence[Change]
+    reader: RowReader, spec: AdaptedSpec, rows: range, changes: Sequence[Change]
 ) -> Iterator[tuple[range, Tensor]]:
     """The tiles around some rows, changed, each with the rows that it holds."""
     import torch
@@ -178,7 +178,7 @@ def _tiles(
         yield whole, tile
 
 
-def _read(reader: TensorReader, spec: TensorSpec) -> Tensor:
+def _read(reader: RowReader, spec: TensorSpec) -> Tensor:
     """A whole small tensor, flat, in float64."""
     import torch
 

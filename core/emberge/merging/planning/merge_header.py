@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from emberge.contracts.reference import Reference
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.stage import Stage
-from emberge.contracts.step import Reference
 from emberge.merging.stage_options import stage_name
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from emberge.merging.request import Dtype, MergeInput, MergeRequest, Missing
 from emberge.merging.stage_options import Resolver
 from emberge.merging.tokens.align_tokens import TokenPlan, align_tokens
 from emberge.merging.tokens.token_rows import moved_names
-from emberge.model_folder.checkpoint import Checkpoint, total_bytes
+from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.tensor_names import Names, canonical_names, depths, layer_of, parts_as_in
 from emberge.tensor_files.foreign_formats import other_format
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files.safetensors_header import TensorSpec, total_bytes
 
 __all__ = ["Dtype", "MergeInput", "MergePlan", "MergeRequest", "Missing", "plan_merge"]
 

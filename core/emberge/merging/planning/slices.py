@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.stage import Stage
 from emberge.errors import EmbergeError, Problem
-from emberge.model_folder.checkpoint import Checkpoint, read_json
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.json_files import read_json
 from emberge.model_folder.name_aliases import TIED
 from emberge.model_folder.tensor_names import LAYER, Names, canonical_names, layer_of
 

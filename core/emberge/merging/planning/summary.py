@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from emberge.contracts.stage import Stage
 from emberge.contracts.step import Machine
-from emberge.devices import human_size
 from emberge.merging.planning.cost import forecast
 from emberge.merging.planning.effective_weights import weighing
 from emberge.merging.planning.merge_header import plain_stage
 from emberge.merging.stage_options import stage_name
 from emberge.model_folder.licences import licence_line
 from emberge.model_folder.template_warnings import origin_line
+from emberge.wording import count_noun, human_size, join_some
 
 if TYPE_CHECKING:
     from emberge.merging.planning.plan_merge import MergePlan
@@ -57,7 +57,7 @@ def _costs(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]
     over = f", {times:.2g} times over" if times > 1.05 else ""
     yield "reads", f"{human_size(cost.inputs)}{over}"
     yield "writes", f"{human_size(cost.write)}, {plan.dtype}"
-    threads = "1 thread" if cost.workers == 1 else f"{cost.workers} threads"
+    threads = count_noun(cost.workers, "thread")
     yield (
         "needs",
         f"about {human_size(float(f'{cost.memory:.1e}'))} of memory and {_time(cost.seconds)} on {threads}",
@@ -125,7 +125,5 @@ def _beside(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.licences:
         yield "licences", licence_line(plan.licences)
     if plan.unseen:
-        names = sorted(plan.unseen)
-        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
         rest = ", taken to be like the others" if plan.tensors else ""
-        yield "not seen", f"weights of {', '.join(names[:_FEW])}{more}{rest}"
+        yield "not seen", f"weights of {join_some(sorted(plan.unseen), _FEW)}{rest}"

@@ -13,6 +13,7 @@ from emberge.merging.tokens.token_names import token_notes
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import differences, notes
 from emberge.model_folder.licences import doubts_of_licences, licence_of
+from emberge.wording import join_some
 
 if TYPE_CHECKING:
     from emberge.merging.planning.plan_merge import MergePlan, MergeRequest
@@ -85,7 +86,7 @@ def _tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[
         for note in token_notes(kept, other):
             said.setdefault(note, []).append(f"'{name}'")
     for note, names in said.items():
-        yield f"'{kept.folder.name}' and {_few(names)}: {note}; the first is kept"
+        yield f"'{kept.folder.name}' and {join_some(names)}: {note}; the first is kept"
 
 
 def _alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
@@ -109,8 +110,3 @@ def _licences(
             stated = [licence_of(place) for place in (folder, model.adapter) if place is not None]
             found[model.name] = ", ".join(dict.fromkeys(one for one in stated if one)) or None
     return found
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
 
+from emberge.contracts.reference import FileRef
 from emberge.contracts.stage import Stage
-from emberge.contracts.step import FileRef
 from emberge.errors import CheckpointError
+from emberge.files.atomic import replace_file
 from emberge.tensor_files.safetensors_header import TensorSpec, encode_header, read_header
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def _write(
 ) -> Path:
     """A file of these entries; its hash, known when all is written, takes a place that was kept for it."""
     hasher = xxhash.xxh3_128()
-    with _replaced(path) as side, side.open("wb") as file:
+    with replace_file(path) as side, side.open("wb") as file:
         file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
         for piece in pieces:
             hasher.update(piece)
@@ -291,14 +291,3 @@ def _write(
         file.seek(0)
         file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])
     return path
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[Path]:
-    side = path.with_name(f".{path.name}.partial")
-    try:
-        yield side
-    except BaseException:
-        side.unlink(missing_ok=True)
-        raise
-    side.replace(path)

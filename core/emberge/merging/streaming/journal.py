@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from emberge.errors import CheckpointError
-from emberge.merging.disk import sync, writing
+from emberge.files.atomic import make_folder, sync
+from emberge.files.disk_space import writing
 
-__all__ = ["Journal", "publish", "require_free", "working_in"]
+__all__ = ["Journal"]
 
 _NAME = "journal.jsonl"
 _INTERVAL = 2.0  # seconds of finished work that a kill may cost
@@ -37,7 +36,7 @@ class Journal:
         self._lock = threading.Lock()
         self._last = time.monotonic()
         with writing(folder, "the work"):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             if self._go_on(key):
                 _keep_weights(folder)
             else:
@@ -109,63 +108,3 @@ def _keep_weights(folder: Path) -> None:
                 Path(place, name).unlink()
         with suppress(OSError):  # there are weights in it
             os.rmdir(place)
-
-
-@contextmanager
-def working_in(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a side folder, which is made, until its result is published.
-
-    The folder itself is locked: the system lets go when the process ends in any way, and nothing is
-    left behind. Where a file system cannot lock folders, nobody is kept out.
-
-    Raises:
-        CheckpointError: when another process works there.
-    """
-    with writing(folder, "the work"):
-        handle = _locked(folder)
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _locked(folder: Path) -> int:
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise CheckpointError(
-                f"{folder}: another process is at work on the same result; wait for it or stop it"
-            ) from None
-        except OSError:  # a network folder
-            return handle
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(folder)):
-                return handle
-        os.close(handle)  # the one who worked there has published it just now
-
-
-def publish(side: Path, out: Path) -> None:
-    """Put the finished side folder, which the disk has whole, at `out` by one rename.
-
-    Raises:
-        CheckpointError: when something else is there.
-    """
-    require_free(out)
-    with writing(out, "the result"):
-        sync(side)  # that the journal is gone
-        side.rename(out)  # an empty folder at `out` is replaced
-        sync(out.parent)
-
-
-def require_free(out: Path) -> None:
-    """Make sure that nothing stands at `out` but perhaps an empty folder.
-
-    Raises:
-        CheckpointError: when something does.
-    """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CheckpointError(f"{out}: is there already; remove it or choose another folder")

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from emberge.contracts.block import rows_of
-from emberge.devices import human_size
 from emberge.errors import CheckpointError
 from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
 from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.memory_budget import GRANULE, block_elements
 from emberge.merging.streaming.units import MeasureGroup, Meter, OrderedReducer, Progress
+from emberge.wording import human_size
 
 __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
 

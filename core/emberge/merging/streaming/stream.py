@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 
-from emberge.merging.disk import fsync_folder, writing
+from emberge.files.atomic import sync_tree
+from emberge.files.disk_space import writing
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.journal import Journal
 from emberge.merging.streaming.scheduler import Limits, Progress, by_unit, run_jobs
@@ -67,8 +68,6 @@ def stream(
     with writing(path, "the result"):
         if complete is not None:
             complete(path)
-        fsync_folder(
-            path, skipped=".safetensors"
-        )  # weights are on the disk since they were finished
+        sync_tree(path, skipped=".safetensors")  # weights are there since they were finished
         journal.remove()
     return path

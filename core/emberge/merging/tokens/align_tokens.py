@@ -20,8 +20,9 @@ from emberge.merging.tokens.tokenizer import (
     tokenizer_differences,
     tokenizer_folder,
 )
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES, VocabularyPolicy
+from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.model_files import TOKENIZER_FILES
 
 if TYPE_CHECKING:
     from emberge.merging.request import MergeRequest

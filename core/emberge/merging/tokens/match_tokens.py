@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from emberge.errors import Problem
 from emberge.merging.tokens.align_tokens import NOWHERE, NewToken, TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import Tokenizer, given_ids, quoted
+from emberge.wording import join_some
 
 if TYPE_CHECKING:
     from emberge.merging.request import MergeRequest
@@ -90,8 +91,7 @@ class _TokenAligner:
     def _warnings(self) -> tuple[str, ...]:
         if not self.lacking:
             return ()
-        more = f" and {len(self.lacking) - 3} more" if len(self.lacking) > 3 else ""
-        listed = ", ".join(quoted(t) for t in self.lacking[:3]) + more
+        listed = join_some(quoted(token) for token in self.lacking)
         return (f"no model has a row for the tokens {listed}; nothing is done about them",)
 
     def _summary(self, rows: int, maps: Mapping[str, array[int]]) -> str:
@@ -124,10 +124,9 @@ class ByIds(_TokenAligner):
             return self.refused(faults, lines)
         if not self.clashes:
             return self.lined_up(meant, self._rows(meant), lines)
-        more = f" (and {len(self.clashes) - 1} more)" if self.clashes[1:] else ""
         fault = (
-            f"{self.clashes[0]}{more}; merge by token with vocabulary: union, say whose token counts with "
-            "vocabulary: {keep: {token: model}}, or name the one to keep with 'tokenizer'"
+            f"{join_some(self.clashes, 1)}; merge by token with vocabulary: union, say whose token counts "
+            "with vocabulary: {keep: {token: model}}, or name the one to keep with 'tokenizer'"
         )
         return self.refused([fault], lines)
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES
-from emberge.model_folder.checkpoint import Checkpoint, read_json
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.json_files import read_json
+from emberge.model_folder.model_files import TOKENIZER_FILES
 
 __all__ = ["token_notes"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from emberge.merging.streaming.jobs import TensorSource
     from emberge.merging.tokens.align_tokens import TokenPlan
-    from emberge.tensor_files.tensor_reader import TensorReader
+    from emberge.tensor_files.derived_tensor import RowReader
 
 __all__ = ["PartialRows", "TokenRows", "lined_up", "moved_names", "owned_rows"]
 
@@ -37,7 +37,7 @@ class TokenRows(DerivedTensor):
     origin: TensorSpec
     index: array[int] = field(compare=False, repr=False)
 
-    def make(self, reader: TensorReader, rows: range, into: Tensor) -> None:
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         if len(self.shape) == 1:
             # One row of one number a token.
             _gather(
@@ -58,9 +58,7 @@ def _places(index: array[int], rows: range) -> NDArray[np.int64]:
     return np.frombuffer(index, np.int64)[rows.start : rows.stop]
 
 
-def _gather(
-    reader: TensorReader, origin: TensorSpec, places: NDArray[np.int64], into: Tensor
-) -> None:
+def _gather(reader: RowReader, origin: TensorSpec, places: NDArray[np.int64], into: Tensor) -> None:
     """Fill `into` with rows of `origin`, those that follow one another at once."""
     import numpy as np
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.merging.tokens.vocabulary_policy import TOKENIZER_FILES, tokens_in, vocabulary
-from emberge.model_folder.checkpoint import Checkpoint, read_json
+from emberge.merging.tokens.vocabulary_policy import tokens_in, vocabulary
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.json_files import read_json
+from emberge.model_folder.model_files import TOKENIZER_FILES
+from emberge.wording import join_some
 
 __all__ = [
     "Tokenizer",
@@ -108,16 +111,16 @@ def _tokens_differ(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
     other = sorted(i for i, token in first.texts.items() if there.get(i, token) != token)
     if other:
         pairs = (f"{i} {quoted(first.texts[i])} / {quoted(second.texts[i])}" for i in other)
-        yield f"{_count(other, 'id')} another token: {_few(pairs)}"
+        yield f"{_count(other, 'id')} another token: {join_some(pairs, 4)}"
     for which, a, b in (("first", first, second), ("second", second, first)):
         only = sorted((a.tokens[token], token) for token in a.tokens.keys() - b.tokens.keys())
         if only:
-            listed = _few(f"{quoted(token)} ({i})" for i, token in only)
+            listed = join_some((f"{quoted(token)} ({i})" for i, token in only), 4)
             yield f"{_count(only, 'token')} only in the {which}: {listed}"
     apart = first.special ^ second.special
     special = sorted(apart & first.tokens.keys() & second.tokens.keys())
     if special:
-        yield f"special in one and plain in the other: {_few(map(quoted, special))}"
+        yield f"special in one and plain in the other: {join_some(map(quoted, special), 4)}"
 
 
 def _count(items: Sequence[Any], noun: str) -> str:
@@ -141,12 +144,6 @@ def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]
 def quoted(token: str | None) -> str:
     """A token as JSON shows it."""
     return "nothing" if token is None else json.dumps(token, ensure_ascii=False)
-
-
-def _few(items: Iterable[str], most: int = 4) -> str:
-    listed = list(items)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
 
 
 def _chat_template(folder: Path) -> str:

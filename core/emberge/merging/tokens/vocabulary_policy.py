@@ -8,24 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.model_folder.checkpoint import read_json
+from emberge.model_folder.json_files import read_json
 
-__all__ = ["TOKENIZER_FILES", "VocabularyPolicy", "difference", "same_files", "vocabulary"]
-
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "chat_template.jinja",
-    "chat_template.json",
-)
+__all__ = ["VocabularyPolicy", "difference", "same_files", "vocabulary"]
 
 
 @dataclass(frozen=True, kw_only=True)

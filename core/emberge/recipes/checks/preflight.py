@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge.contracts.dataset import Reader
-from emberge.contracts.step import DataRef, Expected, FileRef, ModelRef, Reference
+from emberge.contracts.reference import DataRef, FileRef, ModelRef, Reference
+from emberge.contracts.step import Expected
 from emberge.errors import EmbergeError, Problem, RecipeError
 from emberge.plugins import Plugins
 from emberge.recipes.folder.locate import (

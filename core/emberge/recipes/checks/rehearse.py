@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Literal
 
 from emberge.contracts.launcher import Launcher
 from emberge.contracts.step import Machine, Rehearsal
-from emberge.devices import find_machine, human_size
+from emberge.devices import find_machine
 from emberge.errors import EmbergeError, RequirementError
 from emberge.files.locks import OutInUseError
 from emberge.hookspecs import hookimpl
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.run_recipe import run_recipe
+from emberge.wording import human_size
 
 if TYPE_CHECKING:
     from emberge.recipes.run.rank_team import RankTeam

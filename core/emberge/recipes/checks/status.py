@@ -47,7 +47,7 @@ class Status:
     @property
     def lines(self) -> Sequence[str]:
         """As a table for people, a step a line."""
-        from emberge.devices import human_size
+        from emberge.wording import human_size
 
         width = max((len(step.id) for step in self.steps), default=0)
         rows = [

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.devices import human_size
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.merging.planning.merge_header import read_provenance
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.recipes.folder.fingerprint import model_files
+from emberge.model_folder.model_files import hashed_files
 from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.run_folder import ARTIFACT
 from emberge.tensor_files.content_hash import FileContent, contents_of
 from emberge.tensor_files.safetensors_header import read_header
+from emberge.wording import count_noun, human_size, join_some
 
 __all__ = ["Finding", "Verification", "verify_result"]
 
@@ -139,7 +139,7 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding(name, "missing", f"is missing; {_AGAIN}")
         else:
             yield _compared(name, known, there[name])
-    decisive = model_files(folder) if record.get("kind") == "model" else ()
+    decisive = hashed_files(folder) if record.get("kind") == "model" else ()
     for path in decisive:
         name = path.relative_to(folder).as_posix()
         if name not in listed:
@@ -166,16 +166,11 @@ def _tensors(known: FileContent, found: FileContent) -> str:
     other = [n for n in known.tensors if found.tensors.get(n, known.tensors[n]) != known.tensors[n]]
     new = [name for name in found.tensors if name not in known.tensors]
     parts = [
-        f"{_some(names)} {words}"
+        f"{join_some(names)} {words}"
         for names, words in ((other, "changed"), (lost, "gone"), (new, "new"))
         if names
     ]
     return f": {', '.join(parts)}" if parts else ": only its header changed, no tensor"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 # ── weights ─────────────────────────────────────────────────────────────────────────────────────
@@ -279,9 +274,7 @@ def _told(said: Mapping[str, Any]) -> str:
         next(iter(one)) if isinstance(one, Mapping) else one for one in said.get("strategy", ())
     ]
     models = said.get("models")
-    count = (
-        f"{len(models)} models" if isinstance(models, Mapping) and len(models) != 1 else "1 model"
-    )
+    count = count_noun(len(models) if isinstance(models, Mapping) else 1, "model")
     made = said.get("versions")
     by = f", emberge {made.get('emberge')}" if isinstance(made, Mapping) else ""
     return f"{' → '.join(map(str, links))} of {count}, seed {said.get('seed')}{by}"

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import DataRef, ModelRef
+from emberge.contracts.reference import DataRef, ModelRef
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError
+from emberge.files.hashes import HashCache
 from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.model_files import model_fingerprint
 from emberge.plugins import Plugins
 from emberge.recipes.checks.verify import Finding, read_record
-from emberge.recipes.folder.fingerprint import HashCache, model_fingerprint
 from emberge.recipes.folder.locate import (
     LocatedModel,
     kept_checkpoints,

@@ -21,6 +21,7 @@ from emberge.recipes.docs.example import example
 from emberge.recipes.docs.option_docs import Documented, documented_options
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.phrases import article
+from emberge.wording import plural
 
 __all__ = [
     "ShippedRecipe",
@@ -119,8 +120,7 @@ def list_components(plugins: Plugins, as_json: bool = False) -> str:
 
 
 def _heading(kind: str) -> str:
-    plural = {"loss": "losses", "merge strategy": "merge strategies"}
-    return plural.get(kind, f"{kind}s").capitalize()
+    return plural(kind).capitalize()
 
 
 def _block(row: dict[str, Any]) -> Iterator[str]:

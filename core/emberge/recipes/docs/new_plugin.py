@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import keyword
 import re
-import shutil
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import emberge
 from emberge.errors import PluginError, RecipeError
+from emberge.files.atomic import fill_once
 
 __all__ = ["write_plugin"]
 
@@ -36,16 +36,16 @@ def write_plugin(name: str, folder: Path) -> Path:
     if target.exists() or target.is_symlink():
         raise RecipeError(f"{target} stands already; choose another place or remove it first")
     source = _example()
-    unfinished = target.with_name(f".{target.name}.part")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
+
+    def fill(side: Path) -> None:
         for file in _files(source):
-            copy = unfinished / _rename(str(file.relative_to(source)), name)
+            copy = side / _rename(str(file.relative_to(source)), name)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(_rename(file.read_text("utf-8"), name), "utf-8")
-        unfinished.rename(target)
+
+    try:
+        fill_once(target, fill)
     except OSError as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
         raise RecipeError(f"{target} cannot be written: {error.strerror or error}") from error
     return target
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.option import PerDataset
+from emberge.contracts.reference import Reference
 from emberge.contracts.schedule import PerTensor
 from emberge.contracts.stage import ChainSpec
-from emberge.contracts.step import Reference
 from emberge.plugins import Component, Plugins
 from emberge.recipes.options.field_types import Form
 from emberge.recipes.options.fields import Option, options_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emberge.contracts.step import DataRef, FileRef, ModelRef, Reference
+from emberge.contracts.reference import DataRef, FileRef, ModelRef, Reference
 from emberge.errors import CheckpointError, DataError
 from emberge.plugins import Plugins
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from emberge.contracts.step import Artifact
+from emberge.contracts.reference import Artifact
 from emberge.errors import PluginError
 from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import ARTIFACT

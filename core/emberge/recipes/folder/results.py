@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Artifact, DataRef, FileRef, Model, ModelRef, Reference
+from emberge.contracts.reference import Artifact, DataRef, FileRef, Model, ModelRef, Reference
 from emberge.data.entry import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, RecipeError
+from emberge.files.hashes import HashCache, file_fingerprint, stable_hash
+from emberge.model_folder.model_files import model_fingerprint
 from emberge.plugins import Plugins
-from emberge.recipes.folder.fingerprint import (
-    HashCache,
-    file_fingerprint,
-    model_fingerprint,
-    stable_hash,
-)
 from emberge.recipes.folder.locate import (
     kept_checkpoints,
     locate_adapter,

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Artifact
+from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError
+from emberge.files.atomic import make_folder, publish, replace_link, sync_tree, write_json
 
-__all__ = ["ARTIFACT", "OutFolder", "read_artifact", "write_json"]
+__all__ = ["ARTIFACT", "OutFolder", "read_artifact"]
 
 ARTIFACT = "artifact.json"
 
@@ -43,7 +44,7 @@ class OutFolder:
             EmbergeError: when it cannot be made or is a file.
         """
         try:
-            self.work.mkdir(parents=True, exist_ok=True)
+            make_folder(self.work)
             self.store.mkdir(exist_ok=True)
         except OSError as error:
             raise EmbergeError(
@@ -89,15 +90,11 @@ class OutFolder:
         """
         work, result = self.work_of(step, fingerprint), self.result(step, fingerprint)
         output = work / "output"
-        for file in sorted(output.rglob("*")):
-            _sync(file)
+        sync_tree(output)
         write_json(output / ARTIFACT, record)
-        _sync(output / ARTIFACT)
-        _sync(output)
         if result.exists():  # its artifact.json was taken away by hand, to have it made again
             os.rename(result, work / "replaced")
-        os.rename(output, result)
-        _sync(self.path)
+        publish(output, result)
         return result
 
     def finish(self, step: str, fingerprint: str) -> None:
@@ -108,10 +105,7 @@ class OutFolder:
                 f"{link} is in the way: a link to {result.name} belongs there; move it elsewhere"
             )
         if not link.is_symlink() or os.readlink(link) != result.name:
-            beside = self.path / f".{link.name}.link"
-            beside.unlink(missing_ok=True)
-            beside.symlink_to(result.name)
-            os.replace(beside, link)
+            replace_link(link, result.name)
         shutil.rmtree(self.work_of(step, fingerprint), ignore_errors=True)
 
 
@@ -142,20 +136,3 @@ def read_artifact(folder: Path) -> Artifact | None:
         raise EmbergeError(
             f"{folder / ARTIFACT} is damaged ({error}); remove it to have the step run again"
         ) from error
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never half of one."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(beside, path)
-
-
-def _sync(path: Path) -> None:
-    if path.is_symlink():
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

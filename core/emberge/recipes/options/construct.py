@@ -12,6 +12,7 @@ from emberge.errors import EmbergeError, PluginError, suggest
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.builder import BROKEN, Builder, Handler, OptionPath
 from emberge.recipes.options.fields import Option, first_option, options_of
+from emberge.wording import plural
 from emberge.yaml_nodes import Fields, Node, node_of, words
 
 __all__ = [
@@ -94,7 +95,7 @@ def construct(build: Builder, owner: type, given: GivenOptions, at: OptionPath) 
             values[option.name] = _default_value(build, option, given.where, inner)
     missing = [f"'{o.name}'" for o in options.values() if o.required and o.name not in values]
     if missing:
-        noun = "option" if len(missing) == 1 else "options"
+        noun = "option" if len(missing) == 1 else plural("option")
         return build.fault(f"{given.label} needs the {noun} {' and '.join(missing)}", given.where)
     sound = all(name in options for name in given.fields.entries)
     if not sound or any(value is BROKEN for value in values.values()):

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from emberge.contracts.step import Step, StepRef
+from emberge.contracts.reference import StepRef
+from emberge.contracts.step import Step
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
 from emberge.recipes.options import components, construct, nested, values

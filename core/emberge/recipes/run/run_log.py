@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from emberge.contracts.step import Artifact
+from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError
+from emberge.files.atomic import write_json
 from emberge.plugins import Plugins
-from emberge.recipes.folder.run_folder import OutFolder, write_json
+from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
 
 __all__ = ["JsonLines", "RunLog", "StepListener"]
@@ -164,7 +165,7 @@ class RunLog:
 
     def _save(self) -> None:
         with _where_it_can():
-            write_json(self.place.status, {"steps": list(self._states.values())})
+            write_json(self.place.status, {"steps": list(self._states.values())}, durable=False)
 
     def _write(self, text: str) -> None:
         text = text.replace(str(self.place.path.absolute()), ".").rstrip()

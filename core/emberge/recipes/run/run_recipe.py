@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.launcher import Launcher
-from emberge.contracts.step import Artifact, Machine, ModelRef, Rehearsal
+from emberge.contracts.reference import Artifact, ModelRef
+from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError, RequirementError
+from emberge.files.atomic import write_text
+from emberge.files.hashes import HashCache, stable_hash
 from emberge.files.locks import lock_folder
 from emberge.plugins import Plugins
-from emberge.recipes.folder.fingerprint import HashCache, plain, stable_hash
+from emberge.recipes.folder.fingerprint import plain
 from emberge.recipes.folder.provenance import kept_text, recipe_hash
 from emberge.recipes.folder.results import Result, Results
 from emberge.recipes.folder.run_folder import OutFolder
@@ -250,4 +253,4 @@ class RunState:
 
 def _keep_recipe(recipe: Recipe, place: OutFolder) -> None:
     if recipe.text:
-        (place.path / "recipe.yaml").write_text(kept_text(recipe), encoding="utf-8")
+        write_text(place.path / "recipe.yaml", kept_text(recipe))

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Artifact
+from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError, PluginError
+from emberge.files.atomic import make_folder
 from emberge.files.locks import lock_folder
 from emberge.recipes.folder.provenance import CHANGING, artifact_record
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
@@ -93,7 +94,7 @@ def explain_disk_full(place: OutFolder) -> Iterator[None]:
 @contextlib.contextmanager
 def _held(work: Path) -> Iterator[None]:
     """Nobody else works there meanwhile: not even one whose machine was given up for lost."""
-    work.mkdir(parents=True, exist_ok=True)
+    make_folder(work)
     with lock_folder(work / ".lock", patience=LEAVING):
         yield
 

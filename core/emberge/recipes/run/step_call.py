@@ -12,8 +12,8 @@ from typing import Any
 
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.errors import RecipeError
+from emberge.files.hashes import HashCache
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.folder.fingerprint import HashCache
 from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.results import Result, Results
 from emberge.recipes.folder.run_folder import OutFolder, read_artifact

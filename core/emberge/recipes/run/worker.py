@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import threading
 from pathlib import Path
 
 from emberge.errors import EmbergeError
@@ -17,16 +14,8 @@ from emberge.recipes.run.step_call import StepCall
 __all__ = ["work"]
 
 
-def work() -> int:
-    """Run the step that standard input names, tell its events, and return the exit code.
-
-    What is left of standard input is a leash: when it ends, so does this process, with all that it started.
-    """
-    with open(0, "rb", buffering=0, closefd=False) as told:
-        line = told.readline()
-    if not line.endswith(b"\n"):
-        return EmbergeError.exit_code  # whoever was to say what is to be done has gone
-    threading.Thread(target=_held_by_leash, daemon=True).start()
+def work(line: bytes) -> int:
+    """Run the step of a call, a line of JSON, writing its events, and return the exit code."""
     return _run(StepCall.read(line))
 
 
@@ -51,11 +40,3 @@ def _run(call: StepCall) -> int:
     finally:
         with contextlib.suppress(OSError):
             events.close()
-
-
-def _held_by_leash() -> None:
-    while os.read(0, 4096):
-        pass
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(EmbergeError.exit_code)

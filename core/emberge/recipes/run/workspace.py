@@ -10,21 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.dataset import Reader
-from emberge.contracts.step import (
-    Artifact,
-    DataRef,
-    FileRef,
-    Machine,
-    Model,
-    ModelRef,
-    Reference,
-    Rehearsal,
-)
+from emberge.contracts.reference import Artifact, DataRef, FileRef, Model, ModelRef, Reference
+from emberge.contracts.step import Machine, Rehearsal
+from emberge.files.atomic import write_json
 from emberge.merging.planning.merge_header import versions
 from emberge.plugins import Plugins
 from emberge.recipes.folder.provenance import plugins_behind
 from emberge.recipes.folder.results import Results
-from emberge.recipes.folder.run_folder import OutFolder, write_json
+from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.run_log import JsonLines, StepListener
 
@@ -161,7 +154,7 @@ class StepWorkspace:
                 self._since = (time.time(), done)
         if file:
             now = {"done": done, "total": total, "unit": unit, "note": note, "time": time.time()}
-            write_json(self.work / PROGRESS, {**now, "since": self._since})
+            write_json(self.work / PROGRESS, {**now, "since": self._since}, durable=False)
         if event:
             self.around.record.step_progressed(self.id, done, total, unit, note)
 

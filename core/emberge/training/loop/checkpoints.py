@@ -7,9 +7,7 @@ bent is passed over for the one before.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,18 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
+from emberge.files.atomic import clear_torn, link_or_copy, replace_folder
+from emberge.files.hashes import sha256_of
 from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan
 
-__all__ = [
-    "KeptCheckpoints",
-    "TrainingState",
-    "clear_torn",
-    "latest_state",
-    "link_or_copy",
-    "publish",
-    "save_state",
-]
+__all__ = ["KeptCheckpoints", "TrainingState", "latest_state", "save_state"]
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -53,10 +45,14 @@ def save_state(
 
     def fill(side: Path) -> None:
         save_file({name: t.detach().contiguous() for name, t in tensors.items()}, side / TENSORS)
-        content = {"step": step, "facts": dict(facts), "files": {TENSORS: _sha256(side / TENSORS)}}
+        content = {
+            "step": step,
+            "facts": dict(facts),
+            "files": {TENSORS: sha256_of(side / TENSORS)},
+        }
         (side / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
 
-    path = publish(folder / f"step-{step}", fill)
+    path = replace_folder(folder / f"step-{step}", fill)
     for old in _states(folder)[KEPT:]:
         shutil.rmtree(old)
     return path
@@ -86,7 +82,7 @@ class KeptCheckpoints:
 
     def keep(self, step: int, save: Callable[[Path], None]) -> None:
         """Write the model of a step, and drop what is older than the newest few."""
-        publish(self.folder / f"step-{step}", save)
+        replace_folder(self.folder / f"step-{step}", save)
         for old in self._by_step()[: -self.keep_last]:
             shutil.rmtree(old)
 
@@ -103,26 +99,6 @@ class KeptCheckpoints:
         return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
 
 
-def publish(path: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a folder under a side name, flush it to disk, and give it its name.
-
-    A folder of that name is replaced.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    side = path.with_name(f".{path.name}.part")
-    shutil.rmtree(side, ignore_errors=True)
-    side.mkdir()
-    fill(side)
-    for file in sorted(side.rglob("*"), reverse=True):
-        _flush(file)
-    _flush(side)
-    if path.exists():
-        shutil.rmtree(path)
-    os.rename(side, path)
-    _flush(path.parent)
-    return path
-
-
 def latest_state(folder: Path) -> TrainingState | None:
     """Return the newest state whose files are as they were written; None without one."""
     for path in _states(folder):
@@ -130,13 +106,6 @@ def latest_state(folder: Path) -> TrainingState | None:
         if state is not None:
             return state
     return None
-
-
-def clear_torn(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
-    if folder.is_dir():
-        for path in folder.glob(".*.part"):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _states(folder: Path) -> list[Path]:
@@ -150,30 +119,8 @@ def _read(path: Path) -> TrainingState | None:
 
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if any(_sha256(path / name) != digest for name, digest in content["files"].items()):
+        if any(sha256_of(path / name) != digest for name, digest in content["files"].items()):
             return None
         return TrainingState(content["step"], load_file(path / TENSORS), content["facts"])
     except (OSError, ValueError, KeyError, SafetensorError):
         return None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def link_or_copy(source: str, target: str) -> None:
-    """Give a file a second name, or make a copy where the file system has no such thing."""
-    Path(target).unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from emberge.devices import torch_threads
+from emberge.files.atomic import clear_torn, link_or_copy, replace_folder
 from emberge.training.fit_job import EarlyStopping
-from emberge.training.loop.checkpoints import clear_torn, link_or_copy, publish
 
 __all__ = ["ScoreHistory"]
 
@@ -60,7 +60,7 @@ class ScoreHistory:
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
         """Write the model that is to be scored."""
-        publish(self._at(step), save)
+        replace_folder(self._at(step), save)
 
     def take(self, step: int) -> list[tuple[int, float]]:
         """Score the model of a step and return all scores; random numbers and threads stay as they were."""

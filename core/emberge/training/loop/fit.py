@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from emberge.contracts.sampler import Pool, Rows
+from emberge.contracts.dataset import Rows
+from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine
 from emberge.training.fit_job import FitJob
 from emberge.training.fit_options import FitResult

@@ -20,11 +20,12 @@ from emberge.devices import torch_threads
 from emberge.encoding.activation_memory import activation_budget
 from emberge.encoding.gradient_cache import EncodePlan, PassResult, device_of, encode_and_backward
 from emberge.errors import DataError
+from emberge.files.atomic import clear_torn
 from emberge.ranks.fsdp import is_split, split_weights
 from emberge.ranks.ranks import Ranks, RanksError, join_ranks
 from emberge.seeds import stable_seed
 from emberge.training.fit_job import FitJob
-from emberge.training.loop.checkpoints import clear_torn, latest_state, save_state
+from emberge.training.loop.checkpoints import latest_state, save_state
 from emberge.training.loop.token_budget import EngineSettings, budgeted, choose_engine
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch

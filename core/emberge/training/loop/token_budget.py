@@ -6,7 +6,6 @@ Chunks are as large as is fast, and smaller where memory is short.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from emberge.devices import dtype_for
 from emberge.encoding.activation_memory import activation_budget, saved_bytes
 from emberge.encoding.embedder import default_token_budget
 from emberge.encoding.gradient_cache import device_of, forward
+from emberge.files.atomic import make_folder, write_json
 from emberge.ranks.ranks import Ranks
 from emberge.training.fit_options import FitOptions
 from emberge.training.tables.example_table import ExampleTable
@@ -66,7 +66,7 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     engine = EngineSettings(
         max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked
     )
-    work.mkdir(parents=True, exist_ok=True)
+    make_folder(work)
     return _written(work, engine)
 
 
@@ -81,10 +81,9 @@ def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) ->
 
 
 def _written(work: Path, engine: EngineSettings) -> EngineSettings:
-    path = work / "engine.json"
-    side = path.with_name(".engine.json.part")
-    side.write_text(json.dumps(asdict(engine)))
-    os.replace(side, path)
+    write_json(
+        work / "engine.json", asdict(engine)
+    )  # on the disk before any state computed under it
     return engine
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from emberge.files.atomic import clear_torn
 from emberge.ranks.fsdp import clip_gradients, gathered_weights, is_split, put, sum_gradients, whole
 from emberge.training.fit_options import FitResult
 from emberge.training.loop.checkpoints import (
     KeptCheckpoints,
     TrainingState,
-    clear_torn,
     latest_state,
     save_state,
 )

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emberge.contracts.dataset import TASK_KINDS, DatasetInfo, Reader
+from emberge.contracts.dataset import TASK_KINDS, DatasetInfo, Reader, Rows
 from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Pool, Rows, Sampler
-from emberge.contracts.step import DataRef
+from emberge.contracts.reference import DataRef
+from emberge.contracts.sampler import Pool, Sampler
 from emberge.data.data_sources import expand
 from emberge.data.entry import DataEntry
 from emberge.data.load_datasets import load_datasets

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts.dataset import Dataset, DatasetInfo, Example
+from emberge.contracts.dataset import Dataset, DatasetInfo, Example, Rows
 from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Rows
-from emberge.encoding.token_cache import TEXTS_AT_ONCE, Ragged, RaggedWriter, kept_folder
+from emberge.encoding.token_cache import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from emberge.errors import DataError
+from emberge.files.atomic import fill_once
 from emberge.training.fit_options import BatchOptions
 from emberge.training.plan.lazy_rows import in_pieces
 
@@ -157,7 +157,7 @@ def build_table(
         with RaggedWriter(side) as writer:
             _Builder(encoder, both, side, writer).write(dataset, progress)
 
-    kept_folder(folder, fill)
+    fill_once(folder, fill)
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
     return ExampleTable(dataset.info, sequences=Ragged.load(folder), **arrays)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from emberge.contracts.backbone import Encoder
 from emberge.contracts.dataset import Dataset
 from emberge.contracts.loss import Guide
-from emberge.contracts.step import ModelRef
+from emberge.contracts.reference import ModelRef
 from emberge.encoding.embedder import TextEmbedder
 from emberge.errors import DataError
 from emberge.training.objective import Objective

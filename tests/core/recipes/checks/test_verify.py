@@ -14,10 +14,10 @@ import torch
 import xxhash
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.engine import Checkpoint, MergeInput, merge_checkpoints
+from emberge.engine import Checkpoint, MergeInput, merge_checkpoints, model_fingerprint
+from emberge.files import hashes
+from emberge.files.hashes import HashCache
 from emberge.recipes.checks.verify import verify_result
-from emberge.recipes.folder import fingerprint
-from emberge.recipes.folder.fingerprint import HashCache
 from emberge.tensor_files.content_hash import contents_of, file_content
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.spherical.slerp import Slerp
@@ -315,7 +315,7 @@ def test_headers_and_records_say_how_a_result_came_about(made: Path) -> None:
     inputs = {one["reference"]: one for one in record["inputs"]}
     assert set(inputs) == {"./base", "./a", "./b"}
     for name in ("a", "b"):
-        content = fingerprint.model_fingerprint(made / name)
+        content = model_fingerprint(made / name)
         assert inputs[f"./{name}"]["content"] == said["models"][name]["content"] == content
     assert str(made) not in json.dumps([record, said]), "no path of this machine"
 
@@ -359,7 +359,7 @@ def test_a_hash_that_was_taken_is_not_taken_again(
 ) -> None:
     file = tmp_path / "file"
     file.write_text("content")
-    monkeypatch.setattr(fingerprint, "_SETTLED", -1)
+    monkeypatch.setattr(hashes, "_FRESH", -1)
     cache = HashCache()
     cache.learn({file: "as somebody said"})
     assert cache.of(file) == "as somebody said"

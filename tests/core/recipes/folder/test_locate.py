@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hookimpl
-from emberge.recipes.folder.fingerprint import HashCache, model_fingerprint
+from emberge.files.hashes import HashCache
+from emberge.model_folder.model_files import model_fingerprint
 from emberge.recipes.folder.locate import kept_checkpoints, locate_file, locate_model
 from emberge.recipes.folder.results import Results
 
@@ -165,7 +166,7 @@ def test_a_fingerprint_does_not_know_where_the_model_lies(model: Path, tmp_path:
 
 
 def test_no_model_has_no_fingerprint(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="holds no model"):
+    with pytest.raises(CheckpointError, match="has no model"):
         model_fingerprint(tmp_path)
 
 

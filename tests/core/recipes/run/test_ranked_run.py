@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from emberge.cli.main import main
-from emberge.processes.rank_processes import heed_launcher, ranks_told
+from emberge.processes.rank_processes import adopt_launcher, rank_and_size
 
 from tests.support.training_data import retrieval
 
@@ -348,15 +348,15 @@ def test_what_mpi_tells_is_what_torchrun_tells(launched: pytest.MonkeyPatch) -> 
     launched.setenv("MASTER_ADDR", "127.0.0.1")
     for name, value in (*((n, "1") for n in BY_MPI), *((n, "2") for n in SIZE_BY_MPI)):
         launched.setenv(name, value)
-    heed_launcher(None)
-    assert ranks_told() == (1, 2)
+    adopt_launcher(None)
+    assert rank_and_size() == (1, 2)
     assert (os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]) == ("1", "2")
 
 
 def test_one_process_of_a_launcher_is_one_rank(launched: pytest.MonkeyPatch) -> None:
     launched.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    heed_launcher(None)
-    assert ranks_told() == (0, 1)
+    adopt_launcher(None)
+    assert rank_and_size() == (0, 1)
     launched.setenv("MASTER_ADDR", "127.0.0.1")
-    heed_launcher(2)  # --ranks says how many, so nothing is amiss
-    assert ranks_told() == (0, 1)
+    adopt_launcher(2)  # --ranks says how many, so nothing is amiss
+    assert rank_and_size() == (0, 1)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge.training.loop.checkpoints import clear_torn, latest_state, publish, save_state
+from emberge.files.atomic import clear_torn
+from emberge.training.loop.checkpoints import latest_state, save_state
 
 
 def _save(folder: Path, step: int) -> Path:
@@ -57,18 +58,3 @@ def test_what_a_kill_left_half_written_is_not_seen_and_removed(tmp_path: Path) -
     assert state.step == 1
     clear_torn(tmp_path)
     assert not torn.exists()
-
-
-def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path: Path) -> None:
-    def fill(side: Path) -> None:
-        (side / "a").write_text("old")
-
-    publish(tmp_path / "m", fill)
-
-    def fail(side: Path) -> None:
-        (side / "a").write_text("new")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        publish(tmp_path / "m", fail)
-    assert (tmp_path / "m" / "a").read_text() == "old"

@@ -1,0 +1,128 @@
+"""Names that a recipe gives to models, data, files and steps, and what they lead to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+__all__ = [
+    "Artifact",
+    "ArtifactKind",
+    "DataRef",
+    "FileRef",
+    "Model",
+    "ModelRef",
+    "Reference",
+    "StepRef",
+]
+
+# Where an adapter begins: a plus sign before a folder, a hub id or `pkg:`.
+_ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
+
+
+ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A name in a recipe: of an earlier step's result (`$id`, `$id.part`), or of a thing outside.
+
+    A step reference's `text` names one concrete instance after `foreach` is expanded
+    (`$members.ratio=0.2`); `folder` is what relative paths in `text` are relative to.
+    """
+
+    text: str
+    folder: Path = field(default=Path(), compare=False, repr=False)
+    accepts: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def step(self) -> str | None:
+        """The step's id without a part, or None for something outside the recipe."""
+        if not self.text.startswith("$"):
+            return None
+        return self.main[1:].removesuffix(".checkpoints")
+
+    @property
+    def part(self) -> str | None:
+        """`checkpoints` for the kept states of a training."""
+        return "checkpoints" if self.step and self.main.endswith(".checkpoints") else None
+
+    @property
+    def main(self) -> str:
+        """The text before an adapter."""
+        return _ADAPTER.split(self.text, maxsplit=1)[0]
+
+    @property
+    def adapter(self) -> str | None:
+        """The text after the plus sign of `model+adapter`."""
+        _, *adapter = _ADAPTER.split(self.text, maxsplit=1)
+        return adapter[0] if adapter else None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef(Reference):
+    """A model: `./folder`, `owner/name@revision`, `pkg:module`, `$step`, any of them `+adapter`."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("model",)
+
+
+@dataclass(frozen=True, slots=True)
+class DataRef(Reference):
+    """A data file or catalogue, or a step that makes data."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("data",)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef(Reference):
+    """A file, or a step that makes one."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("statistics", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class StepRef(Reference):
+    """Any earlier step."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("model", "data", "scores", "report", "statistics", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """The record of a step's result, written as `artifact.json` into its folder by the runner.
+
+    `size` is the number of training examples behind a model (for `weights: size`). `parents` names the
+    models it came from. `details` is free JSON that reports and cards read. Paths are relative.
+
+    Two of its keys mean something to the runner: `unmet` lists requirements that are not met (the result
+    is published, then the run ends with `RequirementError`); `table` names a Markdown file of the result
+    to show at the end. One means something to reports: `figures` lists drawings to show, each with the
+    `file` of an SVG, a `title`, a `caption`, and a `table` (`title`, `head`, `rows`) to put beside.
+    """
+
+    kind: ArtifactKind
+    size: int | None = None
+    parents: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model on disk, to which a ModelRef leads.
+
+    `name` is the model's name in tables (the step's id, the hub id, the folder's name);
+    `fingerprint` hashes its content. With an `adapter` the `folder` is that of its base.
+    """
+
+    name: str
+    folder: Path
+    fingerprint: str
+    artifact: Artifact | None = None
+    adapter: Path | None = None

@@ -1,0 +1,132 @@
+"""Names that SentenceTransformers releases give to modules and their options: classic ones and new ones.
+
+Old and new releases load classic names; releases before 6 do not load the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["CLASSIC", "POOLING", "classic_module", "is_new", "pooling_modes"]
+
+CLASSIC = "sentence_transformers.models."
+# Our words for pooling, and the words and the flags of config files.
+POOLING = {
+    "mean": ("mean", "pooling_mode_mean_tokens"),
+    "cls": ("cls", "pooling_mode_cls_token"),
+    "last": ("lasttoken", "pooling_mode_lasttoken"),
+    "weighted_mean": ("weightedmean", "pooling_mode_weightedmean_tokens"),
+    "max": ("max", "pooling_mode_max_tokens"),
+    "mean_sqrt_len": ("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
+}
+_NEW = "sentence_transformers."
+_SPARSE = "sentence_transformers.sparse_encoder.models."
+_OUTPUTS = {"feature-extraction": "last_hidden_state", "fill-mask": "logits"}
+# An option that a class does not know makes a release before 6 fail.
+_TRANSFORMER_OPTIONS = frozenset(
+    {"max_seq_length", "do_lower_case", "model_args", "tokenizer_args", "config_args"}
+)
+_POOLING_OPTIONS = frozenset(
+    {"pooling_mode", "embedding_dimension", "word_embedding_dimension", "include_prompt"}
+)
+_IN_AND_OUT = ("module_input_name", "module_output_name")
+
+_Config = dict[str, Any]
+
+
+def is_new(type_: str) -> bool:
+    """Return whether a module's type is a name that only new releases load."""
+    return type_.startswith(_NEW) and not type_.startswith((CLASSIC, _SPARSE))
+
+
+def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return our words for the ways of pooling that a config of any release names, or else `mean`."""
+    mode = config.get("pooling_mode")
+    ours = {name: word for word, (name, _) in POOLING.items()}
+    if mode is not None:
+        return tuple(ours.get(m, m) for m in ([mode] if isinstance(mode, str) else mode))
+    return tuple(word for word, (_, flag) in POOLING.items() if config.get(flag)) or ("mean",)
+
+
+def classic_module(type_: str, config: Mapping[str, Any]) -> tuple[str, _Config] | None:
+    """Return a module's type and config by classic names; None where old releases have no such module.
+
+    A module with code of its own, outside the library, is returned as it is.
+    """
+    if not type_.startswith(_NEW):
+        return type_, dict(config)
+    kind = type_.rpartition(".")[2]
+    if kind in ("Transformer", "MLMTransformer"):
+        return _transformer(kind, config)
+    convert = _CONVERSIONS.get(kind)
+    classic = convert(dict(config)) if convert is not None else None
+    sparse = kind in ("SpladePooling", "SparseAutoEncoder")
+    return None if classic is None else ((_SPARSE if sparse else CLASSIC) + kind, classic)
+
+
+def _transformer(kind: str, config: Mapping[str, Any]) -> tuple[str, _Config] | None:
+    masked = kind == "MLMTransformer"
+    task = config.get("transformer_task", "fill-mask" if masked else "feature-extraction")
+    type_ = f"{_SPARSE}MLMTransformer" if task == "fill-mask" else f"{CLASSIC}Transformer"
+    if not set(config) & {"transformer_task", "modality_config", "module_output_name"}:
+        return type_, dict(config)
+    # What releases before had no name for: it must be as they behaved.
+    usual = {
+        "transformer_task": task,
+        "modality_config": {
+            "text": {"method": "forward", "method_output_name": _OUTPUTS.get(task)}
+        },
+        "module_output_name": "token_embeddings",
+    }
+    options = {k: v for k, v in config.items() if v is not None}
+    new = {k: v for k, v in options.items() if k not in _TRANSFORMER_OPTIONS}
+    if task not in _OUTPUTS or any(usual.get(k) != v for k, v in new.items()):
+        return None
+    return type_, {"do_lower_case": False, **{k: v for k, v in options.items() if k not in new}}
+
+
+def _pooling(config: _Config) -> _Config | None:
+    if "pooling_mode" not in config:
+        return config
+    modes = pooling_modes(config)
+    if not set(modes) <= set(POOLING) or set(config) - _POOLING_OPTIONS:
+        return None
+    dimension = config.get("embedding_dimension", config.get("word_embedding_dimension"))
+    flags = {flag: word in modes for word, (_, flag) in POOLING.items()}
+    prompt = config.get("include_prompt", True)
+    return {"word_embedding_dimension": dimension, **flags, "include_prompt": prompt}
+
+
+def _dense(config: _Config) -> _Config | None:
+    names = {config.pop(key, "sentence_embedding") for key in _IN_AND_OUT}
+    residual = config.pop("use_residual", False)
+    return None if residual or names - {"sentence_embedding", None} else config
+
+
+def _normalize(config: _Config) -> _Config | None:
+    # Older releases read no config of it, so one that has nothing new may stay.
+    at_token = any(
+        config.get(key, "sentence_embedding") != "sentence_embedding" for key in _IN_AND_OUT
+    )
+    return None if at_token else config
+
+
+def _same(config: _Config) -> _Config | None:
+    return config
+
+
+def _renaming(new: str, old: str) -> Callable[[_Config], _Config | None]:
+    return lambda config: {old if key == new else key: value for key, value in config.items()}
+
+
+_DIMENSION = _renaming("embedding_dimension", "word_embedding_dimension")
+_CONVERSIONS: Mapping[str, Callable[[_Config], _Config | None]] = {
+    "Pooling": _pooling,
+    "Dense": _dense,
+    "Normalize": _normalize,
+    **dict.fromkeys(("LayerNorm", "Dropout", "StaticEmbedding", "BoW", "WordEmbeddings"), _same),
+    **dict.fromkeys(("WordWeights", "SparseAutoEncoder"), _same),
+    **dict.fromkeys(("WeightedLayerPooling", "LSTM", "SpladePooling"), _DIMENSION),
+    "CNN": _renaming("in_embedding_dimension", "in_word_embedding_dimension"),
+}

@@ -1,0 +1,65 @@
+"""Words of messages: lists that are cut, counts with their nouns, and sizes in bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from emberge.errors import RecipeError
+
+__all__ = ["count_noun", "human_size", "join_some", "parse_size", "plural"]
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+# Endings of nouns that take more than an s.
+_ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
+
+
+def join_some(words: Iterable[str], most: int = 3) -> str:
+    """Return the first `most` words between commas, and the number of the others: `a, b, c and 2 more`."""
+    listed = list(words)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+def count_noun(count: int, noun: str) -> str:
+    """Return the number and the noun in its form for it: `1 step`, `1,200 merge strategies`."""
+    return f"{count:,} {noun if count == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Return the regular plural of an English noun: `steps`, `strategies`, `losses`."""
+    for ending, instead in _ENDINGS:
+        if re.search(ending, noun):
+            return re.sub(ending, instead, noun)
+    return f"{noun}s"
+
+
+def human_size(count: float) -> str:
+    """Return a number of bytes in three digits and a decimal unit: `1.3 GB`."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def parse_size(size: str | int) -> int:
+    """Return the bytes that `512MB`, `2GiB`, `1.5g` or `1000` names.
+
+    Raises:
+        RecipeError: for anything else.
+    """
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", str(size).lower())
+    if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
+        raise RecipeError(f"'{size}' is no size; write it as 512MB or 2GiB")
+    return int(float(match[1]) * _UNITS[match[2]])

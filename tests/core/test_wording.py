@@ -1,0 +1,56 @@
+"""Words of messages."""
+
+from __future__ import annotations
+
+import pytest
+from emberge import RecipeError
+from emberge.wording import count_noun, human_size, join_some, parse_size, plural
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("5GB", 5 * 10**9),
+        ("512MB", 512_000_000),
+        ("1.5 MiB", 3 * 2**19),
+        ("2GiB", 2 << 30),
+        ("1.5g", 1_500_000_000),
+        (" 1000 ", 1000),
+        (12, 12),
+    ],
+)
+def test_a_size_is_read_as_people_write_it(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "12XB", "GB", "5 GBit"])
+def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(RecipeError, match="512MB"):
+        parse_size(text)
+
+
+def test_sizes_have_three_digits() -> None:
+    assert [human_size(n) for n in (5, 999, 1500, 12_300_000_000, 5e13)] == [
+        "5 bytes",
+        "999 bytes",
+        "1.5 kB",
+        "12.3 GB",
+        "50 TB",
+    ]
+
+
+def test_a_long_list_is_cut_and_counted() -> None:
+    assert join_some("abc") == "a, b, c"
+    assert join_some("abcde") == "a, b, c and 2 more"
+    assert join_some(iter("abc"), 1) == "a and 2 more"
+
+
+def test_nouns_follow_their_number() -> None:
+    assert count_noun(1, "merge strategy") == "1 merge strategy"
+    assert count_noun(1200, "loss") == "1,200 losses"
+    assert [plural(noun) for noun in ("merge strategy", "key", "batch", "step")] == [
+        "merge strategies",
+        "keys",
+        "batches",
+        "steps",
+    ]
