@@ -21,13 +21,7 @@ class Filtered:
 
     @property
     def all(self) -> bool:
-<<<<<<< HEAD
         """True for an entry that holds for every tensor."""
-||||||| 4833092
-        """Whether this entry is for every tensor."""
-=======
-        """True if this entry is for every tensor."""
->>>>>>> r-merging
         return self.filter in (None, "*")
 
     def matches(self, name: str) -> bool:

@@ -221,13 +221,7 @@ def merge_inputs(
 
 
 def unique_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
-<<<<<<< HEAD
     """Return the inputs with a number behind equal names, so that all differ."""
-||||||| 4833092
-    """Number the inputs of equal names, so that all names differ."""
-=======
-    """Add numbers to equal names of inputs, so that all names differ."""
->>>>>>> r-merging
     counted = Counter(m.name for m in inputs)
     seen: Counter[str] = Counter()
     apart = []

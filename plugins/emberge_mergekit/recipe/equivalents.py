@@ -55,13 +55,7 @@ class Given:
         self.based = based
         self.sliced = sliced
         self.exact = True
-<<<<<<< HEAD
         """True if all settings asked for could be expressed."""
-||||||| 4833092
-        """Whether all settings asked for could be expressed."""
-=======
-        """True while all settings asked for can be expressed."""
->>>>>>> r-merging
 
     def plain(self, name: str, default: Any) -> Any:
         """Return one value for all tensors."""

@@ -31,13 +31,7 @@ class Entry:
 
     @property
     def all(self) -> bool:
-<<<<<<< HEAD
         """True for a setting of every tensor."""
-||||||| 4833092
-        """Whether it speaks of every tensor."""
-=======
-        """True if it is for every tensor."""
->>>>>>> r-merging
         return self.filter in (None, "*")
 
 
