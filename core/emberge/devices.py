@@ -1,4 +1,4 @@
-"""What the machine offers: devices, workers, memory and disk. It decides the speed and never the bytes."""
+"""Devices, cores and memory of this machine, which decide the speed and never the bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ACCELERATOR_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 def find_machine(
     devices: str | None = None, workers: int | None = None, memory: str | int | None = None
 ) -> Machine:
-    """What this machine offers, or the part of it that is named.
+    """Return the devices, workers and memory of this machine, or the part of them that is named.
 
     `devices` is `cpu`, `cuda` (all of them), `cuda:0,cuda:1` or None for all CUDA devices if there are any;
     `workers` defaults to the usable cores; `memory` is bytes or a size such as `512MB` or `2GiB`.
@@ -43,7 +43,7 @@ def find_machine(
 
 
 def usable_cores() -> int:
-    """Cores this process may use: its affinity, held to a container's quota."""
+    """Return the number of cores that this process may use, by its affinity and a container's quota."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -54,7 +54,7 @@ def usable_cores() -> int:
 
 
 def memory_here() -> int:
-    """Bytes of memory that this machine has, held to a container's limit."""
+    """Return the bytes of memory that this machine, or its container, has."""
     count = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(count, int(Path("/sys/fs/cgroup/memory.max").read_text()))
@@ -63,7 +63,7 @@ def memory_here() -> int:
 
 
 def dtype_for(device: str) -> str:
-    """The dtype to train in on a device: bfloat16 where it is fast, else float32."""
+    """Return the dtype to train in on a device: bfloat16 where it is fast, else float32."""
     if not device.startswith("cuda"):
         return "float32"
     import torch
@@ -74,7 +74,7 @@ def dtype_for(device: str) -> str:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Let torch use `count` threads inside, and as many as before afterwards."""
+    """Let torch use `count` threads in the block, and as many as before after it."""
     import torch
 
     before = torch.get_num_threads()

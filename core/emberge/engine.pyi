@@ -35,7 +35,6 @@ from .evaluating.task_groups import means as means
 from .evaluating.task_groups import parts as parts
 from .evaluating.task_groups import select as select
 from .files.atomic import clear_torn as clear_torn
-from .files.atomic import write_json as write_json
 from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems
@@ -65,11 +64,11 @@ from .merging.tokens.vocabulary_policy import VocabularyPolicy as VocabularyPoli
 from .merging.whole_model import whole_model as whole_model
 from .merging.whole_model import whole_problems as whole_problems
 from .model_folder.checkpoint import Checkpoint as Checkpoint
-from .model_folder.checkpoint import TensorSpec as TensorSpec
 from .model_folder.classic_names import POOLING as POOLING
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.model_files import model_fingerprint as model_fingerprint
+from .model_folder.name_aliases import prefix_of as prefix_of
 from .model_folder.package_model import in_package as in_package
 from .model_folder.st_layout import Layout as Layout
 from .model_folder.st_layout import ModuleFolder as ModuleFolder
@@ -81,11 +80,11 @@ from .model_folder.st_layout import write_layout as write_layout
 from .model_folder.tensor_names import canonical_names as canonical_names
 from .model_folder.tensor_names import is_vocabulary as is_vocabulary
 from .model_folder.tensor_names import layer_of as layer_of
-from .model_folder.tensor_names import prefix_of as prefix_of
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder
 from .recipes.folder.run_folder import read_artifact as read_artifact
+from .tensor_files.safetensors_header import TensorSpec as TensorSpec
 from .tensor_files.tensor_reader import TensorReader as TensorReader
 from .training.fit_options import FitOptions as FitOptions
 from .training.fit_options import FitResult as FitResult

@@ -1,4 +1,4 @@
-"""Everything emberge raises on purpose, and how it says what to do about it."""
+"""Exceptions with messages for users: the problem, its place, and the remedy."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = [
 
 
 class EmbergeError(Exception):
-    """The work failed for a reason that the message explains; printed without a traceback."""
+    """A failure that its message explains; it is printed without a traceback."""
 
     exit_code = 1
 
 
 class RecipeError(EmbergeError):
-    """A recipe or a command line is wrong. `problems` lists every fault that was found."""
+    """A mistake in a recipe or a command line; `problems` lists all that were found."""
 
     exit_code = 2
 
@@ -38,35 +38,35 @@ class RecipeError(EmbergeError):
 
 
 class PluginError(EmbergeError):
-    """A plugin cannot be imported, clashes with another, or breaks a contract."""
+    """A plugin that cannot be imported, clashes with another, or breaks a contract."""
 
     exit_code = 2
 
 
 class CheckpointError(EmbergeError):
-    """A checkpoint is missing, damaged, or does not fit the others."""
+    """A checkpoint that is missing, is damaged, or does not fit the others."""
 
     exit_code = 2
 
 
 class DataError(EmbergeError):
-    """A data file is missing, damaged, or holds a row that cannot be used."""
+    """A data file that is missing, is damaged, or has a row that cannot be used."""
 
     exit_code = 2
 
 
 class RequirementError(EmbergeError):
-    """The work was done, but a `require` of the recipe was not met."""
+    """A `require` of the recipe that was not met, though the work was done."""
 
     exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where it stands (`file:line` or a tensor's name), and how bad it is.
+    """A problem, its place (`file:line` or a tensor's name), and how bad it is.
 
-    An `error` stops a run before it starts; a `warning` does not; `unseen` is something that could
-    not be looked at from here, such as a hub id without a network.
+    An `error` stops a run before it starts; a `warning` does not; `unseen` marks a thing that
+    could not be looked at from here, such as a hub id without a network.
     """
 
     message: str

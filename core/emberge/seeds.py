@@ -17,21 +17,21 @@ __all__ = ["random_bits", "shuffled", "stable_seed"]
 
 
 def stable_seed(*parts: Any) -> int:
-    """A 63-bit seed that depends on the text of every part and on their order."""
+    """Return a 63-bit seed that depends on the text of every part and on their order."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def random_bits(size: int, seed: int) -> NDArray[np.uint64]:
-    """`size` random words of 64 bits."""
+    """Return `size` random words of 64 bits [size]."""
     import numpy as np
 
     return np.asarray(np.random.PCG64(seed).random_raw(size), dtype=np.uint64).reshape(size)
 
 
 def shuffled(size: int, seed: int) -> NDArray[np.int64]:
-    """A random order of 0 … size - 1."""
+    """Return a random order of 0 … size - 1 [size]."""
     import numpy as np
 
     return np.argsort(random_bits(size, seed), kind="stable").astype(np.int64)

@@ -1,4 +1,4 @@
-"""Causal or bidirectional: what a config says, how to change it, and whether the model obeys."""
+"""Causal and bidirectional attention: read from a config, switched in it, and probed in a model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Attention = Literal["as is", "causal", "bidirectional"]
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The text part of a composite config, where alone the switch works; else the config itself."""
+    """Return the text part of a composite config, where alone the switch works; else the config itself."""
     inner = config.get("text_config")
     return inner if isinstance(inner, Mapping) else config
 
 
 def is_causal(config: Mapping[str, Any]) -> bool:
-    """Whether the model of this config attends to the past alone."""
+    """Return whether the model of this config attends to the past alone."""
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -39,7 +39,7 @@ def is_causal(config: Mapping[str, Any]) -> bool:
 
 
 def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str, Any]:
-    """The config with attention switched, so that plain loaders of the saved folder obey it.
+    """Return the config with attention switched, so that plain loaders of the saved folder obey it.
 
     The generic switch is `is_causal` of the text config; Gemma 3 has one of its own, which also halves its
     window when a model is built, and setting both would halve it wrongly.
@@ -70,7 +70,7 @@ def _gemma(kind: str) -> bool:
 
 
 def probe(model: Any, vocabulary: int) -> bool:
-    """Whether changing the last token changes what the first one becomes: bidirectional attention."""
+    """Return whether attention is bidirectional: whether the last token changes the state of the first."""
     import torch
 
     device = next(model.parameters()).device

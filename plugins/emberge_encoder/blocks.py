@@ -1,4 +1,4 @@
-"""The blocks of a transformer, and what goes into those that intermediate layers ask for."""
+"""Blocks of a transformer, and the inputs of those that intermediate layers need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["BlockInputs", "blocks_of"]
 
 
 class BlockInputs:
-    """Catches the input of the blocks that intermediate layers ask for, and of those alone."""
+    """The inputs of the blocks that intermediate layers need, caught during a forward pass."""
 
     def __init__(self, trunk: Any, layers: Sequence[float]) -> None:
         self._blocks: Sequence[nn.Module] = list(blocks_of(trunk)) if layers else []
@@ -42,12 +42,12 @@ class BlockInputs:
             hook.remove()
 
     def state(self, layer: float, final: Tensor) -> Tensor:
-        """Hidden state floor(layer · (L + 1)): 0 is the embeddings, L the final one."""
+        """Return hidden state floor(layer · (L + 1)): 0 is the embeddings, L the final one."""
         return self._states.get(self._index(layer), final)
 
 
 def blocks_of(trunk: Any) -> nn.ModuleList:
-    """The blocks of a transformer, first to last.
+    """Return the blocks of a transformer, first to last.
 
     Raises:
         CheckpointError: for one that does not keep them in one list.

@@ -20,16 +20,16 @@ _OUTER = "base_model.model."
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
-    """Train W + s · B A beside a frozen W, with A and B of few rows and columns.
+    """Low-rank factors that are trained beside frozen weights: W + s · B A with a frozen W.
 
     Hu et al., 2021, arXiv:2106.09685. `rank` is that of the product; s is `alpha` / rank, by default 1, or
     alpha / √rank with `rslora` (Kalajdzievski, 2023, arXiv:2312.03732). `dora` trains the length of every row
     beside its direction (Liu et al., 2024, arXiv:2402.09353). `targets` are modules of the transformer by the
-    end of their name, such as `query`; by default all linear layers of its blocks. `dropout` is that of what
-    goes into A. B starts at zero and A at random, by `seed`.
+    end of their name, such as `query`; by default all linear layers of its blocks. `dropout` is that of A's
+    input. B starts at zero and A at random, by `seed`.
 
-    What is saved is an adapter of the model that the training began from, which a merge takes as it is; with
-    `fold` it is a whole model, the product added to the weights.
+    An adapter of the model that the training began from is saved, which a merge takes as it is; with `fold` a
+    whole model, the product added to the weights.
     """
 
     rank: int = 16
@@ -101,7 +101,7 @@ class Lora:
 
 
 class LoraTrunk:
-    """A transformer with factors in it, and what is saved of it."""
+    """A transformer with factors in it, of which an adapter or a whole model is saved."""
 
     def __init__(self, options: Lora, tuner: Any, targets: Sequence[str], source: Path) -> None:
         self.options = options
@@ -110,12 +110,12 @@ class LoraTrunk:
         self._source = source
 
     def folded(self) -> Any:
-        """The transformer as it would be without factors: their products added to its weights."""
+        """Return the transformer without factors, their products added to its weights."""
         with _silent():
             return copy.deepcopy(self._tuner).merge_and_unload()
 
     def save(self, folder: Path, checkpoint: Path) -> None:
-        """Write the adapter as peft reads it; its header says what model it lies on."""
+        """Write the adapter as peft reads it, with the model that it is for in the header."""
         from emberge.engine import adapter_origin
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
@@ -126,13 +126,13 @@ class LoraTrunk:
         tensors = {f"{_OUTER}{key}": value.contiguous() for key, value in sorted(state.items())}
         folder.mkdir(parents=True, exist_ok=True)
         save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt", **metadata})
-        said = self._tuner.peft_config["default"].to_dict()
-        said |= {
+        config = self._tuner.peft_config["default"].to_dict()
+        config |= {
             "base_model_name_or_path": name,
             "inference_mode": True,
             "target_modules": self._targets,
         }
-        text = json.dumps(_plain(said), indent=2, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(_plain(config), indent=2, sort_keys=True, ensure_ascii=False)
         (folder / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
 
 
@@ -160,7 +160,7 @@ def _transposed(trunk: Any, targets: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep peft's advice to itself: it warns of settings that were asked for, and of merging them."""
+    """Suppress peft's warnings of settings that were asked for, and of merging them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield

@@ -1,4 +1,4 @@
-"""The modules after a transformer: made as they were saved, and saved again."""
+"""Stock modules of sentence-transformers after a transformer: loaded and saved."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["save_module", "tail_module"]
 
 
 def tail_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
-    """A stock module with its weights; `width` is the size of the transformer's states.
+    """Return a stock module with its weights; `width` is the size of the transformer's states.
 
     Raises:
         CheckpointError: for one that cannot be loaded.
     """
     from sentence_transformers.sentence_transformer import modules as stock
 
-    made: nn.Module
+    module: nn.Module
     if entry.kind == "Pooling":
         modes = [POOLING[word][0] for word in layout.pooling]
-        made = stock.Pooling(width, pooling_mode=modes, include_prompt=layout.include_prompt)
-        return made
+        module = stock.Pooling(width, pooling_mode=modes, include_prompt=layout.include_prompt)
+        return module
     if entry.kind == "Normalize":
         return stock.Normalize()  # type: ignore[no-any-return]
     kind = getattr(stock, entry.kind, None)
@@ -39,10 +39,10 @@ def tail_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
     if list(folder.glob("*.bin")):
         refuse_pickles(folder)
     try:
-        made = kind.load(str(layout.folder), subfolder=entry.path)
+        module = kind.load(str(layout.folder), subfolder=entry.path)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
-    return made
+    return module
 
 
 def save_module(module: Any, folder: Path) -> None:

@@ -32,17 +32,17 @@ class TextEncoder(Backbone):
 
     A folder with modules.json is used as it says; an option given here overrides it. A bare transformers
     folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the last
-    token's. `normalize` says whether embeddings have length 1; a bare folder's do. `attention` switches
+    token's. `normalize` scales embeddings to length 1, as in a bare folder. `attention` switches
     causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe makes sure that
     the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is
-    that of the weights. What is saved loads without remote code.
+    that of the weights. Saved models load without remote code.
 
-    `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only what goes into each
-    block and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that
-    grow with the blocks' inputs alone. `torch_compile` has the transformer compiled for chunks of any shape.
-    It is off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as
-    long as without). `attn_implementation` is transformers' word for the kernel of the attention, by default
-    its own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
+    `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only each block's input
+    and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that grow
+    with the blocks' inputs alone. `torch_compile` compiles the transformer for chunks of any shape. It is
+    off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as long
+    as without). `attn_implementation` is transformers' word for the kernel of the attention, by default its
+    own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
     attended to without their padding (ModernBERT, Warner et al., 2024, arXiv:2412.13663).
 
     Example:
@@ -75,7 +75,7 @@ class TextEncoder(Backbone):
         return self.lora is not None and not self.lora.fold
 
     def check(self, checkpoint: Path) -> list[str]:
-        """What is wrong with using this backbone on that checkpoint, from configs alone."""
+        """Return problems of this backbone on that checkpoint, from configs alone."""
         try:
             self._layout(checkpoint)
         except CheckpointError as error:
@@ -128,7 +128,7 @@ class TextEncoder(Backbone):
         return model
 
     def options(self) -> Mapping[str, Any]:
-        """The options that differ from the checkpoint's own way."""
+        """Return the options that differ from the checkpoint's own."""
         given = {
             f.name: value
             for f in dataclasses.fields(self)
@@ -137,7 +137,7 @@ class TextEncoder(Backbone):
         return given if self.lora is None else {**given, "lora": dataclasses.asdict(self.lora)}
 
     def _layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
-        """How this checkpoint will embed, and its trunk's config.
+        """Return the checkpoint's layout with the options applied, and its trunk's config.
 
         Raises:
             CheckpointError: for pooling that is not known, or that does not fit the attention.
@@ -154,7 +154,7 @@ class TextEncoder(Backbone):
             config = with_attention(config, self.attention)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
-        self._hold_adapter(layout)
+        self._require_own_layout(layout)
         layout = self._pooled(layout, config)
         return (
             dataclasses.replace(
@@ -165,8 +165,8 @@ class TextEncoder(Backbone):
             config,
         )
 
-    def _hold_adapter(self, layout: Layout) -> None:
-        """Refuse an adapter that would be of another model than the one that lies in the folder."""
+    def _require_own_layout(self, layout: Layout) -> None:
+        """Refuse an adapter with options that change more than weights, which it could not store."""
         if not self.leaves_adapter:
             return
         given = ("pooling", "normalize", "prompts", "max_length", "attention")
@@ -175,7 +175,7 @@ class TextEncoder(Backbone):
             changed = ["pooling"]
         if changed:
             raise CheckpointError(
-                f"{layout.folder}: an adapter holds weights alone, so its {changed[0]} would be lost; "
+                f"{layout.folder}: an adapter has weights alone, so its {changed[0]} would be lost; "
                 "set lora: {fold: true} to save a whole model"
             )
 
@@ -186,7 +186,7 @@ class TextEncoder(Backbone):
             if not causal:
                 raise CheckpointError(
                     f"{layout.folder}: has no modules.json to say how it pools; "
-                    "say it: backbone: {text_encoder: {pooling: mean}} (or cls, last)"
+                    "name it: backbone: {text_encoder: {pooling: mean}} (or cls, last)"
                 )
             pooling = "last"
         if self.pooling in ("mean", "cls") and causal and self.attention == "as is":

@@ -19,7 +19,7 @@ from emberge_encoder.lora import LoraTrunk
 from emberge_encoder.stock_modules import save_module, tail_module
 from emberge_encoder.trunk_weights import save_trunk
 
-# A tokenizer that names no limit says 1e30.
+# A tokenizer without a limit has 1e30.
 NO_LIMIT = 1_000_000
 # What transformers sets on the layers whose activations are computed again.
 CHECKPOINTED = "gradient_checkpointing"
@@ -35,7 +35,7 @@ class EncoderModules(nn.Module):
 
 
 class TextModel:
-    """Fills the Encoder contract for text. `config` is the trunk's config.json as it will be saved."""
+    """An encoder of text (see `Encoder`); `config` is the trunk's config.json as it will be saved."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class TextModel:
         self._chain = EncoderModules(
             trunk, [tail_module(layout, m, self._width) for m in layout.modules]
         )
-        # What lies beside an adapter is frozen with the transformer.
+        # Modules beside an adapter are frozen with the transformer.
         self._chain.tail.requires_grad_(adapter is None)
         self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTED, False)]
         self._prompt_lengths: dict[str, int] = {}
@@ -225,7 +225,7 @@ def _through(
 
 
 def with_limits(layout: Layout, tokenizer: Any, positions: int | None) -> Layout:
-    """The layout with the length that the tokenizer and the positions allow, where none is given."""
+    """Return the layout with the length that the tokenizer and the positions allow, where none is given."""
     limits = [n for n in (tokenizer.model_max_length, positions) if n and n < NO_LIMIT]
     if layout.max_length is not None or not limits:
         return layout

@@ -22,7 +22,7 @@ BUFFERS = ("position_ids", "inv_freq", "masked_bias")
 def load_trunk(
     folder: Path, config: Mapping[str, Any], dtype: str, kernel: str | None = None
 ) -> Any:
-    """A transformers model of a config's dictionary and the weights in `folder`, without its unused pooler.
+    """Return a transformers model of a config and the weights in `folder`, without its unused pooler.
 
     `kernel` is the attention's implementation, None for the one that transformers prefers.
 
@@ -125,7 +125,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' loading bar and report off the terminal: what matters is raised."""
+    """Suppress transformers' loading bar and report; all that matters is raised."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -140,7 +140,7 @@ def quiet() -> Iterator[None]:
 
 
 def save_trunk(model: Any, source: Path, target: Path) -> None:
-    """Write the model's weights under the names of the source checkpoint, and whatever else that one holds.
+    """Write the model's weights under the names of the source checkpoint, with all its other tensors.
 
     A checkpoint keeps its set of tensors (poolers, language heads, buffers that old releases wrote), so that
     everything trained from it can be merged with it. The tensors that were trained have the model's dtype.
@@ -171,7 +171,7 @@ def _under_source_names(
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder's safetensors files by name, mapped rather than read."""
+    """Return all tensors of a folder's safetensors files by name, mapped rather than read."""
     from safetensors import safe_open
 
     found: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Find models that are no folders: on a hub (`owner/name@revision`) and in packages (`pkg:module`)."""
+"""Models that are no folders: on a hub (`owner/name@revision`) and in packages (`pkg:module`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PATIENCE = {"metadata": 3.0, "all": 20.0}  # seconds to wait for a hub's answer
 def locate_model(
     reference: str, revision: str | None, files: Literal["all", "metadata"]
 ) -> Path | None:
-    """Answer for `pkg:module` and for names of a hub; everything else is not ours."""
+    """Return the folder of `pkg:module` or of a name on a hub; None for other references."""
     if reference.startswith("pkg:"):
         return in_package(reference.removeprefix("pkg:"), revision)
     if _HUB_ID.fullmatch(reference):
@@ -46,12 +46,12 @@ def locate_model(
 
 
 def on_hub(reference: str, revision: str | None, files: Literal["all", "metadata"]) -> Path:
-    """A folder with the files of a model on the hub, downloaded once and kept in the hub's own cache.
+    """Return a folder with the files of a model on the hub, downloaded once into the hub's own cache.
 
     Of several formats safetensors are taken; a pickle only where there is nothing else.
 
     Raises:
-        CheckpointError: when the hub has no such model or revision, or does not let us have it.
+        CheckpointError: when the hub has no such model or revision, or does not allow the download.
         ConnectionError: when there is no network and no copy in the cache.
     """
     from huggingface_hub import HfApi, snapshot_download
@@ -86,7 +86,7 @@ def _wanted(names: Sequence[str], files: str) -> list[str]:
 
 
 def _weights(paths: Iterable[PurePosixPath]) -> list[PurePosixPath]:
-    """Each folder's safetensors, or its pickles if it has none."""
+    """Return patterns of each folder's safetensors, or of its pickles if it has none."""
     paths = list(paths)
     safe = [p for p in paths if p.suffix == ".safetensors"]
     folders = {p.parent for p in safe}
@@ -98,7 +98,7 @@ def _exactly(names: Iterable[str]) -> list[str]:
 
 
 def _in_cache(reference: str, revision: str | None, files: str) -> Path | None:
-    """The copy in the hub's cache, if it is whole."""
+    """Return the copy in the hub's cache; None if it is not whole."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -133,7 +133,7 @@ def _has_weights(folder: Path) -> bool:
 
 
 def _refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
-    """What the hub itself said against it; None when it could not be asked."""
+    """Return the hub's own reason to refuse a model as an error; None when it could not be asked."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,

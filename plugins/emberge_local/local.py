@@ -15,7 +15,7 @@ __all__ = ["Local"]
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Launcher):
-    """Run steps side by side on this machine, each in a process of its own.
+    """Launcher of steps side by side on this machine, each in a process of its own.
 
     As many run at a time as there are GPUs, and each gets one; without GPUs as many as there are pairs of
     cores. Cores and `--memory` are divided among them. A step whose process is killed goes on from its last
@@ -27,15 +27,15 @@ class Local(Launcher):
     """
 
     workers: int | None = None
-    """How many steps run at a time; with more than there are GPUs, some share one."""
+    """Steps that run at a time; with more than there are GPUs, some share one."""
     memory: str | None = None
-    """What a step may need, such as 4GB: no more run at a time than fit into `--memory`, or else into this
-    machine's."""
+    """Memory that a step may need, such as 4GB: no more run at a time than fit into `--memory`, or else into
+    this machine's."""
 
     least = {**Launcher.least, "workers": 1}  # noqa: RUF012 — the contract's, and never changed
 
     def places(self, machine: Machine) -> list[Machine]:
-        """The part of the machine that each of the steps at a time gets.
+        """Return the part of the machine for each of the steps that run at a time.
 
         Raises:
             RecipeError: for a memory that is no size.
@@ -55,15 +55,15 @@ class Local(Launcher):
 
     @contextlib.contextmanager
     def open(self, machine: Machine) -> Iterator[StepPool]:
-        crew = _Crew(self.places(machine), self.threads)
+        pool = _Places(self.places(machine), self.threads)
         try:
-            yield crew
+            yield pool
         finally:
-            crew.end()
+            pool.end()
 
 
-class _Crew:
-    """Places for processes, each with the one that runs there."""
+class _Places:
+    """Places for processes, each with its process."""
 
     def __init__(self, places: list[Machine], threads: int) -> None:
         self._places = places
@@ -81,7 +81,7 @@ class _Crew:
         return self._at[free]
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """Kill all processes."""
         for process in self._at.values():
             process.kill()
 

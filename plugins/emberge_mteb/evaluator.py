@@ -29,7 +29,7 @@ from emberge import (
 
 from emberge_mteb.domains import Domains
 from emberge_mteb.local_sets import EvalEntry, LocalSet, lacking, local_sets, named_sets
-from emberge_mteb.prompts import Prompts, sentence_transformers_config
+from emberge_mteb.prompts import Prompts
 
 if TYPE_CHECKING:
     from emberge_mteb.model import MtebModel
@@ -237,7 +237,7 @@ class Mteb(Evaluator):
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _load(self, model: Model, workspace: Workspace, told: _Progress) -> MtebModel:
-        from emberge.engine import TextEmbedder
+        from emberge.engine import TextEmbedder, read_settings
 
         from emberge_mteb.model import SIMILARITIES, MtebModel
 
@@ -253,7 +253,7 @@ class Mteb(Evaluator):
         embedder = TextEmbedder(
             encoder, store=workspace.store, token_budget=self.token_budget, progress=told.embedding
         )
-        config = sentence_transformers_config(model.folder)
+        config = read_settings(model.folder)
         similarity = config.get("similarity_fn_name") or "cosine"
         own = dict(encoder.prompts)
         return MtebModel(

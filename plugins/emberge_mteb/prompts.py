@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-
-from emberge import CheckpointError
 
 __all__ = ["Prompts"]
-
-_FILE = "config_sentence_transformers.json"
 
 
 @dataclass(frozen=True)
@@ -41,21 +34,3 @@ def _filled(template: str, asked: Mapping[str, str]) -> str:
     for name, value in asked.items():
         template = template.replace(f"{{{name}}}", value)
     return template
-
-
-def sentence_transformers_config(folder: Path) -> dict[str, Any]:
-    """Contents of `config_sentence_transformers.json`; empty when there is none.
-
-    Raises:
-        CheckpointError: when it is no JSON object.
-    """
-    path = folder / _FILE
-    if not path.is_file():
-        return {}
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path}: this is no JSON ({error}); copy it anew") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path}: a JSON object was expected")
-    return config

@@ -1,4 +1,4 @@
-"""A Ray cluster, found or started, and the steps that it was given."""
+"""A Ray cluster, found or started, with a queue of steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from emberge import EmbergeError, Ended, Launch, Launched, Machine, StepProcess
 
-__all__ = ["Asked", "connected", "on_cluster", "run_launch"]
+__all__ = ["Resources", "connected", "on_cluster", "run_launch"]
 
 # How long a cluster's head may take to take up a connection.
 _ANSWER = 10.0
@@ -22,8 +22,8 @@ _LEAVING = 10.0
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a step asks of the machine that it will run on; `memory` in bytes."""
+class Resources:
+    """The resources that a step needs of its machine; `memory` in bytes."""
 
     cpus: float
     gpus: float
@@ -31,7 +31,7 @@ class Asked:
     threads: int
 
     def machine(self) -> Machine:
-        """That machine, as the step sees it: of its GPUs Ray shows those that it was given."""
+        """Return the machine as the step sees it; Ray shows only the GPUs that the step was given."""
         devices = (
             tuple(f"cuda:{i}" for i in range(max(1, int(self.gpus)))) if self.gpus else ("cpu",)
         )
@@ -40,9 +40,9 @@ class Asked:
 
 @contextlib.contextmanager
 def connected(address: str, machine: Machine) -> Iterator[None]:
-    """Be connected to the cluster at `address`, or to one of this machine's own for `local`.
+    """Connect to the cluster at `address`, or to one of this machine's own for `local`, for the block.
 
-    A connection that is there already is used and left open.
+    An older connection is used and left open.
 
     Raises:
         EmbergeError: without Ray, or when no cluster answers.
@@ -72,10 +72,10 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
 
 
 def _knock(address: str) -> None:
-    """Find out whether anybody is at a host and port: Ray itself would try for minutes.
+    """Make sure that a host and port answer: Ray itself would try for minutes.
 
     Raises:
-        OSError: when nobody is.
+        OSError: when they do not.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
@@ -83,38 +83,38 @@ def _knock(address: str) -> None:
 
 
 @contextlib.contextmanager
-def on_cluster(asked: Asked) -> Iterator[_Crew]:
-    """Give steps to the cluster that is connected; in the end none is left there."""
-    crew = _Crew(asked)
+def on_cluster(resources: Resources) -> Iterator[_Queue]:
+    """Open a pool on the connected cluster; no task is left there after the block."""
+    queue = _Queue(resources)
     try:
-        yield crew
+        yield queue
     finally:
-        crew.end()
+        queue.end()
 
 
-class _Crew:
-    """A cluster's queue, with all that was put into it."""
+class _Queue:
+    """A cluster's queue with the tasks that were put into it."""
 
     has_room = True
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, resources: Resources) -> None:
         import ray
 
-        resources: dict[str, Any] = {"num_cpus": asked.cpus, "num_gpus": asked.gpus}
-        if asked.memory is not None:
-            resources["memory"] = asked.memory
-        # Retries are the run's: it knows what the step has left, and says so.
-        self._task = ray.remote(max_retries=0, **resources)(run_launch)
-        self._asked = asked
+        options: dict[str, Any] = {"num_cpus": resources.cpus, "num_gpus": resources.gpus}
+        if resources.memory is not None:
+            options["memory"] = resources.memory
+        # Retries are the run's, which knows what the step has left.
+        self._task = ray.remote(max_retries=0, **options)(run_launch)
+        self._resources = resources
         self._tasks: list[_Task] = []
 
     def launch(self, launch: Launch) -> Launched:
         task = self._task.options(name=launch.step)
-        self._tasks.append(_Task(task.remote(launch, self._asked)))
+        self._tasks.append(_Task(task.remote(launch, self._resources)))
         return self._tasks[-1]
 
     def end(self) -> None:
-        """Leave no task behind."""
+        """Stop all tasks, and wait up to 10 s for them."""
         running = [task for task in self._tasks if task.ended() is None]
         for task in running:
             task.stop()
@@ -157,10 +157,10 @@ def _outcome(reference: Any) -> Ended:
     return ended
 
 
-def run_launch(launch: Launch, asked: Asked) -> Ended:
-    """The task: run a step on the machine that Ray has chosen."""
+def run_launch(launch: Launch, resources: Resources) -> Ended:
+    """Run a step on the machine that Ray has chosen, and return how it ended; a Ray task."""
     try:
-        return StepProcess(launch, asked.machine(), asked.threads).wait()
+        return StepProcess(launch, resources.machine(), resources.threads).wait()
     except EmbergeError as error:
         return Ended(error.exit_code, f"error: {error}")
 
@@ -172,7 +172,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM to end the process by itself; a run has its own way to end."""
+    """Restore the handler of SIGTERM after the block, as Ray sets its own and a run ends in another way."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -15,12 +15,13 @@ __all__ = ["Ray"]
 
 @dataclass(frozen=True, kw_only=True)
 class Ray(Launcher):
-    """Run steps side by side on the machines of a Ray cluster (Moritz et al., 2018, arXiv:1712.05889).
+    """Launcher of steps side by side on the machines of a Ray cluster.
 
-    Each step is a Ray task, which waits in Ray's queue until a machine has the CPUs, GPUs and memory free
-    that it asks for, and there runs the step in a process of its own. Results, states and what is told of a
-    step go through OUT, so every machine must see OUT, the recipe's folder and local data at the same place,
-    and have emberge installed. When a machine is lost, the steps that ran there go on elsewhere.
+    (Moritz et al., 2018, arXiv:1712.05889.) Each step is a Ray task, which waits in Ray's queue until a
+    machine has the CPUs, GPUs and memory free that it asks for, and there runs the step in a process of its
+    own. Results, states and the events of a step go through OUT, so every machine must see OUT, the
+    recipe's folder and local data at the same place, and have emberge installed. When a machine is lost,
+    the steps that ran there go on elsewhere.
 
     Example:
         emberge run recipe.yaml --out out --launcher ray
@@ -41,15 +42,15 @@ class Ray(Launcher):
 
     @contextlib.contextmanager
     def open(self, machine: Machine) -> Iterator[StepPool]:
-        from emberge_ray.cluster import Asked, connected, on_cluster
+        from emberge_ray.cluster import Resources, connected, on_cluster
 
         devices = [device for device in machine.devices if device != "cpu"]
-        asked = Asked(
+        resources = Resources(
             cpus=self.threads if self.cpus is None else self.cpus,
             gpus=float(bool(devices)) if self.gpus is None else self.gpus,
             memory=parse_size(self.memory) if self.memory else machine.memory,
             threads=self.threads,
         )
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
-        with connected(address, machine), on_cluster(asked) as crew:
-            yield crew
+        with connected(address, machine), on_cluster(resources) as pool:
+            yield pool

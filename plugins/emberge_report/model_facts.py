@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import read_layout
+from emberge.engine import read_layout, read_settings
 
 from emberge_report.model_kind import EMBEDDER, ModelKind, purpose_of
 
@@ -44,7 +44,7 @@ def anatomy(folder: Path) -> Anatomy:
         config = _json(folder / "config.json")
         return Anatomy(architecture=_architecture(config), purpose=purpose_of(folder))
     config = _json(layout.trunk_folder / "config.json")
-    overall = _json(folder / "config_sentence_transformers.json")
+    overall = read_settings(folder)
     kinds = [module.kind for module in layout.modules]
     return Anatomy(
         architecture=_architecture(config),

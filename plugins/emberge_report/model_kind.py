@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emberge import CheckpointError
+from emberge.engine import read_modules, read_settings
+
 __all__ = ["EMBEDDER", "ModelKind", "purpose_of"]
 
 
@@ -74,11 +77,12 @@ _BY_MODULE = {
 
 
 def purpose_of(folder: Path) -> ModelKind:
-    """From what a folder's configs say of it; an embedder where they say nothing else."""
-    settings = _read(folder / "config_sentence_transformers.json")
-    named = settings.get("model_type")
-    listed = _read(folder / "modules.json")
-    types = [str(m.get("type", "")) for m in listed if isinstance(m, dict)]
+    """Return the kind of model that a folder's configs name; an embedder where they name none."""
+    try:
+        named = read_settings(folder).get("model_type")
+        types = [module.type for module in read_modules(folder)]
+    except CheckpointError:
+        named, types = None, []
     architectures = _read(folder / "config.json").get("architectures") or [""]
     by_module = [_BY_MODULE.get(type_.rpartition(".")[2]) for type_ in types]
     if isinstance(named, str) and named in _KINDS:

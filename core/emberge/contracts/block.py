@@ -30,7 +30,7 @@ class Options:
             raise AttributeError(f"no option '{name}' was resolved for this stage") from None
 
     def items(self) -> ItemsView[str, Any]:
-        """All of them by name."""
+        """Return all of them by name."""
         return self._values.items()
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class Block:
     `tensors` is stacked, [models, *rows]; a 0-D or 1-D tensor is one row. `base` has the shape of one
     model's rows. `start` counts the elements of the full tensor before this block, `index` is its
     place among the tensor's granules. `weights` is float64 [models], resolved for this tensor.
-    `options` holds what the running stage's schedules resolve to; `statistics` this layer's or tensor's
+    `options` are the resolved schedules of the running stage; `statistics` this layer's or tensor's
     entries of statistics files by label or model, read when they are asked for. Of an entry with as many
     rows as the tensor only the block's rows are given.
     """
@@ -72,7 +72,7 @@ class Block:
     """Probability with which each element was kept, broadcastable to `tensors`, after a random link."""
 
     def entry_shape(self, label: str) -> tuple[int, ...] | None:
-        """The shape of a label's whole entry in `statistics`, which is not read for it; None without one."""
+        """Return the shape of a label's whole entry in `statistics`, without reading it; None without one."""
         if label not in self.statistics:
             return None
         shapes = getattr(self.statistics, "shapes", None)
@@ -119,13 +119,13 @@ class Block:
 
     @property
     def like(self) -> Tensor:
-        """Something of the shape, dtype and device of `tensors`, which need not be added up for it."""
+        """A tensor of the shape, dtype and device of `tensors`, which are not added up for it."""
         return self.tensors if self.changed is None else self.changed
 
     def with_deltas(self, deltas: Tensor, kept: Tensor | None = None) -> Block:
-        """The same block with base + deltas as its tensors; the number of models stays.
+        """Return the block with base + deltas as its tensors; the number of models stays.
 
-        A link that dropped elements at random says with which probability they were `kept`.
+        A link that dropped elements at random gives the probability with which they were `kept`.
         """
         self._base()
         changed = self._copy(
@@ -137,11 +137,11 @@ class Block:
         return changed
 
     def add_delta(self, delta: Tensor) -> Tensor:
-        """Base plus a merged delta [*rows]: what a strategy in delta space returns."""
+        """Add a merged delta [*rows] to the base: the result of a strategy in delta space."""
         return self._base() + delta
 
     def replace(self, **changes: Any) -> Block:
-        """The same block with some fields exchanged; other tensors have no deltas of their own yet."""
+        """Replace some fields in a copy of the block; new tensors have no deltas of their own yet."""
         unknown = changes.keys() - self.__dataclass_fields__.keys()
         if unknown:
             raise TypeError(f"a block has no {', '.join(sorted(unknown))}")
@@ -156,7 +156,7 @@ class Block:
         return copy
 
     def without_rows(self) -> Block:
-        """The same block without rows: names, weights and options of the tensor, and no data."""
+        """Return the block without rows: names, weights and options of the tensor, and no data."""
 
         def empty(values: Tensor | None) -> Tensor | None:
             return None if values is None else (values if self.shape else values[:, None])[:, :0]
@@ -172,7 +172,7 @@ class Block:
         )
 
     def gram(self, vectors: Tensor) -> Tensor:
-        """Inner products of [n, *rows] as float64 [n, n]; sums over blocks give a whole tensor's.
+        """Return the inner products of [n, *rows], float64 [n, n]; sums over blocks give a whole tensor's.
 
         float32 is summed in runs of 8,192 elements, and the runs in float64: half the time of float64
         throughout, at a relative error near 1e-7.
@@ -206,7 +206,7 @@ class Block:
         return out
 
     def uniform(self, salt: str = "") -> Tensor:
-        """Uniform numbers in [0, 1), shaped like `tensors`, a hash of every element's place.
+        """Return uniform numbers in [0, 1), shaped like `tensors`: a hash of every element's place.
 
         The number of an element depends on (seed, tensor name, the model's fingerprint, salt, its index in
         the full tensor), never on block size, order, device or worker.
@@ -217,7 +217,7 @@ class Block:
         return uniform(self.like, self.start, [(self.seed, self.name, key, salt) for key in keys])
 
     def merge_groups(self, merged: Mapping[str, Tensor], weights: Mapping[str, float]) -> Block:
-        """The block whose models are the group labels, given each group's merged rows."""
+        """Return the block whose models are the group labels, given each group's merged rows."""
         import torch
 
         labels = tuple(dict.fromkeys(self.groups))
@@ -231,7 +231,7 @@ class Block:
 
 
 def rows_of(shape: Iterable[int]) -> tuple[int, int]:
-    """(rows, elements a row) of a tensor: a 0-D or 1-D tensor is one row."""
+    """Return (rows, elements a row) of a tensor: a 0-D or 1-D tensor is one row."""
     shape = tuple(shape)
     if len(shape) < 2:
         return 1, math.prod(shape)

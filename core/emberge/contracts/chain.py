@@ -24,7 +24,7 @@ class Rule:
     strategy: tuple[Stage, ...]
 
     def matches(self, name: str) -> bool:
-        """Whether this rule owns the tensor."""
+        """Return whether this rule owns the tensor."""
         return self.filter == "*" or self.filter in name
 
 
@@ -32,9 +32,9 @@ Resolve = Callable[[Stage, Block], Options]
 
 
 def resolve_plain(stage: Stage, block: Block) -> Options:
-    """Options from the stage's own schedules, for a tensor outside the layers.
+    """Return options from the stage's own schedules, for a tensor outside the layers.
 
-    A nested stage's options stand under its field's name.
+    A nested stage's options are under its field's name.
     """
     values: dict[str, Any] = {}
     for name, schedule in stage.schedules().items():
@@ -54,7 +54,7 @@ class Chain:
     resolve: Resolve = resolve_plain
 
     def transform(self, stats: Sequence[Stats], block: Block, links: int) -> Block:
-        """The block after the first `links` links, which are transforms."""
+        """Return the block after the first `links` links, which are transforms."""
         for link, known in zip(self.links[:links], stats, strict=False):
             if not isinstance(link, MergeTransform):
                 raise TypeError(f"{type(link).__name__} can only stand last in a chain")
@@ -62,13 +62,13 @@ class Chain:
         return block
 
     def measure(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
-        """The next pass of the link at `position` over a block as the links before it leave it."""
+        """Return the measures of the next pass of the link at `position`, over the block that it sees."""
         link = self.links[position]
         block = self.transform(stats, block, position)
         return link.measure(self._ready(link, block), stats[position])
 
     def conclude(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
-        """The last pass of the link at `position` as later calls shall see it."""
+        """Return the conclusion of the last pass of the link at `position`, for later calls."""
         link = self.links[position]
         if type(link).conclude is Stage.conclude:
             return stats[position][-1]
@@ -76,7 +76,7 @@ class Chain:
         return link.conclude(self._ready(link, block), stats[position])
 
     def merge(self, stats: Sequence[Stats], block: Block) -> Tensor:
-        """The merged rows, all measures being known."""
+        """Return the merged rows, when all measures are known."""
         last = self.links[-1]
         if not isinstance(last, MergeStrategy):
             raise TypeError(f"{type(last).__name__} cannot end a chain")
@@ -88,14 +88,14 @@ class Chain:
 
 
 def scope_key(scope: Scope, block: Block) -> str:
-    """What a tensor's measures are summed with: its own name, its layer's, or everything."""
+    """Return the key of tensors whose measures are summed: a tensor's name, its layer, or "" for all."""
     return {"tensor": block.name, "layer": block.layer, "model": ""}[scope]
 
 
 def merge_blocks(
     links: Sequence[Stage], blocks: Sequence[Block], resolve: Resolve = resolve_plain
 ) -> Iterator[Tensor]:
-    """Merge blocks that are in memory, in their order: what the runner does, in a few lines.
+    """Merge blocks that are in memory, in their order: the scheduler's work in a few lines.
 
     `blocks` must be all blocks of the widest scope of any link.
     """

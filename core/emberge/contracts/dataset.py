@@ -53,9 +53,9 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """What a sampler may know of a dataset: no text, only names, kinds and the number of rows.
+    """The facts of a dataset that a sampler may use: no text, only names, kinds and the number of rows.
 
-    `negatives` is what its catalogue says of other rows' texts as negatives.
+    `negatives` is the catalogue's rule for other rows' texts as negatives.
     """
 
     name: str
@@ -80,12 +80,12 @@ class Dataset(Protocol):
 
     @property
     def symmetric(self) -> bool:
-        """Whether both sides are the same kind of text."""
+        """Sides of the same kind of text, such as two sentences."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """A hash of content and reading options: what resume compares."""
+        """A hash of content and reading options, which a resumed training compares."""
         ...
 
     def __len__(self) -> int: ...
@@ -95,23 +95,23 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """What a reader gives in place of a row that it cannot read: what is wrong, and what to do."""
+    """A row that cannot be read: the message names the problem and the remedy."""
 
     message: str
 
 
 class Reader:
-    """Reads one kind of file row by row.
+    """A reader of one kind of file, row by row.
 
-    `suffixes` are the endings it answers for, longest first when several fit. A raised `revision` has files
-    read anew that an older one has read.
+    `suffixes` are the endings of its files; of several that fit the longest counts. A raised `revision` has
+    files read anew that an older one has read.
     """
 
     suffixes: tuple[str, ...] = ()
     revision: ClassVar[int] = 1
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        """Yield (line or row number from 1, the row as a mapping of columns), never holding the file.
+        """Yield (line or row number from 1, the row as a mapping of columns), never the whole file in memory.
 
         A row that cannot be read is given as a `BadRow`, so that the rows after it are looked at too and
         every fault is reported at once.

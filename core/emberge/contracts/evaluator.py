@@ -19,7 +19,7 @@ Statistic = Literal["mean", "spearman", "average_precision"]
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What a score was computed from, unit by unit, so that a paired bootstrap can resample it.
+    """The values behind a score, unit by unit, so that a paired bootstrap can resample them.
 
     `statistic` is "mean" (of `values`), "spearman" or "average_precision" (of `values` against `gold`);
     `unit` is the word for one of them: query, pair, text. Units come in the same order for every model.
@@ -38,7 +38,7 @@ class Units:
 class TaskInfo:
     """One task: its name, kind of task, main metric, languages, and domain relative to the training.
 
-    `note` says what a reader of the score must know (a cut corpus). `fingerprint` hashes all that the
+    `note` is for readers of the score (a cut corpus). `fingerprint` hashes all that the
     score depends on beside the model: data, options, versions; where it is empty, scores are not reused.
     """
 
@@ -63,14 +63,14 @@ class TaskScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator:
-    """Scores models on tasks.
+    """An evaluator, which scores models on tasks.
 
     The step that asks keeps each score under the model's content hash and the task's fingerprint, and
     asks only for what it does not have.
     """
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
-        """What can be scored, in order, found without loading any model.
+        """Return the tasks that can be scored, in order, without loading a model.
 
         Raises:
             DataError: for data that cannot be used.
@@ -78,14 +78,14 @@ class Evaluator:
         raise NotImplementedError
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """Faults that can be seen before a run."""
+        """Return problems that show before a run."""
         return ()
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
-        """Scores of one model on some of its tasks, one by one, reporting progress as it goes.
+        """Yield scores of one model on some of its tasks, one by one, reporting progress in between.
 
-        The model is whole: an adapter was put on its base, and the folder holds both.
+        The model is whole: an adapter was put on its base, and the folder has both.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""How a component's field says what stands behind it in a recipe, beyond its type."""
+"""Options whose default is a component, or that differ between datasets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def component(name: str, **options: Any) -> Any:
     """Return a field whose default is the component of this name, with these options.
 
     Written `backbone: Backbone = component("text_encoder")`. The recipe's grammar builds it, so that no
-    plugin imports another. In Python give it yourself.
+    plugin imports another. In Python, pass the component.
     """
     return field(default=None, metadata={"component": {name: options} if options else name})
 
 
 def default_component(option: dataclasses.Field[Any]) -> str | Mapping[str, Any] | None:
-    """Return what `component` put behind a field, as a recipe writes it: a name or `{name: options}`."""
+    """Return the default that `component` gave a field, as in a recipe: a name or `{name: options}`."""
     return option.metadata.get("component")
 
 
@@ -38,13 +38,13 @@ class PerDataset(Generic[T]):
     by_dataset: dict[str, T] = field(default_factory=dict)
 
     def of(self, dataset: str, task: str) -> T | None:
-        """The value for a dataset of a task kind, None when nothing covers it."""
+        """Return the value for a dataset of a task kind; None when there is no default either."""
         if dataset in self.by_dataset:
             return self.by_dataset[dataset]
         return self.by_task.get(task, self.default)
 
     def __repr__(self) -> str:
-        # As a recipe says it: artifacts and cards show samplers so.
+        # As in a recipe: artifacts and cards show samplers so.
         options = {"default": self.default, "by_task": self.by_task, "by_dataset": self.by_dataset}
-        told = {name: value for name, value in options.items() if value not in (None, {})}
-        return repr(self.default) if told.keys() <= {"default"} else repr(told)
+        given = {name: value for name, value in options.items() if value not in (None, {})}
+        return repr(self.default) if given.keys() <= {"default"} else repr(given)

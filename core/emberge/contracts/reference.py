@@ -28,7 +28,7 @@ ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Something a recipe names: an earlier step's output (`$id`, `$id.part`) or something outside.
+    """A name in a recipe: of an earlier step's result (`$id`, `$id.part`), or of a thing outside.
 
     A step reference's `text` names one concrete instance after `foreach` is expanded
     (`$members.ratio=0.2`); `folder` is what relative paths in `text` are relative to.
@@ -95,12 +95,12 @@ class StepRef(Reference):
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """What a step leaves, written as `artifact.json` in its folder by the runner.
+    """The record of a step's result, written as `artifact.json` into its folder by the runner.
 
     `size` is the number of training examples behind a model (for `weights: size`). `parents` names the
     models it came from. `details` is free JSON that reports and cards read. Paths are relative.
 
-    Two of its keys mean something to the runner: `unmet` lists requirements that do not hold (the result
+    Two of its keys mean something to the runner: `unmet` lists requirements that are not met (the result
     is published, then the run ends with `RequirementError`); `table` names a Markdown file of the result
     to show at the end. One means something to reports: `figures` lists drawings to show, each with the
     `file` of an SVG, a `title`, a `caption`, and a `table` (`title`, `head`, `rows`) to put beside.
@@ -115,9 +115,9 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that lies on disk: what a ModelRef resolves to.
+    """A model on disk, to which a ModelRef leads.
 
-    `name` is how a person calls it in tables (the step's id, the hub id, the folder's name);
+    `name` is the model's name in tables (the step's id, the hub id, the folder's name);
     `fingerprint` hashes its content. With an `adapter` the `folder` is that of its base.
     """
 

@@ -40,50 +40,50 @@ class Batch(NamedTuple):
 class Batches:
     """One epoch's batches, each computed when it is asked for, so that an epoch may be of any length.
 
-    Batch k is a pure function of k: the plan of a training reads batches in any order and holds none.
+    Batch k is a pure function of k: the plan of a training reads batches in any order and keeps none.
     """
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def __getitem__(self, place: int) -> Batch:
-        """Batch `place`, from 0; it has at least one row."""
+        """Return batch `place`, counted from 0, with at least one row."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Batch]:
         return (self[place] for place in range(len(self)))
 
     def segments(self) -> Sequence[int]:
-        """Where each stretch of batches begins, if one comes after another; default: all are one."""
+        """Return the first batch of each stretch, where one comes after another; default: all are one."""
         return (0,)
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
-        """Which datasets come with which negatives; better known than found by going through all."""
+        """Return the pairs of datasets and negatives that occur; by default all batches are read for it."""
         return frozenset((part.dataset, each.negatives) for each in self for part in each.parts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """Choose examples (`select`) or group them (`batches`). A chain selects in turn; its last link groups.
+    """A sampler, which chooses examples (`select`) or groups them (`batches`); the last of a chain groups.
 
     A step that trains asks for the `resolved` samplers, so that one may read what earlier steps made.
     """
 
     def files(self) -> list[FileRef]:
-        """The files that its options name."""
+        """Return the files that its options name."""
         from emberge.contracts.reference import FileRef
 
         values = [getattr(self, option.name) for option in fields(self)]
         return [value for value in values if isinstance(value, FileRef)]
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """Faults that can be seen before a run, of what the sampler reads beside the data."""
+        """Return problems that show before a run in what the sampler reads beside the data."""
         return ()
 
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
-        """The sampler that goes to work, once the files that its options name are there; default: itself.
+        """Return the sampler to use once the files that its options name exist; default: itself.
 
-        What it read it holds as plain values, by which an interrupted training knows it again.
+        It keeps what it read as plain values, by which a resumed training recognises it.
 
         Raises:
             EmbergeError: for a file that does not give what the options ask for.
@@ -91,17 +91,17 @@ class Sampler:
         return self
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """The rows to train on; `seed` is the run's, so a bag stays the same in every epoch."""
+        """Return the rows to train on; `seed` is the run's, so a bag stays the same in every epoch."""
         return pool
 
     def batches(self, pool: Pool, seed: int) -> Iterable[Batch]:
-        """One epoch's global batches; `seed` is the epoch's.
+        """Return one epoch's global batches; `seed` is the epoch's.
 
         A generator will do, and is read into memory once an epoch. `Batches` are computed one by one:
-        return such (`Lane`, `Shuffled`, `InOrder`, `InTurn`) where data may be large.
+        return such (`DatasetBatches`, `Shuffled`, `InOrder`, `Interleaved`) where data may be large.
 
         Raises:
-            NotImplementedError: for a sampler that only selects, which cannot stand last.
+            NotImplementedError: for a sampler that only selects, which cannot be the last.
         """
         raise NotImplementedError(
             f"{type(self).__name__} only selects; end the chain with a grouping one"

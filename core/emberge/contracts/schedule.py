@@ -21,11 +21,11 @@ class Filtered:
 
     @property
     def all(self) -> bool:
-        """Whether this entry speaks of every tensor."""
+        """Whether this entry is for every tensor."""
         return self.filter in (None, "*")
 
     def matches(self, name: str) -> bool:
-        """Whether this entry speaks of the tensor."""
+        """Return whether this entry is for the tensor."""
         return self.all or str(self.filter) in name
 
 
@@ -57,7 +57,7 @@ class PerTensor:
                     raise ValueError(f"{number:g} lies outside {within[0]:g} to {within[1]:g}")
 
     def at(self, name: str, depth: float, default: float | None = None) -> float:
-        """The number for tensor `name` at relative `depth`, 0 (first layer) to 1 (last).
+        """Return the number for tensor `name` at relative `depth`, 0 (first layer) to 1 (last).
 
         Raises:
             ValueError: when no filter fits and there is no default.
@@ -71,15 +71,15 @@ class PerTensor:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The filters named, so that one which matches nothing can be reported."""
+        """The filters named, so that one that matches nothing can be reported."""
         return tuple(e.filter for e in self.entries if e.filter is not None and not e.all)
 
     def times(self, factor: float) -> PerTensor:
-        """The same schedule with every value multiplied."""
+        """Return the schedule with every value multiplied."""
         return PerTensor([Filtered(_scaled(e.value, factor), e.filter) for e in self.entries])
 
     def plain(self) -> Any:
-        """The value as it would stand in YAML."""
+        """Return the value as YAML writes it."""
         entries = [_plain(e) for e in self.entries]
         return entries[0]["value"] if len(entries) == 1 and "filter" not in entries[0] else entries
 

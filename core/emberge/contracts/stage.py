@@ -37,9 +37,9 @@ Scope = Literal["tensor", "layer", "model"]
 
 Shape = tuple[int, ...]
 
-# What one `measure` call gives: names to tensors, numbers, or mappings of them.
+# The result of one `measure` call: names to tensors, numbers, or mappings of them.
 Measures = Mapping[str, Any]
-# stats[p] holds the joined measures of pass p of the stage itself.
+# stats[p] are the joined measures of pass p of the stage itself.
 Stats = Sequence[Measures]
 
 
@@ -53,22 +53,22 @@ class Stage:
 
     @property
     def arity(self) -> range:
-        """How many models it takes."""
+        """The numbers of models that it takes."""
         return range(1, 1_000_000)
 
     @property
     def base_policy(self) -> BasePolicy:
-        """Whether a base is required, optional or forbidden."""
+        """The need of a base: required, optional or forbidden."""
         return "optional"
 
     @property
     def weight_role(self) -> WeightRole:
-        """What a model's weight means here."""
+        """The meaning of a model's weight: a share, a factor, or nothing."""
         return "share"
 
     @property
     def scope(self) -> Scope:
-        """Over what measures are summed."""
+        """The tensors over which measures are summed."""
         return "tensor"
 
     @property
@@ -78,7 +78,7 @@ class Stage:
 
     @property
     def passes(self) -> int:
-        """How many times the runner feeds the blocks to `measure` before merging."""
+        """The number of times that all blocks go to `measure` before merging."""
         return 0
 
     @property
@@ -88,14 +88,14 @@ class Stage:
 
     @property
     def statistics_of(self) -> Literal["models", "labels"]:
-        """Whose entries it reads: those of the very models, held to their content, or those of labels.
+        """The owners of the entries that it reads: the very models, by their content, or labels.
 
         Labels are names of models or groups, and what was measured may be others' (specialists).
         """
         return "labels"
 
     def whole_for(self, block: Block) -> bool:
-        """Whether this tensor, told by a block without rows, is needed in one block; default: `whole`."""
+        """Return whether the tensor of a block without rows is needed in one block; default: `whole`."""
         return self.whole
 
     @property
@@ -104,58 +104,58 @@ class Stage:
         return self.passes
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        """Pass number len(stats) over one block: sums that `join` adds up."""
+        """Return the sums of pass number len(stats) over one block, which `join` adds up."""
         raise NotImplementedError(f"{type(self).__name__} has passes but no measure")
 
     def join(self, measures: Sequence[Measures]) -> Measures:
-        """Unite dicts by key and add values, in the order given; associative, as it is called in parts."""
+        """Unite measures by key and add values, in the order given; associative, as it is called in parts."""
         return _join(measures)
 
     def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        """Whether pass len(stats) has to see the `size` elements from `start`; others are not read."""
+        """Return whether pass len(stats) has to see the `size` elements from `start`; others are not read."""
         return True
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        """What later passes and the merge see in place of stats[-1]; called once a tensor after each pass.
+        """Return what later passes and the merge get in place of stats[-1]; called after each pass.
 
-        `block` has no rows: it says name, models, weights and options. Here sums become coefficients, once
+        `block` has no rows, but name, models, weights and options. Here sums become coefficients, once
         for a tensor rather than once for each of its blocks. A text under the key "warning" is reported.
         """
         return stats[-1]
 
     def schedules(self) -> dict[str, PerTensor | PerModel]:
-        """The options that vary over tensors or models."""
+        """Return the options that vary over tensors or models."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: v for name, v in values.items() if isinstance(v, PerTensor | PerModel)}
 
     def files(self) -> list[FileRef]:
-        """The statistics files that its options name; a block then holds their entries in `statistics`."""
+        """Return the statistics files that its options name; a block's `statistics` have their entries."""
         inner = [file for stage in self.nested().values() for file in stage.files()]
         return [*self.own_files(), *inner]
 
     def own_files(self) -> list[FileRef]:
-        """As `files`, without those of nested stages."""
+        """Return the statistics files of its own options, without those of nested stages."""
         values = [getattr(self, f.name) for f in dataclasses.fields(self)]
         listed = [v for value in values for v in (value if isinstance(value, tuple) else (value,))]
         return [v for v in listed if isinstance(v, FileRef)]
 
     def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
-        """What is wrong with merging models of these names and group labels, for `check` to say."""
+        """Yield for `check` what is wrong with merging models of these names and group labels."""
         return ()
 
     def entry_problem(self, name: str, shape: Shape, known: Mapping[str, Shape | None]) -> str:
-        """What keeps it from merging a tensor by its models' statistics, in a few words; "" is nothing.
+        """Return what prevents merging a tensor by its models' statistics, in a few words; "" for nothing.
 
         `known` is the shape of each model's entry, None where it has none; asked before any work.
         """
         return ""
 
     def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
-        """What is doubtful about the models' weights, each given by its least over all tensors."""
+        """Yield what is doubtful about the models' weights, each given by its least over all tensors."""
         return ()
 
     def nested(self) -> dict[str, Stage]:
-        """The fields that are stages themselves (`by: linear`)."""
+        """Return the fields that are stages themselves, by name."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: v for name, v in values.items() if isinstance(v, Stage)}
 
@@ -164,11 +164,11 @@ class MergeTransform(Stage):
     """N models to M models."""
 
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
-        """The models that the next link sees; others than given are groups of their own name."""
+        """Return the models that the next link sees; names other than given are groups of their own name."""
         return models
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        """The block that the next link sees."""
+        """Return the block that the next link sees."""
         raise NotImplementedError
 
 
@@ -176,7 +176,7 @@ class MergeStrategy(Stage):
     """N models to one: the last link of a chain."""
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        """The merged rows, shaped like one model's rows."""
+        """Return the merged rows, shaped like one model's rows."""
         raise NotImplementedError
 
 
@@ -189,12 +189,12 @@ class ChainSpec:
     doc: str
 
     def link_of(self, option: str) -> list[type[Stage]]:
-        """The links that have this option; a chain's options are the union of its links'."""
+        """Return the links that have this option; a chain's options are the union of its links'."""
         return [link for link in self.links if option in link.__dataclass_fields__]
 
 
 def chain(*links: type[Stage], doc: str, **defaults: Any) -> ChainSpec:
-    """Name a chain of stages, `chain(Trim, SignConsensus, doc="TIES …", density=0.5)`.
+    """Name a chain of stages, `chain(First, Second, doc="…", option=0.5)`.
 
     Raises:
         TypeError: when a link but the last is a strategy, or a default fits no link.

@@ -1,4 +1,4 @@
-"""Steps: directories in, one directory out; what they are given and what they leave."""
+"""Steps: folders in, one folder out; the contexts in which they are checked and run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Expected", "Machine", "Preflight", "Rehearsal", "Step", "Workspace"]
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """Limits under which a step rehearses: everything happens, on very little."""
+    """Limits of a rehearsal, in which all parts of a step run on little data."""
 
     steps: int = 2
     rows: int = 64
@@ -35,10 +35,10 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the machine offers; it decides the speed and never the bytes.
+    """Devices, workers and memory of a machine; they decide the speed and never the bytes.
 
-    `ranks` is how many processes run this step together (see `Step.every_rank`); with `shard` they split
-    weights and optimizer among them.
+    `ranks` is the number of processes that run this step together (see `Step.every_rank`); with `shard`
+    they split weights and optimizer among them.
     """
 
     devices: tuple[str, ...] = ("cpu",)
@@ -50,9 +50,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a step will leave, as far as it is known before it runs.
+    """The result that a step will leave, as far as it is known before the step runs.
 
-    `artifact` holds what is known of the artifact to come; `rows` the row numbers of every dataset that a
+    `artifact` has what is known of the artifact to come; `rows` the row numbers of every dataset that a
     training will see.
     """
 
@@ -61,11 +61,11 @@ class Expected:
 
 
 class Preflight(Protocol):
-    """What a step may ask while a recipe is checked: headers and configs, never weights."""
+    """The context of a step's `check`: headers and configs, never weights."""
 
     @property
     def deep(self) -> bool:
-        """False when no network may be used."""
+        """Permission to use the network."""
         ...
 
     @property
@@ -74,51 +74,51 @@ class Preflight(Protocol):
         ...
 
     def where(self, option: str = "") -> str:
-        """`file:line` of one of the step's options."""
+        """Return `file:line` of one of the step's options."""
         ...
 
     def model(self, reference: ModelRef) -> Path | None:
-        """A folder with at least configs and tokenizer files.
+        """Return a folder with at least configs and tokenizer files.
 
-        None for a model that is yet to be made, or that cannot be seen; the context notes that itself.
+        None for a model that does not exist yet, or that cannot be seen, which the context itself notes.
         """
         ...
 
     def adapter(self, reference: ModelRef) -> Path | None:
-        """The folder of the adapter in `model+adapter`; None without one, or when it cannot be seen."""
+        """Return the folder of the adapter in `model+adapter`; None without one that can be seen."""
         ...
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
-        """The file or folder; None when a step is yet to make it."""
+        """Return the file or folder; None when an earlier step has yet to write it."""
         ...
 
     def problem(self, message: str, option: str = "") -> Problem:
-        """An error at an option of this step."""
+        """Return an error at an option of this step."""
         ...
 
     def warning(self, message: str, option: str = "") -> Problem:
-        """A warning at an option of this step."""
+        """Return a warning at an option of this step."""
         ...
 
     def note(self, title: str, lines: Sequence[str]) -> None:
-        """Something that `check` shows beside the problems: a plan, a first example."""
+        """Show lines under a title beside the problems: a plan, a first example."""
         ...
 
     def earlier_result(self, reference: Reference) -> Path | None:
-        """What an earlier run left of a step, maybe under other options; None without one to look at."""
+        """Return a step's result of an earlier run, perhaps under other options; None without one."""
         ...
 
     def expect(self, expected: Expected) -> None:
-        """Say what this step will leave, for the steps after it to ask about."""
+        """Announce the result that this step will leave, for `expected` in later steps."""
         ...
 
     def expected(self, reference: Reference) -> Expected | None:
-        """What an earlier step said that it will leave; None for one that could not say."""
+        """Return the result that an earlier step has announced; None if it has not."""
         ...
 
 
 class Workspace(Protocol):
-    """Where a step runs and whom it tells."""
+    """The context of a step's `run`: its folders, its inputs, and the listeners of its progress."""
 
     @property
     def id(self) -> str:
@@ -127,12 +127,12 @@ class Workspace(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The output folder to fill; published by one rename when `run` returns."""
+        """The folder to fill with the result; published by one rename when `run` returns."""
         ...
 
     @property
     def work(self) -> Path:
-        """A folder that survives a kill and goes away when the step is done: saved states live here."""
+        """A folder for states, which survives a kill and is removed when the step is done."""
         ...
 
     @property
@@ -152,7 +152,7 @@ class Workspace(Protocol):
 
     @property
     def rehearsal(self) -> Rehearsal | None:
-        """Limits, when this is a rehearsal."""
+        """The limits of a rehearsal; None in a run."""
         ...
 
     @property
@@ -162,27 +162,27 @@ class Workspace(Protocol):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Recipe hash, seed, versions: what an output's header should carry."""
+        """Recipe hash, seed and versions, for the headers of written files."""
         ...
 
     def model(self, reference: ModelRef) -> Model:
-        """The one model that a reference leads to, downloaded if need be."""
+        """Return the one model that a reference leads to, downloaded if need be."""
         ...
 
     def models(self, reference: ModelRef) -> Sequence[Model]:
-        """All models that a reference leads to (`$run.checkpoints` may be many)."""
+        """Return all models that a reference leads to (`$run.checkpoints` may be many)."""
         ...
 
     def data(self, reference: DataRef | FileRef) -> Path:
-        """The file or folder that a reference leads to."""
+        """Return the file or folder that a reference leads to."""
         ...
 
     def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
-        """An earlier step's folder and artifact."""
+        """Return an earlier step's folder and artifact."""
         ...
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Say how far the step is; cheap to call often, forwarded at most five times a second."""
+        """Report how far the step is; cheap to call often, forwarded at most five times a second."""
         ...
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:
@@ -190,47 +190,47 @@ class Workspace(Protocol):
         ...
 
     def warn(self, message: str) -> None:
-        """Tell the user now, and keep it with the artifact."""
+        """Show a warning now, and keep it with the artifact."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Directories in, one directory out. Fields are its YAML options."""
+    """A step: folders in, one folder out. Fields are its YAML options."""
 
     produces: ClassVar[ArtifactKind] = "file"
     revision: ClassVar[int] = 1
     """Raised by the author when the bytes of the result change, and only then."""
     every_rank: ClassVar[bool] = False
-    """Whether `run` is entered on every rank of a run (`machine.ranks`); else the first does it alone."""
+    """Entry of `run` on every rank (`machine.ranks`); else the first rank does it alone."""
 
     def expand(self) -> Mapping[str, Step]:
-        """Into independent steps (all pairs, a grid) by name; default: itself alone."""
+        """Return the independent steps (all pairs, a grid) of this one by name; default: itself."""
         return {"": self}
 
     def gather(self, parts: Mapping[str, StepRef]) -> Step | None:
-        """The step that makes one result of what `expand` gave, each part by its name; default: none.
+        """Return a step that makes one result of those of `expand`, which are given by name; default: none.
 
-        It bears the id alone: `$id` is its result, and the parts are its own affair.
+        `$id` is then its result, and other steps cannot name the parts.
         """
         return None
 
     def identity(self) -> str:
-        """What outside the recipe and its inputs the result depends on, such as versions; default: nothing.
+        """Return all that decides the result beside recipe and inputs, such as versions; default: nothing.
 
         It is part of the step's fingerprint, so a change of it makes the step run again.
         """
         return ""
 
     def adapts(self) -> ModelRef | None:
-        """What the result is an adapter of, or another adapter of the same base; default: a whole model.
+        """Return the model that the result adapts, or another adapter of its base; None for a whole model.
 
         `$step` then means the base with the result on it.
         """
         return None
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """Faults that configs, headers and data heads can show."""
+        """Return the problems that configs, headers and first rows of data show."""
         return ()
 
     def run(self, workspace: Workspace) -> Artifact:

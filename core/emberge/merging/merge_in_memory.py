@@ -29,7 +29,7 @@ __all__ = ["merge_state_dicts"]
 
 @dataclass(frozen=True)
 class _Settings:
-    """How tensors in memory are merged; `block` and `granule` count elements."""
+    """The settings of a merge in memory; `block` and `granule` count elements."""
 
     dtype: Compute = "float32"
     seed: int = 0
@@ -54,10 +54,10 @@ def merge_state_dicts(
 
     `settings` may be dtype ("float32", or "float64"), seed, block and granule (elements), workers,
     device, groups (one label a model), options (one mapping a model) and statistics (by tensor, each model's
-    entry). Tensors that hold no floating-point numbers must be equal.
+    entry). Tensors of integers must be equal.
 
     Raises:
-        CheckpointError: when names or shapes differ, or a tensor holds NaN.
+        CheckpointError: when names or shapes differ, or a tensor has NaN.
     """
     how = _Settings(**settings)
     called = tuple(names or (f"model {i + 1}" for i in range(len(models))))

@@ -1,4 +1,4 @@
-"""How the options of a merge's stages become numbers for one tensor and each of its models."""
+"""Options of a merge's stages, resolved to numbers for one tensor and each of its models."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from emberge.errors import suggest
 
 __all__ = ["ModelOptions", "Resolver", "all_stages", "faults_of", "plain_stage", "stage_name"]
 
-# Stage name to option name to what one model says of it.
+# Stage name to option name to one model's own value.
 ModelOptions = Mapping[str, Mapping[str, PerTensor]]
 
 
 def stage_name(stage: Stage) -> str:
-    """A stage's name in words: `SignConsensus` is sign_consensus."""
+    """Return a stage's name in words: `SignConsensus` is sign_consensus."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(stage).__name__).lower()
 
 
@@ -36,10 +36,10 @@ class Resolver:
     models: Mapping[str, ModelOptions]
     depths: Mapping[str, float]
     called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By canonical name, what filters see: each model's own name of a tensor, and under "" the result's."""
+    """By canonical name, the names for filters: each model's own of a tensor, and under "" the result's."""
 
     def __call__(self, stage: Stage, block: Block) -> Options:
-        """The numbers: a float each, or one float64 tensor [models] for what may differ by model."""
+        """Return the numbers: a float each, or a float64 tensor [models] for options of models."""
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
         called = self.called.get(block.name, {})
@@ -67,7 +67,7 @@ class Resolver:
 
 
 def faults_of(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
-    """What is wrong with one model's own options, given all stages of the merge."""
+    """Yield what is wrong with one model's own options, given all stages of the merge."""
     known = {stage_name(stage): stage for stage in stages}
     by_key = {_key(name): stage for name, stage in known.items()}
     for name, chosen in options.items():
@@ -92,14 +92,14 @@ def _out_of_bounds(place: str, value: PerTensor, stage: Stage, option: str) -> I
 
 
 def all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
-    """The links of a chain and the stages nested in them."""
+    """Yield the links of a chain and the stages nested in them."""
     for link in chain:
         yield link
         yield from all_stages(list(link.nested().values()))
 
 
 def plain_stage(stage: Stage) -> Mapping[str, Any] | str:
-    """A link as it would stand in a recipe, without options that have their defaults."""
+    """Return a link as a recipe writes it, without options that have their defaults."""
     options: dict[str, Any] = {}
     for option in dataclasses.fields(stage):
         value = getattr(stage, option.name)
@@ -110,7 +110,7 @@ def plain_stage(stage: Stage) -> Mapping[str, Any] | str:
 
 
 def _default(option: dataclasses.Field[Any]) -> Any:
-    """What an option has when nobody sets it; `MISSING` when somebody must."""
+    """Return an option's default; `MISSING` when it has none."""
     if option.default_factory is not dataclasses.MISSING:
         return option.default_factory()
     return option.default

@@ -1,4 +1,4 @@
-"""What a checkpoint folder holds, from names, configs and headers alone; importing this loads no torch."""
+"""Model folders, read from names, configs and headers alone; importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from emberge.tensor_files.safetensors_header import (
 if TYPE_CHECKING:
     from emberge.tensor_files.tensor_reader import TensorReader
 
-__all__ = ["Checkpoint", "TensorSpec"]
+__all__ = ["Checkpoint"]
 
 
 class Checkpoint:
@@ -78,7 +78,7 @@ class Checkpoint:
 
     @functools.cached_property
     def parts(self) -> Mapping[str, str]:
-        """Prefix of tensor names to the folder, relative, that holds them: the trunk's prefix is ""."""
+        """The relative folder of tensors by the prefix of their names; the trunk's prefix is ""."""
         trunk = self.trunk.relative_to(self.folder).as_posix()
         found = {"": "" if trunk == "." else trunk}
         for module in self.chain:
@@ -88,13 +88,13 @@ class Checkpoint:
 
     @property
     def has_weights(self) -> bool:
-        """Whether weights lie here; a folder of metadata alone has none."""
+        """Presence of weights; a folder of metadata alone has none."""
         folders = [self.trunk, *(self.folder / m.path for m in self.chain)]
         return any(_weight_files(f) or any(pickles_in(f)) for f in folders)
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
-        """Every tensor by name, from headers; eight-bit weights as what they stand for, without scales.
+        """Every tensor by name, from headers; eight-bit weights times their scales.
 
         Raises:
             CheckpointError: for missing, pickled, truncated or inconsistent weight files, and for weights
@@ -132,7 +132,7 @@ class Checkpoint:
         return TensorReader()
 
     def _counts_words(self) -> bool:
-        """Whether the first module has no weights, only those after it, as a bag of words has."""
+        """Return whether only modules after the first have weights, as behind a bag of words."""
         has = any(_weight_files(self.trunk)) or _is_transformer(self.trunk)
         return len(self.parts) > 1 and not has and not any(pickles_in(self.trunk))
 
@@ -168,7 +168,7 @@ def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSp
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of one folder: the single one, or those that its index names."""
+    """Return the safetensors files of one folder: the single one, or those that its index names."""
     single, index = folder / WEIGHTS, folder / f"{WEIGHTS}.index.json"
     if single.is_file() or not index.is_file():
         return [single] if single.is_file() else []
@@ -198,13 +198,13 @@ def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
     for name, file in _weight_map(index).items():
         if name not in specs or specs[name].file != index.parent / file:
             raise CheckpointError(
-                f"{index}: places tensor '{printable(name)}' in '{printable(file)}', which does not hold it; "
+                f"{index}: places tensor '{printable(name)}' in '{printable(file)}', which does not have it; "
                 "get both again"
             )
 
 
 def _is_file(path: Path) -> bool:
-    """Whether a plain file is there, at the end of links or not; never for a name that cannot be one."""
+    """Return whether a path is a file or a link to one; False for a name that cannot be one."""
     try:
         return path.is_file()
     except OSError:  # too long a name

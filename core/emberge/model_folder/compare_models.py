@@ -1,4 +1,4 @@
-"""Everything of a model folder that is not weights: compared between models, carried over to the result."""
+"""Comparison of two models by all in their folders that is not weights."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ _MUST_AGREE = (
 )
 _SHOULD_AGREE = ("rope_theta", "rope_parameters", "rope_scaling", "sliding_window", "is_causal")
 _SHAPES = ("in_features", "out_features", "dimension", "input_dim", "hidden_dim", "out_channels")
-# What a model says of itself beside its modules; versions say nothing of what it computes.
 _COLBERT = "artifact.metadata"
 _COLBERT_KEYS = (
     *("query_maxlen", "doc_maxlen", "query_token_id", "doc_token_id", "mask_punctuation"),
     *("attend_to_mask_tokens", "similarity", "dim"),
 )
 _LONG = 60
-# A plain transformers folder may say less than another of the same model: only what both say can differ.
+# A plain transformers folder may have fewer keys than another of the same model: only keys of both count.
 
 
 def unlike(first: Checkpoint, second: Checkpoint, *, modules: bool = True) -> Iterator[str]:
-    """What makes the tensors of two models different things: `file's key is a in one and b in the other`.
+    """Yield differences that make tensors of two models incomparable: `key is a in one and b in the other`.
 
     A base need not have the `modules` of its descendants.
     """
@@ -61,7 +60,7 @@ def unlike(first: Checkpoint, second: Checkpoint, *, modules: bool = True) -> It
 
 
 def differences(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """What keeps two models of one architecture from being one model, unless one is chosen."""
+    """Yield differences between models of one architecture that need a choice: pooling, prompts, lengths."""
     if (
         first.modules
         and second.modules
@@ -76,7 +75,7 @@ def differences(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
 
 
 def notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """Smaller differences, in which the template is followed."""
+    """Yield smaller differences, in which the template is followed."""
     for key in _SHOULD_AGREE:
         yield from _compare(key, first.config, second.config, "config.json's ")
     for path in first.folder.glob("*.py"):
@@ -110,7 +109,7 @@ def _short(value: Any) -> str:
 def _modules(
     first: Checkpoint, second: Checkpoint
 ) -> Iterator[tuple[ModuleFolder, Mapping[str, Any], Mapping[str, Any]]]:
-    """Modules of two chains of equal kinds, with what their configs mean, whichever release wrote them."""
+    """Yield modules of two chains of equal kinds, with both configs in the words of one release."""
     for a, b in zip(first.chain, second.chain, strict=True):
         if a.path and not (a.kind.endswith("Transformer") or a.kind in ("Router", "Asym")):
             yield a, _meaning(first, a), _meaning(second, b)
@@ -125,27 +124,27 @@ def _meaning(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
 
 
 def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Everything that a folder says of how its model is to be used, in words that all releases share."""
-    said: dict[str, Any] = {}
-    settings = read_settings(checkpoint.folder)
-    if settings:
-        said |= {k: v for k, v in settings.items() if k != "__version__" and v is not None}
-        prompts = said.get("prompts") or {}
-        said["prompts"] = {name: text for name, text in prompts.items() if text}
+    """Return a folder's prompts, similarity, lengths and labels in words that all releases share."""
+    settings: dict[str, Any] = {}
+    own = read_settings(checkpoint.folder)
+    if own:
+        settings |= {k: v for k, v in own.items() if k != "__version__" and v is not None}
+        prompts = settings.get("prompts") or {}
+        settings["prompts"] = {name: text for name, text in prompts.items() if text}
     if checkpoint.modules:
-        said |= _lengths(checkpoint)
+        settings |= _lengths(checkpoint)
     metadata = read_object_if_any(checkpoint.folder / _COLBERT)
-    said |= {key: metadata[key] for key in _COLBERT_KEYS if key in metadata}
-    return said | _labels(checkpoint.config, said)
+    settings |= {key: metadata[key] for key in _COLBERT_KEYS if key in metadata}
+    return settings | _labels(checkpoint.config, settings)
 
 
 def _lengths(checkpoint: Checkpoint) -> dict[str, Any]:
     own = read_trunk_settings(checkpoint.trunk)
     tokenizer = read_object_if_any(checkpoint.trunk / "tokenizer_config.json")
-    said = {"do_lower_case": False, **own}
+    settings = {"do_lower_case": False, **own}
     length = own.get("max_seq_length") or tokenizer.get("model_max_length")
-    # A tokenizer without a limit says so by a number beyond all bounds.
-    said["max_seq_length"] = length if length and length < 1e9 else None
+    # A tokenizer without a limit has a number beyond all bounds.
+    settings["max_seq_length"] = length if length and length < 1e9 else None
     names = (
         "do_lower_case",
         "max_seq_length",
@@ -153,15 +152,15 @@ def _lengths(checkpoint: Checkpoint) -> dict[str, Any]:
         "document_length",
         "query_expansion",
     )
-    return {key: said[key] for key in names if said.get(key) is not None}
+    return {key: settings[key] for key in names if settings.get(key) is not None}
 
 
-def _labels(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of a classifier's outputs, and what is done with them, wherever a release writes that."""
+def _labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return names and activation of a classifier's outputs, wherever a release writes them."""
     block = config.get("sentence_transformers")
     block = block if isinstance(block, dict) else {}
     activation = (
-        said.get("activation_fn")
+        settings.get("activation_fn")
         or block.get("activation_fn")
         or config.get("sbert_ce_default_activation_function")
     )

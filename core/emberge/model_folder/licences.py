@@ -1,4 +1,4 @@
-"""Under which licences the parents of a merge are, as their cards say, and what to mind; no legal advice."""
+"""Licences of the parents of a merge, read from their cards, and warnings; no legal advice."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from emberge.wording import join_some
 __all__ = ["doubts_of_licences", "licence_line", "licence_of"]
 
 _CARD = "README.md"
-# Licences whose terms are the author's own; their names say nothing that could be compared.
+# Licences whose terms are the author's own; their names cannot be compared.
 _OWN_TERMS = ("other", "unknown")
 
 
 def licence_of(folder: Path) -> str | None:
-    """The licence that the front matter of a folder's model card states; None when nothing does."""
+    """Return the licence in the front matter of a folder's model card; None without one."""
     try:
         lines = (folder / _CARD).read_text(encoding="utf-8", errors="replace").splitlines()
         if not lines or lines[0].strip() != "---":
             return None
         end = next(i for i, line in enumerate(lines[1:], 1) if line.strip() == "---")
-        said = yaml.safe_load("\n".join(lines[1:end]))
+        matter = yaml.safe_load("\n".join(lines[1:end]))
     except (OSError, StopIteration, yaml.YAMLError):
         return None
-    if not isinstance(said, Mapping):
+    if not isinstance(matter, Mapping):
         return None
-    stated = said.get("license")
+    stated = matter.get("license")
     if stated == "other":
-        stated = said.get("license_name") or stated
+        stated = matter.get("license_name") or stated
     names = stated if isinstance(stated, list) else [stated]
     return ", ".join(str(name) for name in names if name) or None
 
 
 def doubts_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
-    """What to mind, given the licence of each parent by its name."""
+    """Yield warnings about the licences of parents, given by the parents' names."""
     stated = {name: licence for name, licence in licences.items() if licence}
     for name, licence in stated.items():
         terms = licence.lower().split("-")
@@ -57,7 +57,7 @@ def doubts_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def licence_line(licences: Mapping[str, str | None]) -> str:
-    """Who is under what: `apache-2.0: a, b; not stated: c`."""
+    """Return one line of licences with the names under each: `apache-2.0: a, b; not stated: c`."""
     by_licence: dict[str, list[str]] = {}
     for name, licence in licences.items():
         by_licence.setdefault(licence or "not stated", []).append(name)

@@ -50,7 +50,7 @@ _USUAL = {"gamma": "weight", "beta": "bias"}
 
 
 def outer_prefix(names: Iterable[str]) -> str:
-    """What wrappers put before every single name."""
+    """Return the prefix that wrappers put before every single name."""
     names = list(names)
     prefix = ""
     while names:
@@ -62,7 +62,7 @@ def outer_prefix(names: Iterable[str]) -> str:
 
 
 def prefix_of(names: Iterable[str]) -> str:
-    """What stands before the text backbone's names: what precedes the one input embedding, else nothing."""
+    """Return the prefix of the text backbone's names: that of the one input embedding, else ""."""
     names = list(names)
     for ending in (_SHARED, *EMBEDDINGS):
         found = [n.removesuffix(ending) for n in names if n == ending or n.endswith(f".{ending}")]
@@ -72,7 +72,7 @@ def prefix_of(names: Iterable[str]) -> str:
 
 
 def usual_name(name: str) -> str:
-    """The name that today's releases give a tensor of the backbone."""
+    """Return the name that today's releases give a tensor of the backbone."""
     if name.endswith(f".{HEAD}"):
         return HEAD
     return _NORMS.sub(lambda found: f"{found[1]}.{_USUAL[found[2]]}", name)

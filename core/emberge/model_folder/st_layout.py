@@ -163,12 +163,14 @@ def read_layout(folder: Path) -> Layout:
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return config_sentence_transformers.json: prompts, similarity, versions; empty without one."""
-    return read_object_if_any(folder / _SETTINGS)
+    path = folder / _SETTINGS
+    return read_object(path) if path.is_file() else {}
 
 
 def read_trunk_settings(trunk: Path) -> dict[str, Any]:
     """Return the options of the Transformer module: longest text, case, modalities; empty without any."""
-    return read_object_if_any(_trunk_settings_path(trunk))
+    path = _trunk_settings_path(trunk)
+    return read_object(path) if path.is_file() else {}
 
 
 def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Heads: what a class for one task puts on a backbone, and a plain model of the same kind lacks."""
+"""Heads: the tensors that a class for one task adds to a backbone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["POOLER", "head_of", "heads_in", "task_of"]
 
-# Where nothing stands before the backbone's names, only a name can tell that something is a head.
+# Where the backbone's names have no prefix, heads are known by their names alone.
 _KNOWN = frozenset(
     {
         *("cls", "classifier", "pre_classifier", "score", "qa_outputs", "linear", "lm_head"),
@@ -36,7 +36,7 @@ _SAME = {"ForPreTraining": "ForMaskedLM"}  # which has one head more
 
 
 def task_of(config: Mapping[str, Any]) -> str | None:
-    """What the class that saved a model is for: `ForMaskedLM`, "" for a plain model, None if not told."""
+    """Return the task of a saved model's class: `ForMaskedLM`, "" for a plain model, None if unknown."""
     listed = config.get("architectures")
     if not isinstance(listed, list) or not listed or not _CLASS.match(str(listed[0])):
         return None
@@ -45,16 +45,16 @@ def task_of(config: Mapping[str, Any]) -> str | None:
 
 
 def head_of(name: str) -> str:
-    """The head that a tensor of one belongs to; BERT's two (`cls.predictions`) are told apart."""
+    """Return the head that a tensor of a head belongs to, with two words for BERT's (`cls.predictions`)."""
     first, _, rest = name.partition(".")
     return f"{first}.{rest.partition('.')[0]}" if first == "cls" else first
 
 
 def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
-    """Canonical names of the tensors of heads.
+    """Return the canonical names of the tensors of heads.
 
-    `outside` are those that do not stand below the backbone's prefix, `inside` those that do; without a
-    prefix (`wrapped` False) all stand inside.
+    `outside` are names without the backbone's prefix, `inside` those with it; without a prefix (`wrapped`
+    False) all are inside.
     """
     found = {name for name in inside if head_of(name) == POOLER}
     if not wrapped:

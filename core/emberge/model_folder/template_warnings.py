@@ -1,4 +1,4 @@
-"""What is worth knowing of the folder that gives a result everything but its weights."""
+"""Lines and warnings about the template, the folder that gives a result all but its weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = 3
 
 
 def origin_line(template: Checkpoint) -> str:
-    """Where configs, tokenizer and modules come from, and what stays behind there and why."""
+    """Return one line about the template: its name, and the files that are not copied, with reasons."""
     name = template.folder.name
     left = [
         f"{join_some(names, _SHOWN)} ({reason})"
@@ -37,7 +37,7 @@ def origin_line(template: Checkpoint) -> str:
 
 
 def remarks(template: Checkpoint) -> Iterator[str]:
-    """Warnings of what a user of the result will miss or need."""
+    """Yield warnings of what a user of the result will miss or need."""
     reads_text = bool(template.modules) or "model_type" in template.config
     if reads_text and not _has_tokenizer(template):
         yield (
@@ -70,7 +70,7 @@ def _has_tokenizer(template: Checkpoint) -> bool:
 
 
 def _code_of(template: Checkpoint) -> Iterator[tuple[str, Path | None]]:
-    """(code that a config or a module names, its file); None for the file where it lies in another model."""
+    """Yield code that a config or a module names, with its file; None for a file in another model."""
     seen: set[str] = set()
     mapped = template.config.get("auto_map")
     listed = [v for v in mapped.values() if v] if isinstance(mapped, dict) else []

@@ -1,4 +1,4 @@
-"""Which tensor of one model is which of another, and of which layer; from names and shapes alone."""
+"""Canonical names of tensors, by which those of several models match, and their layers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BUFFERS = (
 )
 _VOCABULARY_BIAS = ("cls.predictions.bias", "lm_head.bias", "decoder.bias", "vocab_projector.bias")
 LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
-# What may stand before the layers of a text trunk; any other word (`visual`) is a namespace of its own.
+# Prefixes of the layers of a text trunk; any other word (`visual`) is a namespace of its own.
 _TRUNK = frozenset({"", "encoder", "decoder", "transformer", "model"})
 _FINAL = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
 
@@ -52,8 +52,7 @@ class Names:
 
     `outer` is the part of the prefix that a wrapper of training put there and no class would load; `heads`
     names the tensors of its task's head, and `task` the task (`ForMaskedLM`, "" for a plain model, None if
-    nothing tells); `tied` says whether its language head is its input embedding, None if its config does
-    not.
+    unknown); `tied` is whether its language head is its input embedding, None without a word in its config.
     """
 
     prefix: str
@@ -64,11 +63,11 @@ class Names:
     tied: bool | None = None
 
     def embedding(self) -> TensorSpec | None:
-        """The input embedding, which is also the language head where both are tied."""
+        """Return the input embedding, which is also the language head where both are tied."""
         return next((self.specs[name] for name in self.specs if name in _EMBEDDED), None)
 
     def original(self, name: str) -> TensorSpec | None:
-        """What a tensor is a copy of, by its name and shape, where a model is tied."""
+        """Return the tensor that another is a copy of, by name and shape, where a model is tied."""
         target = TIED.get(name)
         if target is None:
             return None
@@ -77,12 +76,12 @@ class Names:
         return found if found and (own is None or own.shape == found.shape) else None
 
     def stands_for(self, name: str) -> TensorSpec | None:
-        """What takes the place of a tensor that this model, being tied, has no copy of."""
+        """Return the tensor to use for one that this model, being tied, has no copy of."""
         by_class = self.task != "" and self.tied is not False
         return self.original(name) if by_class or self.tied is True else None
 
     def shares_head(self, other: Names, name: str) -> bool:
-        """Whether both have the head that a tensor of the other belongs to, for one and the same task."""
+        """Return whether both have the head that a tensor of the other belongs to, for the same task."""
         head = head_of(name)
         if not any(head_of(own) == head for own in self.heads):
             return self.stands_for(name) is not None
@@ -97,12 +96,12 @@ class Names:
         return copied and (self.tied is not False or name not in self.specs)
 
     def out_name(self, spec: TensorSpec) -> str:
-        """The name under which one of these tensors is stored in a result."""
+        """Return the name under which one of these tensors is stored in a result."""
         return spec.name.removeprefix(self.outer)
 
 
 def canonical_names(checkpoint: Checkpoint) -> Names:
-    """A checkpoint's tensors without their wrapper's prefix and by the names of today's releases.
+    """Return a checkpoint's tensors without their wrapper's prefix and by the names of today's releases.
 
     Raises:
         CheckpointError: when two tensors would get one name.
@@ -145,17 +144,17 @@ def _below(name: str, prefix: str, outer: str) -> str:
 
 
 def is_buffer(name: str) -> bool:
-    """Whether a tensor follows from the config and is never merged (`position_ids`, `inv_freq`)."""
+    """Return whether a tensor follows from the config and is never merged (`position_ids`, `inv_freq`)."""
     return name.rpartition(".")[2] in _BUFFERS
 
 
 def is_vocabulary(name: str) -> bool:
-    """Whether a tensor's rows are the vocabulary's tokens."""
+    """Return whether a tensor's rows are the vocabulary's tokens."""
     return name in _EMBEDDED or TIED.get(name) == "" or name in _VOCABULARY_BIAS
 
 
 def layer_of(name: str) -> str:
-    """The layer of a canonical name: `layers.7`, `visual.blocks.3`, or a pseudo-layer.
+    """Return the layer of a canonical name: `layers.7`, `visual.blocks.3`, or a pseudo-layer.
 
     Pseudo-layers are `embeddings`, `final` (the last norm), and the first word of anything else (`pooler`,
     `2_Dense`, `lm_head`).
@@ -178,7 +177,7 @@ def layer_number(name: str) -> int | None:
 
 
 def depths(names: Iterable[str]) -> dict[str, float]:
-    """Relative depth of each name: l / (L - 1) within its tower, and 0 outside the layers."""
+    """Return the relative depth of each name: l / (L - 1) within its tower, and 0 outside the layers."""
     numbered: dict[str, tuple[str, int]] = {}
     heights: dict[str, int] = {}
     depth: dict[str, float] = {}
@@ -195,7 +194,7 @@ def depths(names: Iterable[str]) -> dict[str, float]:
 
 
 def parts_as_in(names: Names, own: Checkpoint, template: Checkpoint) -> Names:
-    """The names with the modules' as the template has them: its n-th Dense is the other's n-th Dense."""
+    """Return the names with modules named as in the template, whose n-th Dense is the other's n-th Dense."""
     theirs = dict(_numbered(template))
     renamed = {part: theirs.get(key, part) for key, part in _numbered(own)}
     if all(old == new for old, new in renamed.items()):
@@ -208,7 +207,7 @@ def parts_as_in(names: Names, own: Checkpoint, template: Checkpoint) -> Names:
 
 
 def _numbered(checkpoint: Checkpoint) -> Iterator[tuple[tuple[str, int], str]]:
-    """((kind of a module with weights, which of that kind), the prefix of its tensors)."""
+    """Yield (kind of a module with weights, number within its kind) and the prefix of its tensors."""
     counted: Counter[str] = Counter()
     for module in checkpoint.modules:
         if f"{module.path}." in checkpoint.parts:

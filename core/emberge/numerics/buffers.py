@@ -1,4 +1,4 @@
-"""Memory for passing results, used again as soon as nobody holds it."""
+"""Memory for passing results, used again as soon as it is free."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SMALL = 1 << 16
 
 
 def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
-    """A contiguous tensor of whatever content, typed and (by default) shaped like another.
+    """Return a contiguous tensor of arbitrary content, typed and (by default) shaped like another.
 
-    It lies in memory of this thread's that no tensor uses any more. New pages cost more than most
-    arithmetic on them, and an allocator that many sizes go through, with small results between them that
-    stay, holds several times what is in use.
+    It uses memory of this thread that no tensor uses any more. New pages cost more than most arithmetic on
+    them, and an allocator that many sizes go through, with small results between them that stay, keeps
+    several times what is in use.
     """
     shape = tuple(like.shape if shape is None else shape)
     count = math.prod(shape)
@@ -34,23 +34,23 @@ def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
 
 
 def _memory(size: int) -> mmap.mmap:
-    """Some that is free, and not much too large."""
-    held: list[mmap.mmap] = _LOCAL.__dict__.setdefault("held", [])
-    # Two hold what is free: the list, and the call that asks.
-    free = [i for i in range(len(held)) if sys.getrefcount(held[i]) == 2]
-    fitting = [i for i in free if size <= len(held[i]) <= 2 * size]
+    """Return memory of the pool that is free and not much too large, or new memory."""
+    pool: list[mmap.mmap] = _LOCAL.__dict__.setdefault("pool", [])
+    # Free memory has two references: the list's, and that of the call to getrefcount.
+    free = [i for i in range(len(pool)) if sys.getrefcount(pool[i]) == 2]
+    fitting = [i for i in free if size <= len(pool[i]) <= 2 * size]
     if fitting:
-        return held[min(fitting, key=lambda i: len(held[i]))]
+        return pool[min(fitting, key=lambda i: len(pool[i]))]
     # What is too small now was for blocks of another size.
     for i in reversed(free):
-        if len(held[i]) < size:
-            del held[i]
-    held.append(pooled_bytes(size))
-    return held[-1]
+        if len(pool[i]) < size:
+            del pool[i]
+    pool.append(pooled_bytes(size))
+    return pool[-1]
 
 
 def pooled_bytes(size: int) -> mmap.mmap:
-    """Memory apart from the heap, of this process alone, which goes back when nobody holds it."""
+    """Map memory apart from the heap, of this process alone, which is freed with its last reference."""
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -15,7 +15,7 @@ from emberge.numerics.buffers import pooled_like
 __all__ = ["uniform"]
 
 _WORD = 1 << 32
-# Places count from 1, as a zero stays zero under any multiplication; what lies beyond joins the key.
+# Places count from 1, as a zero stays zero under any multiplication; larger ones join the key.
 _SPAN = _WORD - 1
 # Weyl's step of 2³² divided by the golden ratio, then the two rounds of lowbias32 (Wellons, 2018).
 _STEP = 0x9E3779B9
@@ -24,7 +24,7 @@ _LAST = 15
 
 
 def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Tensor:
-    """Numbers in [0, 1) shaped and typed like `tensors` [models, *rows], with 24 random bits each.
+    """Return numbers in [0, 1) shaped and typed like `tensors` [models, *rows], with 24 random bits each.
 
     Model m's element i is a hash of `keys[m]` and `start + i` alone: the same for any block, order,
     worker and device. Places are mixed once for all models; each key then multiplies them by two odd
@@ -46,7 +46,7 @@ def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Ten
 
 
 def _spans(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Parts that lie between multiples of the span."""
+    """Yield the parts between multiples of the span."""
     while start < end:
         last = min(end, start - start % _SPAN + _SPAN)
         yield start, last
@@ -60,7 +60,7 @@ def _odd_numbers(key: tuple[Any, ...]) -> tuple[int, int]:
 
 
 def _mixed_places(first: int, size: int, device: torch.device | None) -> Any:
-    """Hashes of places as words of 32 bits, NumPy's without a device: twice as fast as torch's on a CPU."""
+    """Return hashes of places as words of 32 bits: NumPy's on a CPU, twice as fast as torch's."""
     numpy = device is None
     words: Any = np.arange(size, dtype=np.uint32) if numpy else torch.arange(size, device=device)
     words += first
@@ -73,7 +73,7 @@ def _mixed_places(first: int, size: int, device: torch.device | None) -> Any:
 
 
 def _keyed(places: Any, first: int, second: int) -> Tensor:
-    """24 bits for each place."""
+    """Return 24 bits for each place."""
     words = places.copy() if isinstance(places, np.ndarray) else places.clone()
     _multiply(words, first)
     words ^= words >> 16
@@ -83,7 +83,7 @@ def _keyed(places: Any, first: int, second: int) -> Tensor:
 
 
 def _multiply(words: Any, factor: int) -> None:
-    """In place, modulo 2³²; torch has no such words, so there they are the lower halves of longer ones."""
+    """Multiply in place, modulo 2³²; torch has no such words, so they are the lower halves of longer ones."""
     words *= factor
     if isinstance(words, Tensor):
         words &= _WORD - 1

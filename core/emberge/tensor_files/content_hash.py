@@ -1,4 +1,4 @@
-"""What the files of a result hold, as hashes: each file's and, of weights, each tensor's; loads no torch."""
+"""Hashes of the files of a result and, of weights, of each tensor; loads no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WEIGHTS = ".safetensors"
 class FileContent:
     """Size and XXH3 hash of a file (128 bits in hex), and of each tensor in it (64 bits, in hex).
 
-    XXH3 tells contents apart at the speed of reading; it does not defend against somebody who forges them.
+    XXH3 tells contents apart at the speed of reading; it does not defend against forgery.
     """
 
     size: int
@@ -32,23 +32,23 @@ class FileContent:
     tensors: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """As it stands in JSON."""
+        """Return the content as values of JSON."""
         found: dict[str, Any] = {"size": self.size, "xxh3": self.hash}
         return {**found, "tensors": dict(self.tensors)} if self.tensors else found
 
     @classmethod
-    def of(cls, said: Any) -> FileContent | None:
-        """From its JSON; None for something else."""
-        if not isinstance(said, Mapping):
+    def of(cls, plain: Any) -> FileContent | None:
+        """Return the content that values of JSON describe; None for values of another kind."""
+        if not isinstance(plain, Mapping):
             return None
-        tensors = said.get("tensors", {})
-        if not isinstance(said.get("xxh3"), str) or not isinstance(tensors, Mapping):
+        tensors = plain.get("tensors", {})
+        if not isinstance(plain.get("xxh3"), str) or not isinstance(tensors, Mapping):
             return None
-        return cls(int(said.get("size", -1)), said["xxh3"], tensors)
+        return cls(int(plain.get("size", -1)), plain["xxh3"], tensors)
 
 
 def contents_of(folder: Path, *, leave: Sequence[str] = ()) -> dict[str, FileContent]:
-    """The content of every file below a folder, by its name in it, but for hidden ones and `leave`."""
+    """Return the content of every file below a folder by its name in it, without hidden ones and `leave`."""
     files = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
@@ -64,7 +64,7 @@ def contents_of(folder: Path, *, leave: Sequence[str] = ()) -> dict[str, FileCon
 
 
 def file_content(path: Path) -> FileContent:
-    """Read a file once and hash it, and the tensors in it if it is a sound file of weights."""
+    """Return a file's hash and, of a sound file of weights, those of its tensors, from one reading."""
     whole, tensors = xxhash.xxh3_128(), _Tensors(_specs(path))
     place = 0
     for piece in file_pieces(path):
@@ -75,7 +75,7 @@ def file_content(path: Path) -> FileContent:
 
 
 class _Tensors:
-    """Hashes the tensors of a file as its bytes pass by from first to last."""
+    """Hashes of a file's tensors, taken while its bytes pass by from first to last."""
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self._left = sorted(specs, key=lambda spec: spec.offset, reverse=True)
@@ -103,4 +103,4 @@ def _specs(path: Path) -> list[TensorSpec]:
     try:
         return list(read_header(path)[0].values())
     except CheckpointError:
-        return []  # whoever looks at the structure says what is wrong with it
+        return []  # the reader of the header names the problem

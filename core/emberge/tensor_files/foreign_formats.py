@@ -1,4 +1,4 @@
-"""Folders whose weights are not safetensors of a whole model: what they hold instead, and what to do."""
+"""Folders without safetensors of a whole model: pickles, adapters and exports to other formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["other_format", "pickles_in"]
 
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
-# States of a training lie beside weights and are none.
+# States of a training are beside weights and are none.
 _STATES = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")
 _EXPORTS = (
     ("GGUF", ("*.gguf", "gguf/*.gguf")),
@@ -23,14 +23,14 @@ _EXPORTS = (
 
 
 def pickles_in(folder: Path) -> Iterator[Path]:
-    """Pickled weights, none of them a state of a training."""
+    """Yield pickles of weights, without those that are a training's state."""
     for pattern in _PICKLES:
         found = sorted(folder.glob(pattern))
         yield from (path for path in found if not path.name.startswith(_STATES))
 
 
 def other_format(folder: Path) -> str | None:
-    """What a folder without safetensors of its own holds, and what to do; None if there is nothing."""
+    """Return an error that names the other format of a folder and the remedy; None if there is no format."""
     if (folder / "adapter_config.json").is_file():
         base = _base_of(folder / "adapter_config.json") or "BASE"
         return (
@@ -41,13 +41,13 @@ def other_format(folder: Path) -> str | None:
         found = next((path for p in patterns for path in sorted(folder.glob(p))), None)
         if found is not None:
             return (
-                f"{folder}: holds only an export to {kind} ({found.relative_to(folder).as_posix()}), which "
+                f"{folder}: has only an export to {kind} ({found.relative_to(folder).as_posix()}), which "
                 "cannot be merged; get the model's safetensors"
             )
     strange = sorted(p.name for p in folder.glob("*.safetensors"))
     if strange:
         return (
-            f"{folder}: holds {strange[0]}, but neither model.safetensors nor an index of it; "
+            f"{folder}: has {strange[0]}, but neither model.safetensors nor an index of it; "
             "get the missing file, or rename this one if it is the whole model"
         )
     return None

@@ -22,7 +22,7 @@ BLOCK = 128
 """Rows and columns that share one number of a `weight_scale_inv`."""
 
 STORED = "bfloat16"
-"""What a dequantised tensor is stored in unless asked otherwise: it holds all that eight bits had."""
+"""The dtype that a dequantised tensor is stored in unless asked otherwise: it keeps all of the eight bits."""
 
 _FLOAT8 = "float8_e4m3fn"
 _PER_BLOCK, _PER_ROW = "_scale_inv", "_scale"
@@ -50,7 +50,7 @@ _INSTEAD = "get the model in float32, bfloat16 or float16"
 class ScaledSpec(DerivedTensor):
     """An eight-bit tensor times its scales; `file` and `offset` are those of the eight bits.
 
-    `scale` holds one number, one a row, or with `blocks` one for each 128 × 128.
+    `scale` has one number, one a row, or with `blocks` one for each 128 × 128.
     """
 
     stored: TensorSpec
@@ -61,7 +61,7 @@ class ScaledSpec(DerivedTensor):
         width = into.shape[1]
         reader.read(self.stored, rows.start * width, into.view(-1))
         if self.blocks:
-            into.mul_(self._spread(reader, rows, into))
+            into.mul_(self._scales_of(reader, rows, into))
         elif self.scale.elements == 1:
             reader.read(self.scale, 0, one := into.new_empty(1))
             into.mul_(one)
@@ -69,8 +69,8 @@ class ScaledSpec(DerivedTensor):
             reader.read(self.scale, rows.start, each := into.new_empty(len(rows)))
             into.mul_(each[:, None])
 
-    def _spread(self, reader: RowReader, rows: range, like: Tensor) -> Tensor:
-        """The rows' scales, one a number."""
+    def _scales_of(self, reader: RowReader, rows: range, like: Tensor) -> Tensor:
+        """Return the scales of these rows, one for each number of `like`."""
         import torch
 
         across = self.scale.shape[1]
@@ -84,7 +84,7 @@ class ScaledSpec(DerivedTensor):
 def dequantised(
     specs: Mapping[str, TensorSpec], config: Mapping[str, Any], folder: Path
 ) -> Mapping[str, TensorSpec]:
-    """The tensors with eight-bit weights as what they stand for, and without their scales.
+    """Return the tensors with eight-bit weights times their scales, and without the scales.
 
     Weights are e4m3 with `weight_scale` (one, or one a row: compressed-tensors) or `weight_scale_inv` (one
     for each 128 × 128: DeepSeek-V3, 2024, arXiv:2412.19437); both are factors.
@@ -92,9 +92,9 @@ def dequantised(
     Raises:
         CheckpointError: for another scheme, a missing scale, or one of a strange shape.
     """
-    said = config.get("quantization_config") or config.get("compression_config")
-    if isinstance(said, Mapping):
-        _refuse_scheme(said, folder)
+    scheme = config.get("quantization_config") or config.get("compression_config")
+    if isinstance(scheme, Mapping):
+        _refuse_scheme(scheme, folder)
     _refuse_packed(specs, folder)
     eight = [name for name, spec in specs.items() if spec.dtype.startswith("float8")]
     if not eight:
@@ -148,13 +148,13 @@ def _with_scale(spec: TensorSpec, scale: TensorSpec, inverse: bool, folder: Path
     )
 
 
-def _refuse_scheme(said: Mapping[str, Any], folder: Path) -> None:
-    method = str(said.get("quant_method", "unknown"))
+def _refuse_scheme(scheme: Mapping[str, Any], folder: Path) -> None:
+    method = str(scheme.get("quant_method", "unknown"))
     if method not in _SCHEMES:
         raise CheckpointError(
             f"{folder}: its weights are quantised by {method}, which is not read; {_INSTEAD}"
         )
-    size = said.get("weight_block_size")
+    size = scheme.get("weight_block_size")
     if size is not None and list(size) != [BLOCK, BLOCK]:
         raise CheckpointError(
             f"{folder}: its scales are for blocks of {' × '.join(map(str, size))}, and {BLOCK} × {BLOCK} "

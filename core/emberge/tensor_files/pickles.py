@@ -1,4 +1,4 @@
-"""Turn a model's pickled weights into safetensors without running what is in the pickle."""
+"""Conversion of pickled weights to safetensors without running what is in the pickle."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _STEMS = ("pytorch_model", "adapter_model")
 def convert_pickles(folder: Path) -> list[Path]:
     """Write safetensors beside every pickle of weights in a model's or adapter's folder and those below it.
 
-    Only tensors are read (torch's weights-only loading): code in a pickle is not run. Pickles stay where
-    they are. Tensors that share memory, such as tied embeddings, are written in full under each name.
+    Only tensors are read (torch's weights-only loading): code in a pickle is not run. Pickles are
+    kept. Tensors that share memory, such as tied embeddings, are written in full under each name.
     Where there are safetensors of the same already nothing is done.
 
     Raises:
@@ -37,7 +37,7 @@ def convert_pickles(folder: Path) -> list[Path]:
         raise CheckpointError(f"{folder}: there is no such folder")
     pickles = list(_pickles(folder))
     if not pickles:
-        raise CheckpointError(f"{folder}: holds no pickled weights (pytorch_model.bin) to convert")
+        raise CheckpointError(f"{folder}: has no pickled weights (pytorch_model.bin) to convert")
     require_space(folder, sum(path.stat().st_size for path in pickles))
     written = [_convert(path) for path in pickles]
     indexes = {path.parent / f"{_stem(path)}.bin{_INDEX}" for path in pickles}
@@ -45,7 +45,7 @@ def convert_pickles(folder: Path) -> list[Path]:
 
 
 def _pickles(folder: Path) -> Iterator[Path]:
-    """Pickles of weights of which there are no safetensors yet, in the folder and those below it."""
+    """Yield pickles of weights without safetensors beside them, in the folder and those below it."""
     for path in sorted(folder.rglob("*.bin")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if path.name.startswith(_STEMS) and not hidden and not _is_converted(path):
@@ -92,18 +92,18 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         raise CheckpointError(
-            f"{path}: holds more than weights, or is damaged, and was not opened; "
+            f"{path}: has more than weights, or is damaged, and was not opened; "
             "ask its author for safetensors"
         ) from error
     if not isinstance(content, Mapping) or not all(
         isinstance(tensor, Tensor) for tensor in content.values()
     ):
-        raise CheckpointError(f"{path}: holds no mapping of names to tensors")
+        raise CheckpointError(f"{path}: has no mapping of names to tensors")
     return {str(name): tensor.detach() for name, tensor in content.items()}
 
 
 def _index(path: Path) -> Path:
-    """The index of shards, with their new names."""
+    """Write the index of shards with their new names, and return its path."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         names = {name: _safe_name(file) for name, file in content["weight_map"].items()}

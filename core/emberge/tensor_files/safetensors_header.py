@@ -1,7 +1,7 @@
 """safetensors headers, read and written without loading anything.
 
-A file is 8 bytes of header length, a JSON header, and the tensors' bytes. Everything that a header
-claims is held against the file before a byte of a tensor is believed.
+A file is 8 bytes of header length, a JSON header, and the tensors' bytes. All that a header
+claims is compared with the file before a byte of a tensor is believed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _FIELDS = frozenset({"dtype", "shape", "data_offsets"})
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What is known of a tensor before its bytes are touched.
+    """A tensor's name, shape, dtype and place in a file, known before its bytes are read.
 
     `dtype` is torch's name; `offset` counts from the start of `file`, and is 0 for a tensor to be made.
     """
@@ -73,26 +73,26 @@ class TensorSpec:
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element."""
+        """The bytes of an element."""
         return DTYPES[_CODES[self.dtype]][1]
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole tensor."""
+        """The bytes of the whole tensor."""
         return self.elements * self.itemsize
 
     @property
     def mergeable(self) -> bool:
-        """Whether it holds plain floating-point numbers that may be averaged."""
+        """Elements that are plain floating-point numbers, which may be averaged."""
         return self.dtype in ("float64", "float32", "float16", "bfloat16")
 
     def renamed(self, name: str) -> TensorSpec:
-        """The same tensor under another name."""
+        """Return the same tensor under another name."""
         return replace(self, name=name)
 
 
@@ -106,7 +106,7 @@ def main_dtype(specs: Iterable[TensorSpec]) -> str:
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
-    """The tensors of a safetensors file and its metadata.
+    """Return the tensors of a safetensors file by name, and its metadata.
 
     Every file that is taken is taken by the reference implementation too (safetensors 0.8). Stricter than
     it, this refuses a name that is there twice, or is unprintable or longer than 1,000 characters; element
@@ -137,13 +137,13 @@ _AGAIN = "get the file again"
 
 
 def printable(text: str, limit: int = 80) -> str:
-    """A text of unknown origin as it may stand in a line for people: cut short, and without controls."""
+    """Return a text of unknown origin fit for a line of a message: cut short and without controls."""
     short = text if len(text) <= limit else f"{text[: limit - 1]}…"
     return short if short.isprintable() else ascii(short)[1:-1]
 
 
 def parse_json(raw: bytes) -> Any:
-    """JSON as the standard has it: a name in a mapping once, numbers that are numbers, text that is text.
+    """Return JSON read by the standard: each name in a mapping once, no NaN, no broken text.
 
     Raises:
         ValueError: for anything else.
@@ -241,7 +241,7 @@ def _spec(path: Path, name: str, entry: Any, data: int) -> TensorSpec:
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    """Whether lists and mappings are nested deeper than so many levels."""
+    """Return whether lists and mappings are nested deeper than `levels`."""
     if not isinstance(value, (dict, list)):
         return False
     inner = value.values() if isinstance(value, dict) else value
@@ -253,7 +253,7 @@ def _counts(values: Any) -> bool:
 
 
 def _require_in_file(path: Path, specs: Sequence[TensorSpec], data: int, size: int) -> None:
-    """Every byte after the header belongs to one tensor."""
+    """Make sure that every byte after the header belongs to one tensor."""
     placed = sorted(specs, key=lambda s: (s.offset, s.nbytes))
     for spec in placed:
         if (stop := spec.offset + spec.nbytes) > size:
@@ -280,7 +280,7 @@ def _require_in_file(path: Path, specs: Sequence[TensorSpec], data: int, size: i
 def encode_header(
     specs: Sequence[TensorSpec], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:
-    """(the bytes that open a file which holds these tensors in this order, each tensor's offset in it)."""
+    """Return the first bytes of a file of these tensors in this order, and each tensor's offset in it."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     place, places = 0, {}
     for spec in specs:
@@ -298,5 +298,5 @@ def encode_header(
 
 
 def total_bytes(specs: Iterable[TensorSpec]) -> int:
-    """Bytes of all the tensors together."""
+    """Return the bytes of all the tensors together."""
     return sum(spec.nbytes for spec in specs)

@@ -1,4 +1,4 @@
-"""Rows of a tensor from its file into memory that is already there."""
+"""A reader of tensors by position, into memory that the caller has."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _LOCAL = threading.local()
 
 
 def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
-    """A flat buffer of this thread's for a use, as large as asked, with whatever content it has.
+    """Return this thread's flat buffer for a use, as large as asked, with any content.
 
-    A `pinned` one is where a GPU copies from by itself.
+    A GPU copies from a `pinned` one by itself.
     """
     buffers: dict[tuple[str, torch.dtype], Tensor] = _LOCAL.__dict__.setdefault("buffers", {})
-    held = buffers.get((use, dtype))
-    if held is None or held.numel() < elements:
-        held = buffers[use, dtype] = torch.empty(elements, dtype=dtype, pin_memory=pinned)
-    return held[:elements]
+    buffer = buffers.get((use, dtype))
+    if buffer is None or buffer.numel() < elements:
+        buffer = buffers[use, dtype] = torch.empty(elements, dtype=dtype, pin_memory=pinned)
+    return buffer[:elements]
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of a contiguous CPU tensor, without a copy."""
+    """Return the bytes of a contiguous CPU tensor, without a copy."""
     flat: Any = tensor.reshape(-1).view(torch.uint8).numpy()
     return memoryview(flat)
 
 
 class TensorReader:
-    """Reads parts of tensors by position (pread), from any number of threads, into given buffers."""
+    """A reader of parts of tensors (pread) into given buffers, from any number of threads."""
 
     def __init__(self) -> None:
         self._files: dict[Path, int] = {}
@@ -79,7 +79,7 @@ class TensorReader:
         into.copy_(raw)
 
     def remember(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """What `make` gives, made once for all threads: something small that all of a tensor decides."""
+        """Return the result of `make`, computed once for all threads: small, and of a whole tensor."""
         with self._remembering:
             if what not in self._remembered:
                 self._remembered[what] = make()

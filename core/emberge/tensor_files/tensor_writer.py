@@ -21,12 +21,12 @@ __all__ = ["TensorWriter"]
 
 
 class TensorWriter:
-    """Writes tensors, all known beforehand, into safetensors files of at most `max_shard_size` bytes.
+    """A writer of tensors, all known beforehand, into safetensors files of at most `max_shard_size` bytes.
 
-    `parts` maps a prefix of names to the subfolder that holds those tensors without the prefix (the
-    modules of a SentenceTransformers folder); "" is the trunk's. `resumed` says that files of the same
-    headers are all there, as after a kill; what they hold stays. Nothing is touched before `begin`, so
-    that a note of what they held can be taken back before new files take their place.
+    `parts` maps a prefix of names to the subfolder with those tensors without the prefix (the
+    modules of a SentenceTransformers folder); "" is the trunk's. `resumed` is whether files of the same
+    headers all exist, as after a kill; their content is kept. Nothing is touched before `begin`, so
+    that the journal of older files can be removed before new files take their place.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class TensorWriter:
         parts = dict(parts or {"": ""})
         for prefix, group in _by_part(specs, parts).items():
             self._lay_out(folder / parts[prefix], prefix, group, parse_size(max_shard_size))
-        self.resumed = all(shard.stands() for shard in self._shards)
+        self.resumed = all(shard.is_begun() for shard in self._shards)
 
     def begin(self) -> None:
-        """Open the files, and make those that are not there as they should be.
+        """Open the files, and create those that do not have the right header and length.
 
         Raises:
             UnwrittenError: when the disk does not let us.
@@ -57,9 +57,9 @@ class TensorWriter:
         with writing(self.folder, "the weights"):
             for shard in self._shards:
                 make_folder(shard.path.parent)
-                stands = shard.stands()
+                begun = shard.is_begun()
                 self._handles.append(os.open(shard.path, os.O_RDWR | os.O_CREAT, 0o644))
-                if not stands:
+                if not begun:
                     shard.create(self._handles[-1])
             for folder in {shard.path.parent for shard in self._shards}:
                 sync(folder)  # tensors that a journal calls done are found again by these names
@@ -77,13 +77,13 @@ class TensorWriter:
             raise unwritten(self.folder, name, error) from error
 
     def sync(self) -> None:
-        """Have all that was written on the disk."""
+        """Wait until all that was written is on the disk."""
         with writing(self.folder, "the weights"):
             for handle in self._handles:
                 os.fdatasync(handle)
 
     def finish(self) -> None:
-        """Write the indices and have everything on the disk."""
+        """Write the indices, wait until all is on the disk, and close the files."""
         with writing(self.folder, "the index"):
             for path, content in self._indices.items():
                 write_text(path, content)
@@ -120,14 +120,14 @@ class TensorWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """One file: where it is, how it opens, and how long it is."""
+    """One file: its path, its first bytes, and its length."""
 
     path: Path
     opening: bytes
     size: int
 
-    def stands(self) -> bool:
-        """Whether the file is there with this header, as after a kill."""
+    def is_begun(self) -> bool:
+        """Return whether the file exists with this header and length, as after a kill."""
         try:
             if self.path.stat().st_size != self.size:
                 return False

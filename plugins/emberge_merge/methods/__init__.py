@@ -211,7 +211,7 @@ ARCEE_FUSION = chain(
 
 
 def transforms() -> Mapping[str, type[MergeTransform]]:
-    """All transforms of this package."""
+    """Return all transforms of this package by name."""
     return {
         "drop": Drop,
         "drop_by_rank": DropByRank,
@@ -227,7 +227,7 @@ def transforms() -> Mapping[str, type[MergeTransform]]:
 
 
 def strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
-    """All strategies and named chains of this package."""
+    """Return all strategies and named chains of this package by name."""
     return {
         "arcee_fusion": ARCEE_FUSION,
         "breadcrumbs": BREADCRUMBS,

@@ -131,7 +131,7 @@ def _members(block: Block, label: str) -> Block:
 
 
 def _options(options: Options, index: list[int]) -> Options:
-    """A nested strategy's options for some of the models: a value per model is cut to them."""
+    """Return a nested strategy's options for some of the models: a value per model is cut to them."""
     import torch
 
     values: dict[str, Any] = {}

@@ -11,10 +11,10 @@ __all__ = ["by_model", "spread"]
 
 
 def by_model(tensors: Tensor) -> Tensor:
-    """[models, *rows] as [models, elements]."""
+    """Reshape [models, *rows] to [models, elements]."""
     return tensors.reshape(tensors.shape[0], -1)
 
 
 def spread(values: Tensor, like: Tensor) -> Tensor:
-    """One value a model in the dtype of [models, *rows], shaped so that it multiplies that."""
+    """Shape one value a model so that it multiplies [models, *rows], in its dtype."""
     return values.to(like).reshape(-1, *[1] * (like.dim() - 1))

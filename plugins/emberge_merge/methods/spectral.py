@@ -32,7 +32,7 @@ class Spectral(MergeStrategy):
         return block.add_delta((block.options.scale * merged).to(block.tensors.dtype))
 
     def matrices(self, deltas: Tensor) -> Tensor:
-        """The merged delta [out, in] of weighted deltas [models, out, in], float64."""
+        """Return the merged delta [out, in] of weighted deltas [models, out, in], float64."""
         raise NotImplementedError
 
 
@@ -116,7 +116,7 @@ class Wudi(Spectral):
 
 
 def _polar(matrix: Tensor) -> Tensor:
-    """The nearest matrix with orthonormal rows or columns."""
+    """Return the nearest matrix with orthonormal rows or columns."""
     import torch
 
     u, _, vh = torch.linalg.svd(matrix, full_matrices=False)

@@ -1,4 +1,4 @@
-"""What steps that leave an adapter have in common: how much is kept, and what is said of what is not."""
+"""Artifacts of steps that make an adapter: the limits of its ranks, and the table of what is left out."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def require_truncation(rank: int | None, energy: float | None) -> None:
 
 
 def emptied(folder: Path) -> Path:
-    """The output folder without what a kill between the work and the end of the step left."""
+    """Empty the output folder of what a kill between the work and the step's end left, and return it."""
     if any(folder.iterdir()):
         shutil.rmtree(folder)
     return folder
 
 
 def described(report: AdapterReport, base: str, workspace: Workspace) -> dict[str, Any]:
-    """Details for the artifact, and a table of the tensors of which most is left out."""
+    """Return details for the artifact, and write a table of the tensors of which most is left out."""
     for warning in report.warnings:
         workspace.warn(warning)
     name, worst = report.worst

@@ -19,9 +19,9 @@ class ExtractLora(Step):
     """Make a LoRA adapter of what a fine-tune changed of its base.
 
     Each matrix's change is cut to its largest singular values (Hu et al., 2021, arXiv:2106.09685): to `rank`
-    of them, to as few as hold `energy` of its squared norm, or to the fewer of both. Norms, biases and
+    of them, to as few as have `energy` of its squared norm, or to the fewer of both. Norms, biases and
     whatever is no matrix are kept whole. The result is a folder that peft reads, and `$step` means the base
-    with it on; how much is left out of each tensor stands in its artifact.
+    with it on; how much is left out of each tensor is in its artifact.
 
     Example:
         adapter:
@@ -33,7 +33,7 @@ class ExtractLora(Step):
     model: ModelRef
     """The fine-tune."""
     base: ModelRef
-    """What it was trained from."""
+    """The model that it was trained from."""
     rank: int | None = None
     """Singular values kept of each matrix."""
     energy: float | None = None

@@ -55,11 +55,11 @@ class Merge(Step):
     `strategy` is a name, or a list of links of which the last merges, by default the average; `rules` give
     tensors whose name contains a text another one. `weights: size` multiplies each weight by the number of
     examples that the model was trained on. `template` (default: the first model) gives everything that is
-    not merged, `tokenizer` the tokenizer. `missing` says what becomes of a tensor that some model lacks.
-    `dtype` is what is computed in; what is stored has `out_dtype`, by default the template's.
+    not merged, `tokenizer` the tokenizer. `missing` decides on a tensor that some model lacks. `dtype` is
+    what is computed in; what is stored has `out_dtype`, by default the template's.
 
-    What training its models costs, of those that steps of the recipe train, against one training on all
-    their rows, `check` tells before and `training_cost` in the artifact's details after.
+    `check` shows the cost of training its models, of those that steps of the recipe train, against one
+    training on all their rows; after the run it is `training_cost` in the artifact's details.
 
     Example:
         merged:
@@ -84,7 +84,7 @@ class Merge(Step):
     template: ModelRef | None = None
     tokenizer: ModelRef | None = None
     vocabulary: VocabularyPolicy | FileRef | None = None
-    """How rows line up where tokenizers differ, or a step's vocabulary in place of all of them.
+    """The rule for rows where tokenizers differ, or a step's vocabulary in place of all of them.
 
     `token_aware` (the default) goes by id and token, `union` by token, `mean` by row. A step's vocabulary
     brings embeddings and a tokenizer.

@@ -51,7 +51,7 @@ class MergeAdapters(Step):
 
     With `linear` or `task_arithmetic` and no `rank` the adapters' factors are set side by side: the result is
     exact, and its rank the sum of theirs. With a `rank`, an `energy` or both, the changes of any strategy
-    are cut to their largest singular values, and how much is left out of each tensor stands in the artifact.
+    are cut to their largest singular values, and how much is left out of each tensor is in the artifact.
     Modules that the adapters save whole are merged by the same strategy and saved whole. The result is a
     folder that peft reads, and `$step` means the base with it on; `merge` makes a whole model instead.
 
@@ -70,7 +70,7 @@ class MergeAdapters(Step):
     strategy: tuple[Stage, ...] = (Linear(),)
     """A name, or a list of links of which the last merges, as `merge` takes it."""
     base: ModelRef | None = None
-    """What the result lies on; by default the base of the first model."""
+    """The base of the result; by default that of the first model."""
     weights: Weights = "equal"
     """`size` multiplies each weight by the number of examples that the model was trained on."""
     rank: int | None = None
@@ -78,7 +78,7 @@ class MergeAdapters(Step):
     energy: float | None = None
     """Share of each change's squared norm to keep, at most `rank` values."""
     dtype: Literal["float32", "float64"] = "float32"
-    """What is computed in; the factors are stored in float32."""
+    """The dtype of the computation; the factors are stored in float32."""
 
     def __post_init__(self) -> None:
         require_truncation(self.rank, self.energy)
@@ -203,7 +203,7 @@ def _uses_base(link: Stage) -> bool:
 
 
 def _combination(strategy: Sequence[Stage]) -> Combination | None:
-    """What each model's change is multiplied by, where the strategy only adds them up."""
+    """Return the factors of the models' changes, where the strategy only adds them up; else None."""
     last = strategy[-1]
     if len(strategy) != 1 or not isinstance(last, Linear | TaskArithmetic):
         return None

@@ -1,4 +1,4 @@
-"""What the members of a merge cost to train, against one training on all rows: before a run, and after."""
+"""The cost of training a merge's members, against one training on all rows: before a run, and after."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Overlap", "TrainingCost", "cost_details", "describe_cost", "overlap", "training_cost"]
 
-# Rows up to which members' bags are laid over one another: one byte a row.
+# Rows up to which the overlap of members' bags is counted, with one byte a row.
 LAID_OVER = 100_000_000
 
 Trained = Mapping[str, Mapping[str, Any]]
@@ -39,7 +39,7 @@ class TrainingCost:
 
     @property
     def times(self) -> float:
-        """How many trainings on all rows it amounts to."""
+        """The cost in trainings on all rows."""
         return (
             self.rows / self.of if self.rows is not None and self.of else sum(self.members.values())
         )
@@ -51,8 +51,8 @@ class TrainingCost:
         return f"{self.times:.3g} × one run on all rows{rows}"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON, for an artifact."""
-        told = {
+        """Return it as JSON, for an artifact."""
+        facts = {
             "times": round(self.times, 6),
             "rows": self.rows,
             "of": self.of,
@@ -61,7 +61,7 @@ class TrainingCost:
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in facts.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ class Overlap:
 
     @property
     def line(self) -> str:
-        """How members' bags lie over one another, in words."""
+        """The overlap of members' bags in words."""
         together = "every row" if self.seen == self.of else f"{self.seen:,} of {self.of:,} rows"
         several = f"{self.several:,} in several" if self.several else "none in several"
         return f"together the members see {together}, {several}"
 
 
 def training_cost(trained: Trained) -> TrainingCost | None:
-    """The cost of trainings, each given as what its artifact says; None without any, or of unknown size.
+    """Compute the cost of trainings by their artifacts; None without any, or of unknown size.
 
     All data are the union of the trainings' datasets by name, each of the largest size that one names.
     """
@@ -115,13 +115,13 @@ def _total(trained: Trained, key: str) -> Any:
 
 
 def _behind(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:
-    """The trainings behind models that steps leave; nothing, if those behind one are not known."""
+    """Return the trainings behind models that steps leave; nothing, if those behind one are not known."""
     found = [_trainings_of(step, artifact) for step, artifact in models.items()]
     return {name: one for each in found for name, one in each.items()} if all(found) else {}
 
 
 def _trainings_of(name: str, artifact: Artifact | None) -> dict[str, Mapping[str, Any]]:
-    """The trainings behind a model that the step `name` leaves: itself, or those that a merge tells of.
+    """Return the trainings behind a model that the step `name` leaves: itself, or those that a merge names.
 
     Trainings that a member itself started from are not among them, nor models from outside the run.
     """
@@ -138,7 +138,7 @@ def _trainings_of(name: str, artifact: Artifact | None) -> dict[str, Mapping[str
 
 
 def overlap(members: Sequence[Mapping[str, Rows]], sizes: Mapping[str, int]) -> Overlap | None:
-    """How the rows of members lie over one another; None of one member, or of too many rows to lay out."""
+    """Count the rows that several members saw; None for one member, or for too many rows."""
     import numpy as np
 
     if len(members) < 2 or sum(sizes.values()) > LAID_OVER:
@@ -167,7 +167,7 @@ def _sizes(trained: Trained) -> dict[str, int]:
 
 
 def describe_cost(models: Sequence[ModelRef], context: Preflight) -> None:
-    """Note what the members of a merge will cost, and tell the steps after it."""
+    """Note the cost of a merge's members for the terminal, and expect it for the steps after the merge."""
     found = {r.step: context.expected(r) for r in models if r.step is not None}
     members = {step: one for step, one in found.items() if one is not None}
     trained = _behind({step: one.artifact for step, one in members.items()})
@@ -190,18 +190,18 @@ def describe_cost(models: Sequence[ModelRef], context: Preflight) -> None:
 
 
 def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
-    """What a merge's artifact says of the trainings behind the models that it was made of."""
+    """Return the details of a merge's artifact on the trainings behind its models."""
     made = {reference.step: model for reference, model in found if reference.step is not None}
     trained = _behind({step: model.artifact for step, model in made.items()})
     cost = training_cost(trained)
     if cost is None:
         return {}
-    told = cost.plain()
+    facts = cost.plain()
     if made.keys() == trained.keys():
         laid = _overlap_of([m.adapter or m.folder for m in made.values()], _sizes(trained))
         if laid is not None:
-            told |= {"rows_seen": laid.seen, "rows_in_several": laid.several}
-    return {"training_cost": told, "trained": trained}
+            facts |= {"rows_seen": laid.seen, "rows_in_several": laid.several}
+    return {"training_cost": facts, "trained": trained}
 
 
 def _overlap_of(folders: Sequence[Path], sizes: Mapping[str, int]) -> Overlap | None:

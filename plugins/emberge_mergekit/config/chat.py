@@ -14,7 +14,7 @@ _SUFFIX = ".jinja"
 
 
 def known_templates() -> list[str]:
-    """The names of the templates that come with mergekit, found without importing its code."""
+    """Return the names of the templates that come with mergekit, without importing its code."""
     folder = importlib.resources.files("mergekit._data") / "chat_templates"
     return sorted(
         path.name.removesuffix(_SUFFIX) for path in folder.iterdir() if path.name.endswith(_SUFFIX)
@@ -22,7 +22,7 @@ def known_templates() -> list[str]:
 
 
 def fault_of(template: str | None) -> str | None:
-    """What is wrong with a chat template, which is `auto`, a name, or a text with braces."""
+    """Return what is wrong with a chat template, which is `auto`, a name, or a text with braces."""
     if template is None or template == "auto" or "{" in template:
         return None
     known = known_templates()
@@ -33,7 +33,7 @@ def fault_of(template: str | None) -> str | None:
 
 
 def chosen_template(template: str, of_models: Iterable[str | None]) -> str | None:
-    """The text of the template; None for `auto` where no model has one."""
+    """Return the text of the template; None for `auto` where no model has one."""
     if template == "auto":
         counted = Counter(one.strip() for one in of_models if one)
         return counted.most_common(1)[0][0] if counted else None

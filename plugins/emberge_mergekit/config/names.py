@@ -1,4 +1,4 @@
-"""How mergekit names a model: `path@revision+adapter@revision`, or a mapping of the same."""
+"""Models as mergekit names them: `path@revision+adapter@revision`, or a mapping of the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ModelName:
 
     @property
     def key(self) -> tuple[str | None, ...]:
-        """What makes two names the same model."""
+        """The value that is equal for two names of one model."""
         return (self.path, self.revision, self.adapter, self.adapter_revision)
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class ModelName:
 
 
 def read_model(found: Found, faults: Faults) -> ModelName | None:
-    """A model's name, as text or as mergekit's long form."""
+    """Read a model's name, from text or mergekit's long form."""
     if isinstance(found.value, dict):
         return _long_model(found, faults)
     text = found.value
@@ -86,7 +86,7 @@ def _path(found: Found, faults: Faults) -> tuple[str | None, str | None]:
 
 
 def read_text(found: Found | None, faults: Faults) -> str | None:
-    """A text, or None where there is none."""
+    """Return a text, or None where there is none."""
     if found is None or found.value is None:
         return None
     if not isinstance(found.value, str):

@@ -15,7 +15,7 @@ __all__ = ["Faults", "Found", "documents", "no_longer"]
 
 @dataclass
 class Faults:
-    """What is wrong with a config, each at a line of the user's file."""
+    """The problems of a config, each at a line of the user's file."""
 
     path: Path | None
     problems: list[Problem] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Faults:
         self.problems.append(Problem(message, f"{self.path or 'config'}:{line}"))
 
     def raise_all(self) -> None:
-        """Stop here if anything is wrong.
+        """Raise all problems, if there are any.
 
         Raises:
             RecipeError: with every fault, in the order of the file.
@@ -77,19 +77,19 @@ class Found:
 
 
 def no_longer(name: str, advice: str) -> str:
-    """What to say of a name that only earlier releases of mergekit read."""
+    """Return the hint for a name that only earlier releases of mergekit read."""
     return f"'{name}' is not supported: mergekit itself no longer reads it; {advice}"
 
 
 def documents(text: str, faults: Faults) -> list[Found]:
-    """The documents of a YAML text, empty ones left out; a text that is no YAML is a fault."""
+    """Return the documents of a YAML text, without empty ones; a text that is no YAML is a problem."""
     try:
         nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
         return [_found(node, "the config", faults) for node in nodes if not _empty(node)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = error.problem or error.context
-        faults.add(mark.line + 1 if mark else 1, f"this is not YAML: {said}")
+        reason = error.problem or error.context
+        faults.add(mark.line + 1 if mark else 1, f"this is not YAML: {reason}")
     except yaml.YAMLError as error:
         faults.add(1, f"this is not YAML: {error}")
     except RecursionError:
@@ -121,7 +121,7 @@ def _entries(node: yaml.MappingNode, label: str, faults: Faults) -> Iterator[tup
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode) and own.count(key.value) > 1 and key.value != "<<":
             faults.add(key.start_mark.line + 1, f"{label}: '{key.value}' is written twice")
-    yaml.constructor.SafeConstructor().flatten_mapping(node)  # `<<` stands for the entries it names
+    yaml.constructor.SafeConstructor().flatten_mapping(node)  # `<<` means the entries it names
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
             faults.add(key.start_mark.line + 1, f"{label}: a key must be a word")

@@ -1,4 +1,4 @@
-"""A mergekit config, read strictly: what stands in it, and every key that mergekit would pass over."""
+"""A mergekit config, read strictly: its entries, and every key that mergekit would pass over."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a config says of the tokenizer: `source` is "union", "base" or a model."""
+    """A config's entry for the tokenizer: `source` is "union", "base" or a model."""
 
     source: str | ModelName
     line: int
@@ -86,7 +86,7 @@ class Config:
 
 
 def read_config(document: Found, faults: Faults) -> Config:
-    """One document of a mergekit YAML; every fault is noted, and what is faulty left out."""
+    """Read one document of a mergekit YAML; every problem is noted, and the faulty part left out."""
     document.refuse_unknown(KEYS, faults, FORMER_KEYS)
     given = {key: one for key, one in document.entries.items() if one.value is not None}
     shape = [key for key in ("models", "slices", "modules") if given.get(key, NONE).value]
@@ -104,7 +104,7 @@ def read_config(document: Found, faults: Faults) -> Config:
         method=read_text(given.get("merge_method"), faults) or "",
         base=base,
         parts=_parts(given, base, (shared,), faults),
-        sliced=_holder(given).entries.get("slices", NONE).value is not None,
+        sliced=_container(given).entries.get("slices", NONE).value is not None,
         dtype=_dtype(given.get("dtype"), faults),
         out_dtype=_dtype(given.get("out_dtype"), faults),
         tokenizer=_tokenizer(given, faults),
@@ -113,8 +113,8 @@ def read_config(document: Found, faults: Faults) -> Config:
     )
 
 
-def _holder(given: Mapping[str, Found]) -> Found:
-    """What holds `models` or `slices`: the config, or its one module."""
+def _container(given: Mapping[str, Found]) -> Found:
+    """Return the mapping with `models` or `slices`: the config, or its one module."""
     modules = given.get("modules")
     if modules is not None and isinstance(modules.value, dict) and len(modules.value) == 1:
         (module,) = modules.entries.values()

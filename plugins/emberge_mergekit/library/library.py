@@ -44,12 +44,12 @@ def _registry() -> Any:
 
 
 def registered_names() -> list[str]:
-    """The names of all methods that mergekit has."""
+    """Return the names of all methods that mergekit has."""
     return [method.spec.name for method in _registry().registered_methods()]
 
 
 def registered_method(name: str) -> Method:
-    """A method's declaration, as mergekit has it.
+    """Return a method's declaration, as mergekit has it.
 
     Raises:
         KeyError: when mergekit has no method of this name.
@@ -74,7 +74,7 @@ def _parameter(declared: Any) -> Parameter:
 
 
 def _kind(annotation: Any) -> Any:
-    """The plain type in an annotation such as `Optional[float]`."""
+    """Return the plain type in an annotation such as `Optional[float]`."""
     known = {bool: "bool", int: "int", float: "float", str: "str"}
     if annotation in known:
         return known[annotation]
@@ -91,7 +91,7 @@ def merge_one(
     name: str,
     seed: int,
 ) -> Tensor:
-    """Merge one whole tensor of several models by mergekit's method; lists hold a value for each model.
+    """Merge one whole tensor of several models by mergekit's method; lists have a value for each model.
 
     The base, if there is one, is the first input, and has a value only where the method asks it for one.
 

@@ -1,7 +1,7 @@
-"""What each of mergekit's methods takes: its parameters, a base or none, how many models.
+"""The inputs of each of mergekit's methods: its parameters, a base or none, how many models.
 
-The table is kept here so that reading a config needs no import of mergekit, which takes seconds; a test holds
-it against mergekit's own registry. A method that is not in the table is asked for there.
+The table is kept here so that reading a config needs no import of mergekit, which takes seconds; a test
+compares it with mergekit's own registry. A method that is not in the table is looked up there.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ METHODS: Mapping[str, Method] = {
 
 
 def method_named(name: str) -> Method | None:
-    """The method of this name, from the table or, failing that, from mergekit's registry."""
+    """Return the method of this name, from the table or, failing that, from mergekit's registry."""
     return METHODS.get(name) or _registered(name)
 
 

@@ -42,9 +42,9 @@ class Mergekit(MergeStrategy):
     """
 
     method: MethodName | str
-    """What mergekit's configs call `merge_method`, one of these or of a later release."""
+    """The `merge_method` of mergekit's configs, one of these or of a later release."""
     parameters: dict[str, PerModel | bool | str] = field(default_factory=dict)
-    """The method's own parameters, numbers as anywhere in a recipe; mergekit's defaults stand for others."""
+    """The method's own parameters, numbers as anywhere in a recipe; others have mergekit's defaults."""
 
     whole = True
 
@@ -111,7 +111,7 @@ class Mergekit(MergeStrategy):
         return merged.to(block.tensors.dtype)
 
     def _numbers(self) -> dict[str, PerModel]:
-        """Numbers by name, those that models may set themselves with their defaults."""
+        """Return numbers by name, those that models may set themselves with their defaults."""
         given = {n: v for n, v in self.parameters.items() if isinstance(v, PerModel)}
         left = {
             name: PerModel(float(p.default))
@@ -127,7 +127,7 @@ class Mergekit(MergeStrategy):
         return int(found) if declared.kind == "int" else found
 
     def _listed(self, name: str, values: list[float], block: Block) -> list[float]:
-        """One value for each input; a base that is asked for one too gets the first model's."""
+        """Return one value for each input; a base that needs one too gets the first model's."""
         asked = self._method.parameters[name].scope == "input"
         return [values[0], *values] if asked and self._with_base(block) else values
 

@@ -26,7 +26,7 @@ __all__ = ["Vocabulary", "save_template", "vocabulary_tensors"]
 def vocabulary_tensors(
     models: Mapping[str, Model], dtype: str | None
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Each tensor whose rows are tokens, by its canonical name: of every model that has it, whole.
+    """Return each tensor whose rows are tokens, by canonical name: of every model that has it, whole.
 
     A model that ties its head has the embedding for one where another model has a head of its own.
     """
@@ -91,7 +91,7 @@ class Vocabulary:
         return -(-count // multiple) * multiple
 
     def aligned(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """One tensor of the models with the rows of the new vocabulary.
+        """Return one tensor of the models with the rows of the new vocabulary.
 
         Raises:
             CheckpointError: for tokens that have no embedding to take.
@@ -172,7 +172,7 @@ def _template(model: Path) -> str | None:
 
 
 class _explained(contextlib.AbstractContextManager[None]):  # noqa: N801 - reads as a phrase
-    """What mergekit says of tokenizers that it cannot unite, in our words."""
+    """Turn mergekit's error on tokenizers that it cannot unite into a CheckpointError."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyError):

@@ -1,7 +1,7 @@
-"""Which of emberge's strategies computes what a method of mergekit computes, and with which options.
+"""Strategies of emberge that compute what mergekit's methods compute, with their options.
 
-Options that stand in a table here are those whose defaults differ between the two; the agreement is tested
-method by method. What a strategy cannot say exactly goes to mergekit itself, by the strategy `mergekit`.
+Options in a table here are those whose defaults differ between the two; the agreement is tested
+method by method. What a strategy cannot express exactly goes to mergekit itself, by the strategy `mergekit`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Link:
     options: Mapping[str, Option] = field(default_factory=dict)
 
     def having(self, **options: Any) -> Link:
-        """The same link with more options, which no line of the config says."""
+        """Return the link with more options, which no line of the config has."""
         return replace(self, options={**self.options, **{k: Option(v) for k, v in options.items()}})
 
 
@@ -55,10 +55,10 @@ class Given:
         self.based = based
         self.sliced = sliced
         self.exact = True
-        """Whether everything asked for could be said."""
+        """Whether all settings asked for could be expressed."""
 
     def plain(self, name: str, default: Any) -> Any:
-        """One value for all tensors."""
+        """Return one value for all tensors."""
         setting = self.settings.get(name, ())
         if not setting:
             return default
@@ -68,7 +68,7 @@ class Given:
         return setting[0].value
 
     def options(self, within: tuple[float, float] | None = None, **ours: str) -> dict[str, Option]:
-        """Settings as options by their new names (`scale="lambda"`), those that are given."""
+        """Return the settings that are given as options, by their new names (`scale="lambda"`)."""
         found: dict[str, Option] = {}
         for option, name in ours.items():
             setting = self.settings.get(name, ())
@@ -78,7 +78,7 @@ class Given:
         return found
 
     def number(self, option: str, name: str) -> dict[str, Option]:
-        """A plain number as an option, if it is given."""
+        """Return a plain number as an option, if it is given."""
         value = self.plain(name, None)
         return {} if value is None else {option: Option(value, self.settings[name][0].line)}
 
@@ -91,7 +91,7 @@ def _inside(setting: Setting, within: tuple[float, float] | None) -> bool:
 def equivalent(
     method: str, settings: Mapping[str, Setting], *, based: bool, sliced: bool
 ) -> Equivalent | None:
-    """Our links for a method with these settings of the whole merge; None where ours cannot say them."""
+    """Return our links for a method with these settings of the whole merge; None where they cannot."""
     make = _MAKERS.get(method)
     if make is None:
         return None
@@ -149,7 +149,7 @@ def _ties(given: Given) -> Equivalent:
 def _chain(
     name: str, trimming: str, more: str | None = None, *, rescale: bool, random: bool
 ) -> Callable[[Given], Equivalent]:
-    """A maker of a named chain: what drops, `rescale`, what adds up."""
+    """Return a maker of a named chain: a link that drops, `rescale`, a link that adds up."""
 
     def make(given: Given) -> Equivalent:
         options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}

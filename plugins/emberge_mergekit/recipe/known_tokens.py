@@ -1,4 +1,4 @@
-"""Which tokens and how many embeddings a model has, from its files alone."""
+"""A model's tokens and its number of embeddings, from its files alone."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["known_tokens", "rows_of"]
 
 
 def known_tokens(folder: Path) -> set[str] | None:
-    """The tokens that a folder's tokenizer has; None where no tokenizer.json lists them as usual."""
+    """Return the tokens of a folder's tokenizer; None where no tokenizer.json lists them as usual."""
     trunk = Checkpoint(folder).trunk
     try:
-        said: Any = json.loads((trunk / "tokenizer.json").read_text(encoding="utf-8"))
-        vocabulary = said["model"]["vocab"]
+        content: Any = json.loads((trunk / "tokenizer.json").read_text(encoding="utf-8"))
+        vocabulary = content["model"]["vocab"]
         # A unigram tokenizer lists pairs of a token and its score, others a mapping of tokens to ids.
         own = vocabulary if isinstance(vocabulary, dict) else [token for token, _ in vocabulary]
-        added = {one["content"] for one in said.get("added_tokens") or ()}
+        added = {one["content"] for one in content.get("added_tokens") or ()}
         return {*own, *added, *_added_on_loading(trunk / "tokenizer_config.json")}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _added_on_loading(path: Path) -> Iterator[str]:
-    """Every text of a tokenizer's settings: those among them that are tokens are added when it is loaded."""
+    """Return every text of a tokenizer's settings: those that are tokens are added when it is loaded."""
     if path.is_file():
         yield from _texts(json.loads(path.read_text(encoding="utf-8")))
 
@@ -42,7 +42,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def rows_of(folder: Path) -> int | None:
-    """The number of a model's token embeddings; None where its weights cannot be looked at."""
+    """Return the number of a model's token embeddings; None where its weights do not exist."""
     from emberge.engine import canonical_names, is_vocabulary
 
     try:

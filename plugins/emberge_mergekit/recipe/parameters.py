@@ -1,7 +1,7 @@
-"""Parameters of a config: values by filter and over depth, and which of several settings holds.
+"""Parameters of a config: values by filter and over depth, and the one of several settings that counts.
 
 mergekit asks a source's own parameters first, then those of its slice, its module and the config, and in each
-takes the first filter that fits; so one list of all of them, in this order, says the same.
+takes the first filter that fits; so one list of all of them, in this order, means the same.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Setting = tuple[Entry, ...]
 
 @dataclass(frozen=True)
 class Parameters:
-    """What one place of a config sets, by name, and where each name stands."""
+    """The settings of one place of a config by name, with the line of each."""
 
     settings: Mapping[str, Setting]
     lines: Mapping[str, int]
 
 
 def read_parameters(found: Found, faults: Faults) -> Parameters:
-    """The parameters of one place."""
+    """Read the parameters of one place."""
     if found.value is None:
         return Parameters({}, {})
     if not isinstance(found.value, dict):
@@ -104,7 +104,7 @@ def _value(found: Found, filter_: str | None, line: int, faults: Faults) -> Entr
 
 
 def flatten(name: str, scopes: Iterable[Parameters], default: Scalar | None) -> Setting:
-    """All that several places say of a parameter, the nearest first, until one speaks of every tensor."""
+    """Join several places' settings of a parameter, the nearest first, until one is for every tensor."""
     found: list[Entry] = []
     for scope in scopes:
         found += scope.settings.get(name, ())
@@ -118,9 +118,9 @@ def flatten(name: str, scopes: Iterable[Parameters], default: Scalar | None) -> 
 def require_method(
     method: Method, parameters: Parameters, faults: Faults, *, beside: bool
 ) -> Parameters:
-    """The parameters as the method's kinds, with every one that it does not know noted.
+    """Return the parameters as the method's kinds, and note every one that it does not know.
 
-    `beside` says that they stand beside one model, where a parameter of the whole merge is never read.
+    With `beside` they are beside one model, where a parameter of the whole merge is never read.
     """
     settings: dict[str, Setting] = {}
     for name, setting in parameters.settings.items():
@@ -165,7 +165,7 @@ _FALSE = ("false", "no", "off", "n", "f", "0")
 
 
 def _as_kind(kind: str, value: Scalar) -> Scalar | None:
-    """The value as the kind, as mergekit takes it: YAML 1.1 reads 1e-5 as a text."""
+    """Return the value as the kind, as mergekit takes it: YAML 1.1 reads 1e-5 as a text."""
     if kind == "str":
         return value if isinstance(value, str) else None
     if kind == "bool":

@@ -34,7 +34,7 @@ class PlannedModel:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a merge or a slice becomes; `notes` are for whoever reads the recipe."""
+    """A merge or a slice in emberge's options; `notes` are for whoever reads the recipe."""
 
     models: tuple[PlannedModel, ...]
     base: Input | None
@@ -46,7 +46,7 @@ class Planned:
 def plan_part(
     part: Part, method: Method, faults: Faults, *, sliced: bool, sound: bool = True
 ) -> Planned | None:
-    """The merge or slice in our words; None when something is wrong with it, which is noted.
+    """Translate a merge or slice; None when something is wrong with it, which is noted.
 
     Of a config that was not `sound` when it was read, parts may be lacking, and their lack is no fault.
     """
@@ -75,7 +75,7 @@ def _typed(part: Part, method: Method, faults: Faults) -> Part:
 
 
 def _with_base(part: Part, *, sliced: bool) -> tuple[Input, ...]:
-    """All inputs; of whole models the base is one even where it is not listed."""
+    """Return all inputs; of whole models the base is one even where it is not listed."""
     listed = {one.model.key for one in part.inputs}
     if sliced or part.base is None or part.base.key in listed:
         return part.inputs
@@ -157,7 +157,7 @@ class _Planner:
         own: Sequence[Mapping[str, Setting]],
         weights: Sequence[Setting | None],
     ) -> Planned:
-        """The merge by mergekit's own code, which takes every value that its configs can say."""
+        """Plan the merge by mergekit's own code, which takes every value that its configs can have."""
         options = {"method": Option(self.method.name)}
         if settings:
             numbers = {name: _numbers(setting) for name, setting in settings.items()}
@@ -171,7 +171,7 @@ class _Planner:
         return Planned(models, self.base, (link,), notes, self.part.line)
 
     def _shared(self) -> dict[str, Setting]:
-        """What is set for the whole merge; passthrough has one model, so its `scale` is too."""
+        """Return the settings of the whole merge; passthrough has one model, so its `scale` is one."""
         found: dict[str, Setting] = {}
         for name, declared in self.method.parameters.items():
             if declared.scope == "shared":
@@ -186,7 +186,7 @@ class _Planner:
         return found
 
     def _own(self, one: Input) -> dict[str, Setting]:
-        """What may differ by model, beside the weight."""
+        """Return the settings that may differ by model, beside the weight."""
         scopes = (one.parameters, *self.part.parameters)
         found: dict[str, Setting] = {}
         for name, declared in self.method.parameters.items():
@@ -220,13 +220,13 @@ class _Planner:
 
 
 def _flattened(name: str, scopes: Sequence[Parameters], default: Scalar | None) -> Setting:
-    """All that is said of a parameter, with its default where some tensors are left; nothing if unsaid."""
-    said = any(name in scope.settings for scope in scopes)
-    return flatten(name, scopes, default) if said else ()
+    """Return all settings of a parameter, with its default where some tensors are left; nothing if unset."""
+    is_set = any(name in scope.settings for scope in scopes)
+    return flatten(name, scopes, default) if is_set else ()
 
 
 def _fits(found: Equivalent, own: Sequence[Mapping[str, Setting]]) -> bool:
-    """Whether our options take the models' own numbers."""
+    """Return whether our options take the models' own numbers."""
     for settings in own:
         for name in settings.keys() & found.owned.keys():
             low, high = _LIMITS[name]
@@ -243,9 +243,9 @@ def _values(entry: Entry) -> tuple[Scalar, ...]:
 def _placed(
     found: Equivalent, own: Sequence[Mapping[str, Setting]], *, apart: bool
 ) -> tuple[tuple[Link, ...], list[dict[str, dict[str, Setting]]]]:
-    """(links, options of each model): with the links where all models set the same, else with the models.
+    """Return (links, options of each model): in the links where all models set the same, else in the models.
 
-    `apart` says that a filter may mean other layers of each model, and then stays beside it.
+    With `apart` a filter may mean other layers of each model, and then stays beside it.
     """
     alike = [{n: [(e.value, e.filter) for e in s] for n, s in one.items()} for one in own]
     filtered = any(entry.filter for one in own for s in one.values() for entry in s)
@@ -271,7 +271,7 @@ def _by_link(found: Equivalent, own: Mapping[str, Setting]) -> dict[str, dict[st
 
 
 def _numbers(setting: Setting) -> Any:
-    """A setting for mergekit's own code: truth values that differ by tensor are 1 and 0."""
+    """Return a setting for mergekit's own code: truth values that differ by tensor are 1 and 0."""
     if len(setting) == 1 and setting[0].all and isinstance(setting[0].value, bool | str):
         return setting[0].value
     return tuple(

@@ -1,4 +1,4 @@
-"""What a config says of the tokenizer, as the step that makes a vocabulary."""
+"""A config's tokenizer as the step that makes a vocabulary."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Refer = Callable[[ModelName], str]
 
 
 def needs_vocabulary(config: Config) -> bool:
-    """Whether the merge has a vocabulary or a chat template of its own."""
+    """Return whether the merge has a vocabulary or a chat template of its own."""
     return config.tokenizer is not None or config.chat_template is not None
 
 
 def write_vocabulary(sheet: Sheet, name: str, config: Config, refer: Refer, faults: Faults) -> None:
-    """The step, by the name given; `refer` says how the recipe calls a model."""
+    """Write the step, by the name given; `refer` gives the recipe's reference to a model."""
     models = config.models
     known = {model.key for model in models}
     line = config.tokenizer.line if config.tokenizer is not None else config.line
@@ -68,7 +68,7 @@ def _options(
 
 
 def _rule(found: Found, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults) -> str:
-    """One token's rule, `{model: …, token: …, force: true}`."""
+    """Write one token's rule, `{model: …, token: …, force: true}`."""
     if not isinstance(found.value, dict):
         faults.add(found.line, f"{found.label} is `{{source, force}}`, not {found.words}")
         return "{}"

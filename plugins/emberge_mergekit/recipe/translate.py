@@ -27,7 +27,7 @@ _VOCABULARY = "-vocabulary"
 
 
 def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
-    """The recipe, or None for a text that is no config of mergekit.
+    """Translate a config into a recipe; None for a text that is no config of mergekit.
 
     Raises:
         RecipeError: with every fault of the config, each with `path:line`.
@@ -46,7 +46,7 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
 
 
 def _is_mergekit(document: Found) -> bool:
-    """Whether these are the keys of a merge: a recipe of ours has `steps`, and nothing of this at its top."""
+    """Return whether these are the keys of a merge: a recipe of ours has `steps`, and none of these."""
     if not isinstance(document.value, dict) or "steps" in document.value:
         return False
     return "merge_method" in document.value or any(key in document.value for key in _SHAPES)
@@ -141,7 +141,7 @@ class _Translation:
         self._dtypes(sheet, config)
 
     def _prepared(self, sheet: Sheet, merge: _Merge) -> dict[tuple[str | None, ...], str]:
-        """Steps before the merge itself: a vocabulary, and models whose adapters it has to see merged."""
+        """Write the steps before the merge: a vocabulary, and models whose adapters it needs merged."""
         config = merge.config
         made: dict[tuple[str | None, ...], str] = {}
         if not needs_vocabulary(config):
@@ -208,7 +208,7 @@ def _layers(one: Input) -> str:
 
 
 def _alike(first: Sequence[Link], second: Sequence[Link]) -> bool:
-    """Whether two strategies would be written alike."""
+    """Return whether two strategies would be written alike."""
     return [(link.name, flow(link.options)) for link in first] == [
         (link.name, flow(link.options)) for link in second
     ]
@@ -227,7 +227,7 @@ def _mapping(document: Found, faults: Faults) -> Found:
 
 
 def _ids(configs: Sequence[Config], faults: Faults) -> list[str]:
-    """A step's id for each document: its name as far as ids can say it, `merged` for the one without."""
+    """Return a step's id for each document: its name as far as ids allow it, `merged` for one without."""
     ids: list[str] = []
     names: dict[str | None, int] = {}
     for config in configs:

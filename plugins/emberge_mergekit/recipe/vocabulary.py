@@ -29,7 +29,7 @@ __all__ = ["MergekitVocabulary", "TokenRule"]
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRule:
-    """Where a token's embedding comes from: a model's own, that of another token of a model, or zeros.
+    """The source of a token's embedding: a model's own, that of another token of a model, or zeros.
 
     With `force` it takes the place of the embedding even of models that have the token.
     """
@@ -55,8 +55,8 @@ class MergekitVocabulary(Step):
     """Make one vocabulary for several models, and embeddings for it, by mergekit's own tokenizer code.
 
     A merge of the same models names it as its `vocabulary`. Tokens that only one model has, or that the base
-    has, take its embedding where a model lacks them; others the mean of those that have them; `tokens` says
-    otherwise token by token. `dtype` is that of the embeddings, by default the widest of the models'.
+    has, take its embedding where a model lacks them; others the mean of those that have them; `tokens` has
+    other rules token by token. `dtype` is that of the embeddings, by default the widest of the models'.
 
     Example:
         vocabulary:
@@ -107,7 +107,7 @@ class MergekitVocabulary(Step):
         yield from self._check_rules(context)
 
     def _check_rules(self, context: Preflight) -> Iterable[Problem]:
-        """Rules for tokens that the model they name does not have."""
+        """Check that the models of rules have the tokens that the rules name."""
         from emberge_mergekit.recipe.known_tokens import known_tokens, rows_of
 
         for token, rule in self.tokens.items():
@@ -117,16 +117,16 @@ class MergekitVocabulary(Step):
             if rule.token_id is not None:
                 rows = rows_of(folder)
                 if rows is not None and not 0 <= rule.token_id < rows:
-                    said = (
+                    message = (
                         f"'{rule.model.text}' has embeddings 0 to {rows - 1}, not {rule.token_id}"
                     )
-                    yield context.problem(said, f"tokens.{token}")
+                    yield context.problem(message, f"tokens.{token}")
                 continue
             known, wanted = known_tokens(folder), rule.token or token
             if known is not None and wanted not in known:
                 hint = suggest(wanted, sorted(known))
-                said = f"'{rule.model.text}' has no token '{wanted}'{hint}"
-                yield context.problem(said, f"tokens.{token}")
+                message = f"'{rule.model.text}' has no token '{wanted}'{hint}"
+                yield context.problem(message, f"tokens.{token}")
 
     def _named(self) -> Iterable[tuple[str, ModelRef]]:
         if self.base is not None:
@@ -165,11 +165,11 @@ class MergekitVocabulary(Step):
 def _finished(
     folder: Path, size: int | None, files: Mapping[str, str] | None, found: Mapping[str, Model]
 ) -> Artifact:
-    """The folder with the file that says what is in it."""
+    """Write the file that lists the folder's content, and return the folder."""
     from emberge.engine import SuppliedVocabulary
 
-    said = json.dumps({"size": size, "models": files}, indent=2)
-    (folder / SuppliedVocabulary.FILE).write_text(f"{said}\n", encoding="utf-8")
+    text = json.dumps({"size": size, "models": files}, indent=2)
+    (folder / SuppliedVocabulary.FILE).write_text(f"{text}\n", encoding="utf-8")
     models = {text: model.fingerprint for text, model in found.items()}
     return Artifact(kind="file", parents=tuple(found), details={"tokens": size, "models": models})
 

@@ -1,4 +1,4 @@
-"""Where a model that a config names lies, in the words of a recipe."""
+"""References of a recipe to the models that a config names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Whereabouts:
         self.beside = faults.path.parent if faults.path is not None else Path()
 
     def of(self, model: ModelName) -> str:
-        """The reference; whatever is wrong with the name is noted."""
+        """Return the reference; problems of the name are noted."""
         text = self._one(model.path, model.revision, model.line)
         if model.adapter is not None:
             adapter = self._one(model.adapter, model.adapter_revision, model.line)
@@ -44,7 +44,7 @@ class Whereabouts:
         return text.replace("$", "$$")
 
     def _folder(self, path: str, line: int) -> str | None:
-        """The folder as a recipe writes it, None for a name that must be the hub's."""
+        """Return the folder as a recipe writes it, None for a name that must be the hub's."""
         if Path(path).is_absolute():
             return path
         here, beside = Path(path).is_dir(), (self.beside / path).is_dir()

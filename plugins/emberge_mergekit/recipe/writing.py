@@ -26,16 +26,16 @@ class Sheet:
         self._lines: list[tuple[str, int]] = []
 
     def add(self, depth: int, text: str, line: int = 0) -> None:
-        """One line, indented by two spaces a level; line 0 is that of the line before."""
+        """Add one line, indented by two spaces a level; line 0 is that of the line before."""
         before = self._lines[-1][1] if self._lines else 1
         self._lines.append(("  " * depth + text, line or before))
 
     def comment(self, depth: int, text: str) -> None:
-        """A remark for the reader, on a line of its own."""
+        """Add a remark for the reader, on a line of its own."""
         self.add(depth, f"# {' '.join(text.split())}")
 
     def strategy(self, depth: int, links: Sequence[Link], line: int) -> None:
-        """`strategy:` and its links, an option a line."""
+        """Add `strategy:` and its links, an option a line."""
         if len(links) == 1 and not links[0].options:
             self.add(depth, f"strategy: {links[0].name}", line)
             return
@@ -48,13 +48,13 @@ class Sheet:
                 self.add(inner, f"{name}: {flow(option.value)}", option.line)
 
     def recipe(self) -> TranslatedRecipe:
-        """The text and the lines it comes from."""
+        """Return the text and the lines it comes from."""
         text = "".join(f"{text}\n" for text, _ in self._lines)
         return TranslatedRecipe(text, tuple(line for _, line in self._lines))
 
 
 def flow(value: Any) -> str:
-    """A value in one line of YAML, with the dollars of texts doubled, as recipes want them.
+    """Return a value in one line of YAML, with the dollars of texts doubled, as recipes need them.
 
     Settings are numbers, lists over depth, or lists of `{filter, value}`.
     """
@@ -72,7 +72,7 @@ def flow(value: Any) -> str:
 
 
 def reference(text: str) -> str:
-    """A model in one word of YAML; `$step` keeps its dollar."""
+    """Return a model in one word of YAML; `$step` keeps its dollar."""
     return _word(text)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from emberge import Machine, Model
+from emberge import CheckpointError, Machine, Model
 from emberge.cli.main import main
 from emberge.engine import MergeInput, whole_model
 from emberge.merging.statistics.statistics_file import read_statistics
@@ -211,3 +211,18 @@ def test_the_whole_folder_goes_away_and_one_that_a_kill_left_is_used(
     with whole_model(Model("base", place / "base", "b"), work) as plain:
         assert plain == place / "base"
     assert plain.is_dir()
+
+
+def test_an_adapter_that_is_not_finite_makes_no_whole_model(place: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(place / "a", tmp_path / "broken")
+    file = broken / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if "query.lora_B" in name)
+    tensors[name][0, 0] = float("nan")
+    save_file(tensors, file, metadata={"format": "pt"})
+    model = Model("broken", place / "base", "e" * 64, None, broken)
+    work = tmp_path / "work"
+    place_and_model = r"attention\.self\.query\.weight.*'broken'"
+    with pytest.raises(CheckpointError, match=place_and_model), whole_model(model, work):
+        pass
+    assert not any((work / "whole").glob("e*"))

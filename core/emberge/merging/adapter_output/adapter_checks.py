@@ -1,4 +1,4 @@
-"""Whether what a merge makes can be an adapter on a base, from headers and configs; loads no torch."""
+"""Checks that a merge's result can be an adapter on a base, from headers and configs; loads no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def adapter_problems(
     truncation: Truncation,
     combination: Combination | None = None,
 ) -> Iterator[Problem]:
-    """What keeps a planned merge from being an adapter on the base, from headers and configs."""
+    """Yield what prevents a planned merge from being an adapter on the base, from headers and configs."""
     if base.folder is None or not plan.tensors:
         return
     checkpoint = Checkpoint(base.folder)
@@ -71,6 +71,6 @@ def _other_bases(plan: MergePlan, base: MergeInput, ours: str) -> Iterator[Probl
 
 
 def _of_head(name: str, plan: MergePlan) -> bool:
-    """Whether a tensor is of a head, which a plain backbone does not have."""
+    """Return whether a tensor belongs to a head, which a plain backbone does not have."""
     assert plan.template is not None
     return name in canonical_names(plan.template).heads and head_of(name) != POOLER

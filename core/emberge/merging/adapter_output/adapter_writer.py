@@ -25,13 +25,13 @@ _TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
 
 
 def is_table(module: str) -> bool:
-    """Whether a module of a backbone is a table of embeddings, by its name."""
+    """Return whether a module of a backbone is a table of embeddings, by its name."""
     return _TABLE.search(module) is not None
 
 
 @dataclass
 class AdapterParts:
-    """What an adapter will hold, by the backbone's names; `transposed` says that its layers store [in, out].
+    """The parts of an adapter by the backbone's names; with `transposed` its layers store [in, out].
 
     `names` are all tensors of the backbone: a module that is saved is saved with all that is in it.
     """
@@ -44,7 +44,7 @@ class AdapterParts:
     """Tensors that changed and are no product: kept whole."""
 
     def saved_modules(self) -> list[str]:
-        """The modules that are kept whole, with those that peft takes for them by the end of their name.
+        """Return the modules that are kept whole, as peft finds them by the end of their name.
 
         Raises:
             CheckpointError: for a module that would have to be both kept whole and adapted.
@@ -64,7 +64,7 @@ class AdapterParts:
         return sorted(named)
 
     def whole(self) -> list[str]:
-        """The tensors that are kept whole."""
+        """Return the names of the tensors that are kept whole."""
         named = tuple(self.saved_modules())
         inside = {n for n in self.names if named and _split(n)[0].endswith(named)}
         return sorted(inside | self.changed)
@@ -109,7 +109,7 @@ class AdapterParts:
         usual = Counter(ranks.values()).most_common(1)[0][0]
         others = {re.escape(m): rank for m, rank in sorted(ranks.items()) if rank != usual}
         biases = any(self._is_bias(name) for name in self.changed)
-        # alpha = r: the factors hold the whole change, and no rule of scaling can misread them.
+        # alpha = r: the factors are the whole change, and no rule of scaling can misread them.
         return {
             "peft_type": "LORA",
             "task_type": "FEATURE_EXTRACTION",

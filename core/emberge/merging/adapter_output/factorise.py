@@ -29,7 +29,7 @@ class Factors:
 
 
 def factorise(change: Tensor, truncation: Truncation) -> Factors:
-    """The best factors of a matrix [out, in] by its largest singular values, balanced: B = U√S, A = √S Vᵀ.
+    """Return the best factors of a matrix [out, in] by its largest singular values: B = U√S, A = √S Vᵀ.
 
     They come from the eigenvectors of the smaller of M Mᵀ and Mᵀ M in float64, which is exact to the last
     bits of a float32 matrix and needs a fraction of the time and memory of a full decomposition. The error is
@@ -51,7 +51,7 @@ def factorise(change: Tensor, truncation: Truncation) -> Factors:
 
 
 def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
-    """The best factors of B A, whose full matrix is never formed.
+    """Return the best factors of B A, whose full matrix is never formed.
 
     With B = Q_b R_b and Aᵀ = Q_a R_a the singular values of B A are those of the small R_b R_aᵀ.
     """
@@ -66,7 +66,7 @@ def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
 
 
 def _gram(tall: Tensor) -> Tensor:
-    """Mᵀ M in float64, rows a block at a time."""
+    """Compute Mᵀ M in float64, a block of rows at a time."""
     total = torch.zeros(tall.shape[1], tall.shape[1], dtype=torch.float64)
     for start in range(0, tall.shape[0], _BLOCK):
         double = tall[start : start + _BLOCK].double()

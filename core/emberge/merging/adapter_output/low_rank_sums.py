@@ -44,20 +44,20 @@ class Products:
         return self.truncation == Truncation()
 
     def has(self, tensor: TensorPlan) -> bool:
-        """Whether every model's change of a matrix is one product, or nothing."""
+        """Return whether every model's change of a matrix is one product, or nothing."""
         if tensor.name not in self._known:
             self._known[tensor.name] = self._has(tensor)
         return self._known[tensor.name]
 
     def saves(self, tensor: TensorPlan) -> bool:
-        """Whether some adapter holds the tensor whole, so that a result of adapters does too."""
+        """Return whether some adapter has the tensor whole, so that a result of adapters does too."""
         return any(
-            model.adapter is not None and spec is not None and _held_by(spec, model.adapter)
+            model.adapter is not None and spec is not None and _is_of(spec, model.adapter)
             for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True)
         )
 
     def factors(self, tensor: TensorPlan, reader: TensorReader) -> Factors | None:
-        """The factors of the stored matrix's change; None where no model changes it."""
+        """Return the factors of the stored matrix's change; None where no model changes it."""
         import torch
 
         from emberge.merging.adapter_output.factorise import Factors, factorise_product
@@ -88,15 +88,15 @@ class Products:
         return all(spec is not None and _is_product(spec, own) for spec in tensor.sources)
 
 
-def _held_by(spec: TensorSpec, adapter: Path) -> bool:
-    """Whether a tensor is an adapter's own and nothing else: its module was saved."""
+def _is_of(spec: TensorSpec, adapter: Path) -> bool:
+    """Return whether a tensor is an adapter's own and nothing else: its module was saved."""
     if isinstance(spec, AdaptedSpec):
-        return not spec.changes and _held_by(spec.origin, adapter)
+        return not spec.changes and _is_of(spec.origin, adapter)
     return spec.file.parent == adapter
 
 
 def _is_product(spec: TensorSpec, own: TensorSpec) -> bool:
-    """Whether a tensor is the base's `own` with products added."""
+    """Return whether a tensor is the base's `own` with products added."""
     if not isinstance(spec, AdaptedSpec):
         return spec.file.name != WEIGHTS or _same(spec, own)
     if not spec.changes or not all(isinstance(change, LowRank) for change in spec.changes):
@@ -111,7 +111,7 @@ def _same(spec: TensorSpec, own: TensorSpec) -> bool:
 
 
 def _read(change: LowRank, reader: TensorReader) -> tuple[Tensor, Tensor]:
-    """The factors of the stored matrix, float64."""
+    """Return the factors (B, A) of the stored matrix, float64."""
     import torch
 
     a, b = (torch.empty(spec.shape, dtype=torch.float64) for spec in (change.a, change.b))

@@ -1,4 +1,4 @@
-"""Merges whose result is an adapter on the base: what changed, tensor by tensor, as two thin factors."""
+"""Merges whose result is an adapter on the base: each tensor's change as two thin factors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ROUNDING = 2.0**-20
 
 @dataclass(frozen=True)
 class AdapterReport:
-    """What an adapter holds of a merge, by module and tensor of the backbone.
+    """The parts of a merge in its adapter, by module and tensor of the backbone.
 
     `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors kept so;
     `weights` are the models' effective ones, as in MergePlan.
@@ -82,11 +82,11 @@ def merge_to_adapter(
     With `combination` the result is W₀ + Σ cᵢ (Wᵢ - W₀), and changes that are products stay so: without a
     `truncation` the factors are set side by side (rank Σ rᵢ, exact), with one they are cut by a decomposition
     that never forms the full matrix. Other changes are made tensor by tensor, each in full, and cut.
-    What the adapters hold whole is kept whole, as are norms, biases and whatever is no matrix.
+    Tensors that the adapters have whole are kept whole, as are norms, biases and all that is no matrix.
 
     Raises:
         CheckpointError: for what `merge_checkpoints` refuses, models of another base, and changes that an
-            adapter of the base's trunk cannot hold.
+    adapter of the base's trunk cannot represent.
     """
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
@@ -117,7 +117,7 @@ def merge_to_adapter(
 
 @dataclass
 class _Output:
-    """An adapter in the making."""
+    """An adapter that is being built."""
 
     plan: MergePlan
     base: MergeInput
@@ -147,7 +147,7 @@ class _Output:
     def fill(
         self, reader: TensorReader, machine: Machine, progress: Progress | None
     ) -> dict[str, Tensor]:
-        """Take everything that changed; what is kept whole is returned by name."""
+        """Take all changes into the parts, and return by name the tensors that are kept whole."""
         merged = [t for t in self.plan.tensors if t.action == "merge"]
         by_job = [t for t in merged if not self.products.has(t)]
         plan = dataclasses.replace(self.plan, tensors=tuple(by_job))

@@ -1,4 +1,4 @@
-"""How much of a change's singular values is kept; loads no torch."""
+"""Truncation of a change to its largest singular values; loads no torch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _NOISE = 1e-14
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """How much is kept: at most `rank`, and no more than holds `energy` of the squared norm."""
+    """A limit: at most `rank` singular values, and no more than have `energy` of the squared norm."""
 
     rank: int | None = None
     energy: float | None = None
 
     def of(self, squares: Tensor) -> int:
-        """How many of the squared singular values, largest first, are kept; at least one."""
+        """Return the number of squared singular values, largest first, that are kept; at least one."""
         count = int((squares > _NOISE * squares[0]).sum())
         if self.energy is not None:
             reached = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)

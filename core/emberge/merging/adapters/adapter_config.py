@@ -1,4 +1,4 @@
-"""What an adapter's adapter_config.json says, and what in it is refused by name; loads no torch."""
+"""An adapter's adapter_config.json, and the options in it that are refused by name; loads no torch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from emberge.model_folder.json_files import read_json
 __all__ = ["CONFIG", "AdapterConfig", "read_adapter_config"]
 
 CONFIG = "adapter_config.json"
-# Initialisations of which the trained factors alone say what the layer became. The rest (PiSSA, OLoRA, CorDA,
-# LoftQ, LoRA-GA) take something out of the base's weights, which the adapter does not tell.
+# Initialisations after which the trained factors alone determine the layer. The rest (PiSSA, OLoRA, CorDA,
+# LoftQ, LoRA-GA) take something out of the base's weights, which the adapter does not record.
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
-# Options that say how or where it was trained; the tensors tell the outcome.
+# Options of its training; the tensors are the outcome.
 _OF_TRAINING = frozenset(
     {
         *("auto_mapping", "base_model_name_or_path", "revision", "peft_version", "peft_type"),
@@ -56,22 +56,22 @@ class AdapterConfig:
     task: str | None = None
 
     def rank_of(self, module: str) -> int:
-        """The rank that a module should have."""
+        """Return the rank that a module should have."""
         return int(_matched(self.rank_pattern, module, self.rank))
 
     def scale_of(self, module: str, rank: int) -> float:
-        """What B A is multiplied by: alpha / r, or alpha / √r of a rank-stabilised adapter."""
+        """Return the factor of B A: alpha / r, or alpha / √r of a rank-stabilised adapter."""
         alpha = float(_matched(self.alpha_pattern, module, self.alpha))
         return alpha / (math.sqrt(rank) if self.root_scaled else rank)
 
     def saves(self, module: str) -> bool:
-        """Whether a module, or one around it, is saved whole."""
+        """Return whether a module, or one around it, is saved whole."""
         words = module.split(".")
         around = [".".join(words[: n + 1]) for n in range(len(words))]
         return any(name.endswith(self.saved_modules) for name in around)
 
     def tokens_of(self, module: str) -> tuple[int, ...]:
-        """The rows of a table of embeddings that were trained."""
+        """Return the rows of a table of embeddings that were trained."""
         if not isinstance(self.tokens, Mapping):
             return self.tokens
         found = (v for name, v in self.tokens.items() if f".{module}".endswith(f".{name}"))
@@ -88,59 +88,63 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(f"{folder}: is no adapter: it has no {CONFIG}")
-    said = read_json(path)
-    if not isinstance(said, dict):
+    config = read_json(path)
+    if not isinstance(config, dict):
         raise CheckpointError(f"{path}: an adapter's config must be a mapping")
-    kind = said.get("peft_type")
+    kind = config.get("peft_type")
     if kind != "LORA":
         raise CheckpointError(f"{path}: adapters of type {kind} are not merged; {_INSTEAD}")
-    _refuse(path, said)
+    _refuse(path, config)
     try:
-        return _config(path, said)
+        return _config(path, config)
     except (TypeError, ValueError, AttributeError, re.error) as error:
         raise CheckpointError(f"{path}: holds a value of a wrong kind ({error})") from None
 
 
-def _refuse(path: Path, said: Mapping[str, Any]) -> None:
-    start = said.get("init_lora_weights")
+def _refuse(path: Path, config: Mapping[str, Any]) -> None:
+    start = config.get("init_lora_weights")
     if not any(start is plain or start == plain for plain in _PLAIN_STARTS):
         raise CheckpointError(
             f"{path}: init_lora_weights is {start!r}, which takes part of the base's weights away; save it "
             "as a plain adapter (path_initial_model_for_weight_conversion), or " + _INSTEAD
         )
-    for option, value in said.items():
+    for option, value in config.items():
         if option not in _READ | _OF_TRAINING and value not in (None, False, [], {}, ""):
             raise CheckpointError(f"{path}: the option '{option}' is not supported; {_INSTEAD}")
 
 
-def _config(path: Path, said: Mapping[str, Any]) -> AdapterConfig:
-    tokens = said.get("trainable_token_indices") or ()
-    base = said.get("base_model_name_or_path")
+def _config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
+    tokens = config.get("trainable_token_indices") or ()
+    base = config.get("base_model_name_or_path")
     return AdapterConfig(
         path,
-        rank=int(said.get("r", 8)),
-        alpha=float(said.get("lora_alpha", 8)),
+        rank=int(config.get("r", 8)),
+        alpha=float(config.get("lora_alpha", 8)),
         base=str(base) if base else None,
-        rank_pattern={_sound(k): int(v) for k, v in (said.get("rank_pattern") or {}).items()},
-        alpha_pattern={_sound(k): float(v) for k, v in (said.get("alpha_pattern") or {}).items()},
-        root_scaled=said.get("use_rslora") is True,
-        magnitudes=said.get("use_dora") is True,
-        transposed=said.get("fan_in_fan_out") is True,
-        saved_modules=tuple(str(name) for name in said.get("modules_to_save") or ()),
+        rank_pattern={
+            _checked_pattern(k): int(v) for k, v in (config.get("rank_pattern") or {}).items()
+        },
+        alpha_pattern={
+            _checked_pattern(k): float(v) for k, v in (config.get("alpha_pattern") or {}).items()
+        },
+        root_scaled=config.get("use_rslora") is True,
+        magnitudes=config.get("use_dora") is True,
+        transposed=config.get("fan_in_fan_out") is True,
+        saved_modules=tuple(str(name) for name in config.get("modules_to_save") or ()),
         tokens={str(k): tuple(map(int, v)) for k, v in tokens.items()}
         if isinstance(tokens, dict)
         else tuple(map(int, tokens)),
-        task=said.get("task_type"),
+        task=config.get("task_type"),
     )
 
 
-def _sound(pattern: str) -> str:
+def _checked_pattern(pattern: str) -> str:
     re.compile(pattern)
     return pattern
 
 
 def _matched(pattern: Mapping[str, float], module: str, otherwise: float) -> float:
-    """The value of the first pattern that a module's name ends with, at a dot or as a whole."""
+    """Return the value of the first pattern that a module's name ends with, at a dot or as a whole."""
     for name, value in pattern.items():
         if re.match(rf"(?:.*\.)?(?:{name})$", module):
             return value

@@ -1,4 +1,4 @@
-"""Where an adapter's names lie in its base: classes and wrappers put different words before them."""
+"""An adapter's names in its base: classes and wrappers put different words before them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AdapterNames:
     """Finds the base's tensor for each of an adapter's names.
 
     An adapter may have been trained on another class than the base is stored as (`model.layers.0…` for
-    `layers.0…`), or inside a SentenceTransformer (`0.auto_model.encoder…`): whatever stands before the base's
+    `layers.0…`), or inside a SentenceTransformer (`0.auto_model.encoder…`): whatever precedes the base's
     own name is left out, if it is the same for all.
     """
 
@@ -31,7 +31,7 @@ class AdapterNames:
         self._leads: dict[str, str] = {}
 
     def of(self, name: str) -> str | None:
-        """The canonical name of a tensor; None where the base has none."""
+        """Return the canonical name of a tensor; None where the base has none."""
         name = usual_name(self._in_trunk(name))
         words = name.split(".")
         for start in range(len(words)):
@@ -42,12 +42,12 @@ class AdapterNames:
         return None
 
     def beside(self, name: str) -> str:
-        """The name of a tensor that the base lacks, without what stands before all."""
+        """Return the name of a tensor that the base lacks, without the prefix of all names."""
         name = self._in_trunk(name)
         return name.removeprefix(max(self._leads, key=len, default=""))
 
-    def hold_together(self) -> None:
-        """Refuse names that stand in several places.
+    def require_one_prefix(self) -> None:
+        """Refuse names under several prefixes.
 
         Raises:
             CheckpointError: naming two of them.
@@ -61,7 +61,7 @@ class AdapterNames:
                 )
 
     def _in_trunk(self, name: str) -> str:
-        """A name without a SentenceTransformer's number of its module; later modules have their folder."""
+        """Return a name without a SentenceTransformer's number of the module; later ones get their folder."""
         found = _MODULE.match(name)
         if found is None or int(found[1]) >= max(1, len(self._modules)):
             return name

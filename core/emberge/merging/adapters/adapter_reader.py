@@ -44,7 +44,7 @@ _HEADED = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 
 @dataclass
 class Module:
-    """What an adapter holds for one module of the model that it was trained on."""
+    """An adapter's tensors for one module of the model that it was trained on."""
 
     factors: dict[str, TensorSpec] = field(default_factory=dict)
     embeds: bool = False
@@ -55,7 +55,7 @@ class Module:
 class Adapter:
     """An adapter's settings and tensors, from its config and header.
 
-    `modules` are by the name that the adapted model's class gave them; `whole` are tensors that it holds in
+    `modules` are by the name that the adapted model's class gave them; `whole` are tensors that it has in
     full: modules that were saved, biases, and copies of the base's.
     """
 
@@ -122,9 +122,9 @@ def _sort(
 def adapted_names(
     names: Names, checkpoint: Checkpoint, folder: Path | None, *, whole: bool = True
 ) -> Names | None:
-    """A base's names with what an adapter makes of them; as they are without one.
+    """Return a base's names with an adapter's changes; unchanged without an adapter.
 
-    None where the adapter's weights are not here, unless `whole` asks for them.
+    None where the adapter's weights are missing, unless `whole` requires them.
 
     Raises:
         CheckpointError: for an adapter of another base, or one that cannot be merged.
@@ -152,8 +152,8 @@ class _AdapterApplier:
         self._place_whole()
         for name, module in self.adapter.modules.items():
             self._adapt(name, module)
-        self.places.hold_together()
-        self._hold_tied()
+        self.places.require_one_prefix()
+        self._require_tied()
         heads = self.names.heads | self.fresh
         return dataclasses.replace(self.names, specs=self.specs, heads=heads)
 
@@ -248,7 +248,7 @@ class _AdapterApplier:
         shift = Shift(bias, self.adapter.config.scale_of(name, rank))
         self.specs[place] = _made(self.specs[place], [shift])
 
-    def _hold_tied(self) -> None:
+    def _require_tied(self) -> None:
         """Refuse a head and an embedding that the adapter draws apart and the base ties into one."""
         if self.names.tied is not True or self.adapter.config.task not in _HEADED:
             return
@@ -281,7 +281,7 @@ def _made(origin: TensorSpec, changes: list[Change]) -> TensorSpec:
 
 
 def _as_in(own: TensorSpec, saved: TensorSpec) -> TensorSpec:
-    """An adapter's own copy of a tensor in the base's name and dtype."""
+    """Return an adapter's own copy of a tensor, in the base's name and dtype."""
     if saved.dtype == own.dtype or not own.mergeable:
         return saved.renamed(own.name)
     return AdaptedSpec(own.name, saved.shape, own.dtype, origin=saved, changes=())

@@ -30,7 +30,7 @@ class Change(Protocol):
     """One thing that an adapter does to a tensor."""
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
-        """What changes tiles of these rows, with everything in memory that they need."""
+        """Return the function that changes tiles of these rows, with all that it needs in memory."""
         ...
 
 
@@ -81,7 +81,7 @@ class LowRank:
         return change
 
     def _left(self, reader: RowReader, rows: range) -> Tensor:
-        """The rows' part of the other factor, [rows, r]."""
+        """Return the rows' part of the other factor, [rows, r]."""
         import torch
 
         if not self.transposed:
@@ -121,7 +121,7 @@ class Magnitude:
         return lambda _, tile: tile.mul_(factors)
 
     def _columns(self, reader: RowReader, spec: AdaptedSpec) -> Tensor:
-        """The norm of each column before this change."""
+        """Return the norm of each column before this change."""
         import torch
 
         count, width = rows_of(spec.shape)
@@ -163,7 +163,7 @@ class Shift:
 def _tiles(
     reader: RowReader, spec: AdaptedSpec, rows: range, changes: Sequence[Change]
 ) -> Iterator[tuple[range, Tensor]]:
-    """The tiles around some rows, changed, each with the rows that it holds."""
+    """Yield the changed tiles around some rows, each as (its rows, float64 [rows, elements a row])."""
     import torch
 
     count, width = rows_of(spec.shape)
@@ -179,7 +179,7 @@ def _tiles(
 
 
 def _read(reader: RowReader, spec: TensorSpec) -> Tensor:
-    """A whole small tensor, flat, in float64."""
+    """Read a whole small tensor, flat, in float64."""
     import torch
 
     found = torch.empty(spec.elements, dtype=torch.float64)

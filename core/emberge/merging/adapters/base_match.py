@@ -1,4 +1,4 @@
-"""Whether an adapter and a base belong together: by content where the adapter says it, else by name."""
+"""Matching of an adapter with its base: by content where the adapter records it, else by name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 KEY = "adapter_of"
-# Tensors up to this size are hashed whole, of larger ones so many pages that lie evenly over them: any
+# Tensors up to this size are hashed whole, of larger ones so many pages spread evenly over them: any
 # training moves all of a tensor, and a look at a base takes no longer than reading its header.
 _SMALL = 64 << 10
 _PAGES, _PAGE = 16, 4 << 10
@@ -38,7 +38,7 @@ _SNAPSHOT = re.compile(r"models--(.+?)--(.+)$")
 
 
 def origin_hash(names: Names, checkpoint: Checkpoint) -> str:
-    """A hash of a base's trunk: each tensor's canonical name, shape and dtype, and of its bytes a sample.
+    """Hash a base's trunk: each tensor's canonical name, shape and dtype, and a sample of its bytes.
 
     Prefixes, shards, tokenizer, heads and modules after the trunk do not count.
     """
@@ -67,12 +67,12 @@ def _sample(size: int) -> Iterator[tuple[int, int]]:
 
 
 def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
-    """(what people call a base, what the header of an adapter that was made on it says).
+    """Return (the usual name of a base, the header's metadata of an adapter that is made on it).
 
-    By such a header a merge refuses another base with the same name.
+    By such metadata a merge refuses another base with the same name.
 
     Raises:
-        CheckpointError: for a folder that holds no checkpoint.
+        CheckpointError: for a folder without a checkpoint.
     """
     checkpoint = Checkpoint(base)
     name = name_of_base(base)
@@ -81,7 +81,7 @@ def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
 
 
 def made_on(names: Names, checkpoint: Checkpoint, name: str) -> dict[str, Any]:
-    """What the header of an adapter says of its base, under "emberge"."""
+    """Return an adapter's provenance: name and hash of its base."""
     return {KEY: {"name": name, "hash": origin_hash(names, checkpoint)}}
 
 
@@ -94,11 +94,11 @@ def require_base(
         CheckpointError: naming both.
     """
     folder = config.path.parent
-    said = (read_provenance(metadata) or {}).get(KEY)
-    if isinstance(said, Mapping) and said.get("hash"):
-        if said["hash"] != origin_hash(names, checkpoint):
+    record = (read_provenance(metadata) or {}).get(KEY)
+    if isinstance(record, Mapping) and record.get("hash"):
+        if record["hash"] != origin_hash(names, checkpoint):
             raise CheckpointError(
-                f"{folder}: is an adapter of '{said.get('name')}', whose weights differ from those of "
+                f"{folder}: is an adapter of '{record.get('name')}', whose weights differ from those of "
                 f"{checkpoint.folder}; name the base that it was made on"
             )
         return
@@ -111,7 +111,7 @@ def require_base(
 
 
 def name_of_base(folder: Path) -> str:
-    """How people call a model by its folder: the hub's name for one in the hub's cache, else the folder's."""
+    """Return the usual name of a model: the hub's for one in the hub's cache, else its folder's."""
     found = _SNAPSHOT.match(folder.resolve().parent.parent.name)
     if found and folder.resolve().parent.name == "snapshots":
         return f"{found[1]}/{found[2]}"
@@ -119,14 +119,14 @@ def name_of_base(folder: Path) -> str:
 
 
 def doubt(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
-    """What to say where nothing but a name speaks of an adapter's base, and the folder has another."""
-    said = (read_provenance(metadata) or {}).get(KEY)
+    """Return a warning where an adapter's base is known by a name alone that the folder lacks; else None."""
+    record = (read_provenance(metadata) or {}).get(KEY)
     theirs = (config.base or "").rstrip("/").rpartition("/")[2]
-    if said or not theirs or theirs == name_of_base(base).rpartition("/")[2]:
+    if record or not theirs or theirs == name_of_base(base).rpartition("/")[2]:
         return None
     return (
         f"{config.path.parent.name} says that it was made on '{config.base}'; whether '{base.name}' is the "
-        "same model cannot be told by its name"
+        "same model cannot be known by its name"
     )
 
 
@@ -135,7 +135,7 @@ def _is_hub_id(name: str) -> bool:
 
 
 def same_bytes(first: TensorSpec, second: TensorSpec) -> bool:
-    """Whether two tensors of files are one, byte for byte."""
+    """Return whether two tensors in files are equal byte for byte."""
     if (first.shape, first.dtype) != (second.shape, second.dtype):
         return False
     with first.file.open("rb") as a, second.file.open("rb") as b:

@@ -1,4 +1,4 @@
-"""Adapters of one merge beside each other: what keeps them from being merged, from configs and headers."""
+"""Comparison of the adapters of one merge, from configs and headers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["compare_adapters"]
 
 
 def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[str]]:
-    """(faults, warnings) of adapters beside each other; what is wrong with one alone is said elsewhere."""
+    """Return (problems, warnings) of adapters beside each other, without those of one alone."""
     found: list[tuple[MergeInput, Adapter]] = []
     for model in models:
         try:
@@ -45,14 +45,14 @@ def _saved(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
 
 
 def _bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
-    """Adapters of two bases on one: where a folder's name says nothing, they may contradict each other."""
-    said: dict[object, tuple[str, str]] = {}
+    """Yield adapters of two bases on one folder, whose configs contradict each other."""
+    bases: dict[object, tuple[str, str]] = {}
     for model, adapter in found:
         base = adapter.config.base
         if not base or model.folder is None:
             continue
         key = model.folder.resolve()
-        first, theirs = said.setdefault(key, (model.name, base))
+        first, theirs = bases.setdefault(key, (model.name, base))
         if base.rpartition("/")[2].lower() != theirs.rpartition("/")[2].lower():
             yield Problem(
                 f"'{first}' is an adapter of '{theirs}' and '{model.name}' one of '{base}', and both are put "

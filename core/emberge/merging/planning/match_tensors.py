@@ -1,4 +1,4 @@
-"""Each tensor of the output: where it comes from in every model, and whether it is merged or moved."""
+"""Matching of the models' tensors: each tensor of the output with its sources, merged or moved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MatchedTensors", "match_tensors"]
 
 @dataclass
 class MatchedTensors:
-    """What was found."""
+    """The tensors of the output, those that are dropped or renamed, problems and warnings."""
 
     tensors: list[TensorPlan] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
@@ -31,9 +31,9 @@ class MatchedTensors:
 def match_tensors(
     request: MergeRequest, template: Checkpoint, pattern: Names, names: Mapping[str, Names]
 ) -> MatchedTensors:
-    """Line up the tensors of all models by the template's names.
+    """Match the tensors of all models by the template's names.
 
-    `names` holds the models that could be looked at; the others are taken to be like them.
+    `names` has the models that exist; the others are taken to be like them.
     """
     return _TensorMatcher(request, template, pattern, names).take()
 
@@ -60,7 +60,7 @@ class _TensorMatcher:
             plan = self._plan(name)
             if plan is not None:
                 self.found.tensors.append(plan)
-        self._tell_of_heads()
+        self._warn_of_heads()
         outs = {plan.name: plan.out.name for plan in self.found.tensors}
         for model in self.names.values():
             for name, spec in model.specs.items():
@@ -84,7 +84,7 @@ class _TensorMatcher:
         if self.base is not None:
             self.found.dropped += [n for n in self.base.specs if n not in everything]
 
-    def _tell_of_heads(self) -> None:
+    def _warn_of_heads(self) -> None:
         template = self._template_name()
         for head, models in self.left.items():
             self.found.warnings.append(
@@ -98,7 +98,7 @@ class _TensorMatcher:
             )
 
     def _only_heads(self, name: str) -> set[str]:
-        """The models that have a tensor as part of a head; none if it is more than that in any."""
+        """Return the models that have a tensor as part of a head; none if it is more than that in any."""
         having = {model for model, names in self.names.items() if name in names.specs}
         return having if all(name in self.names[model].heads for model in having) else set()
 
@@ -135,7 +135,7 @@ class _TensorMatcher:
         return TensorPlan(name, self._named(pattern), "copy", sources, origin=pattern)
 
     def _headless(self, plan: TensorPlan) -> TensorPlan | None:
-        """A tensor of a head that some models have no part of; None where all have it, or some in part."""
+        """Plan a tensor of a head that some models lack; None where all have it, or some have a part."""
         models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
         without = {
             name
@@ -161,7 +161,7 @@ class _TensorMatcher:
         return replace(plan, action="copy", sources=(), origin=origin, out=out)
 
     def _filled(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
-        """The plan if no model lacks the tensor, or what the policy for missing ones makes of it."""
+        """Return the plan if no model lacks the tensor, else the plan by the policy for missing ones."""
         lacking = [
             m.name
             for m, spec in zip(self.request.inputs, plan.sources, strict=True)
@@ -234,7 +234,7 @@ class _TensorMatcher:
         return vocabulary is not None and vocabulary.decides_shape(plan.name)
 
     def _only_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
-        """Whether shapes differ only in rows that no token of the tokenizer has."""
+        """Return whether shapes differ only in rows that no token of the tokenizer has."""
         if not is_vocabulary(plan.name) or spec.shape[1:] != plan.out.shape[1:]:
             return False
         from emberge.merging.tokens.tokenizer import vocabulary

@@ -28,7 +28,7 @@ _PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_la
 
 
 def seen_through(part: LayerRange, names: Names, first: int) -> Names:
-    """A model's tensors as the slice has them: under the names of the result, and no others."""
+    """Return a model's tensors in a slice: under the names of the result, and no others."""
     by = part.start - first
     specs = {
         shifted(name, by) if layer_number(name) is not None else name: spec
@@ -39,7 +39,7 @@ def seen_through(part: LayerRange, names: Names, first: int) -> Names:
 
 
 def pattern_through(part: LayerRange, names: Names, first: int, prefix: str) -> Names:
-    """The names of the result: a model's own seen through the slice, below the template's prefix."""
+    """Return the names of the result: a model's own in the slice, below the template's prefix."""
     by = part.start - first
     specs = {}
     for name, spec in names.specs.items():
@@ -62,16 +62,16 @@ def as_sliced(
     result = pattern_through(part, pattern, request.inputs[0].first or 0, part.prefix)
     seen = {}
     for name, own in names.items():
-        # Where the embedding is in another slice, a tied model's copy of it must be told here.
+        # Where the embedding is in another slice, a tied model's copy of it must be named here.
         copies = {n: own.stands_for(n) for n in TIED if n in result.specs and n not in own.specs}
-        told = {n: spec for n, spec in copies.items() if spec is not None}
+        tied = {n: spec for n, spec in copies.items() if spec is not None}
         view = seen_through(part, own, firsts[name])
-        seen[name] = replace(view, specs={**view.specs, **told})
+        seen[name] = replace(view, specs={**view.specs, **tied})
     return seen, result
 
 
 def slice_depths(part: LayerRange, layers: Mapping[str, str]) -> dict[str, float]:
-    """Relative depth of each tensor within its slice, 1 in a slice of one layer, 0 outside the layers."""
+    """Return the relative depth of each tensor in its slice: 1 in one of one layer, 0 outside layers."""
     found = {}
     for name in layers:
         number = layer_number(name)
@@ -86,7 +86,7 @@ def slice_depths(part: LayerRange, layers: Mapping[str, str]) -> dict[str, float
 
 
 def requests_of(request: MergeRequest) -> Iterator[MergeRequest]:
-    """One request a slice."""
+    """Yield a request for each slice."""
     start, prefix = 0, _prefix(request)
     for index, one in enumerate(request.slices):
         ends = (index == 0, index == len(request.slices) - 1)
@@ -102,19 +102,19 @@ def requests_of(request: MergeRequest) -> Iterator[MergeRequest]:
 
 
 def _prefix(request: MergeRequest) -> str:
-    """The prefix of the template, which is the first model that is there already."""
+    """Return the prefix of the template, which is the first model that exists."""
     folders = (m.folder for one in request.slices for m in one.inputs)
     folder = request.template or next((f for f in folders if f is not None), None)
     try:
         checkpoint = Checkpoint(folder or Path())
         names = canonical_names(checkpoint) if checkpoint.has_weights else None
     except EmbergeError:
-        return ""  # the plan says what is wrong with it
+        return ""  # the plan has the problem
     return names.prefix.removeprefix(names.outer) if names is not None else ""
 
 
 def join_plans(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
-    """The plans of the slices as one, which still lacks weights; what is wrong between them is noted."""
+    """Join the plans of the slices into one, without weights, and with the problems between them."""
     problems = [p for plan in plans for p in plan.problems]
     problems += [*_lengths(request), *_unlike(plans)]
     inputs = tuple(m for one in request.slices for m in one.inputs)
@@ -135,7 +135,7 @@ def join_plans(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
 
 
 def _among_all(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorPlan]:
-    """Each slice's tensors with an entry for every input of all slices."""
+    """Yield each slice's tensors with an entry for every input of all slices."""
     before = 0
     for plan in plans:
         own = len(plan.request.inputs)
@@ -147,7 +147,7 @@ def _among_all(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorPlan]:
 
 
 def _lengths(request: MergeRequest) -> Iterator[Problem]:
-    """Layers that a model does not have."""
+    """Yield the slices whose layers a model does not have."""
     for one in request.slices:
         for model in (*one.inputs, *([one.base] if one.base is not None else [])):
             if model.folder is None or model.first is None:
@@ -161,7 +161,7 @@ def _lengths(request: MergeRequest) -> Iterator[Problem]:
 
 
 def _unlike(plans: Sequence[MergePlan]) -> Iterator[Problem]:
-    """Slices whose layers do not have the shapes of the first one's."""
+    """Yield the slices whose layers do not have the shapes of the first one's."""
     shapes: dict[str, tuple[int, ...]] = {}
     for plan in plans:
         for tensor in plan.tensors:
@@ -182,7 +182,7 @@ def _unlike(plans: Sequence[MergePlan]) -> Iterator[Problem]:
 
 
 def layer_count(config: Mapping[str, Any]) -> int | None:
-    """How many layers a config says that the text trunk has."""
+    """Return the number of layers of the text trunk by its config; None if it has none."""
     found = next((config[key] for key in _COUNTS if key in config), None)
     return found if isinstance(found, int) else None
 
@@ -203,7 +203,7 @@ def write_layers(request: MergeRequest, trunk: Path) -> None:
 
 
 def _kinds(request: MergeRequest, name: str) -> list[Any] | None:
-    """An entry a layer of the result, from the config of the model that comes first in its slice."""
+    """Return an entry for each layer of the result, from the config of the first model in its slice."""
     kinds: list[Any] = []
     for one in request.slices:
         model = one.inputs[0]

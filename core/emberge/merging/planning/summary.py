@@ -73,10 +73,10 @@ def _chain(links: Sequence[Stage]) -> str:
     return " → ".join(map(_link, map(plain_stage, links)))
 
 
-def _link(said: Mapping[str, object] | str) -> str:
-    if isinstance(said, str):
-        return said
-    name, options = next(iter(said.items()))
+def _link(plain: Mapping[str, object] | str) -> str:
+    if isinstance(plain, str):
+        return plain
+    name, options = next(iter(plain.items()))
     listed = options.items() if isinstance(options, Mapping) else ()
     return f"{name} ({', '.join(f'{key} {value}' for key, value in listed)})"
 
@@ -103,7 +103,7 @@ def _weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
     yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words[role]}{within}"
 
 
-# ── what stands beside the weights ──────────────────────────────────────────────────────────────
+# ── beside the weights ──────────────────────────────────────────────────────────────────────────
 
 
 def _beside(plan: MergePlan) -> Iterator[tuple[str, str]]:

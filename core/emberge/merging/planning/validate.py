@@ -1,4 +1,4 @@
-"""What can be wrong with a merge as it is asked for, beyond shapes and names."""
+"""Problems of a merge beyond shapes and names: stages, bases, folders, filters, weights; loads no torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ALIKE = "merge models of one architecture, or choose one with 'template'"
 
 
 def request_problems(request: MergeRequest) -> Iterator[Problem]:
-    """Faults that show without looking into any folder."""
+    """Yield the problems that show without reading any folder."""
     names = [m.name for m in request.inputs]
     groups = [m.group for m in request.inputs]
     if not names:
@@ -126,7 +126,7 @@ def _base(request: MergeRequest) -> Iterator[Problem]:
 def compare_folders(
     request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
 ) -> tuple[list[Problem], list[str]]:
-    """(faults, warnings) from module chains and configs of the models beside the template."""
+    """Return (problems, warnings) from module chains and configs of the models beside the template."""
     problems: list[Problem] = []
     warnings = list(remarks(template))
     for model in request.inputs:
@@ -147,7 +147,7 @@ def compare_folders(
 def architectures_differ(
     request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[bool]:
-    """For each model, whether it and the template are of different architectures, and none was chosen."""
+    """Yield for each model whether its architecture is not the template's, unless a template was chosen."""
     if request.template is None:
         for model in request.inputs:
             if model.name in checkpoints:
@@ -157,7 +157,7 @@ def architectures_differ(
 def _settings(
     request: MergeRequest, template: Checkpoint, other: Checkpoint, name: str
 ) -> tuple[list[Problem], list[str]]:
-    """(faults, warnings) from what two folders say beside their weights and tokenizers."""
+    """Return (problems, warnings) from two folders' files beside weights and tokenizers."""
     pair = f"'{template.folder.name}' and '{name}': "
     warnings = [f"{pair}{n}; the first is kept" for n in notes(template, other)]
     other_thing = list(unlike(template, other))
@@ -172,7 +172,7 @@ def _settings(
 
 
 def tensor_problems(plan: MergePlan) -> list[Problem]:
-    """Faults that show once the tensors' names are known: filters and weights."""
+    """List the problems that show once the tensors' names are known: filters, weights, statistics."""
     if not plan.tensors:
         return []
     filters = filter_problems(plan) if plan.request.part is None else ()
@@ -197,7 +197,7 @@ def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
 
 
 def filter_problems(plan: MergePlan) -> Iterator[Problem]:
-    """Filters that match no tensor; a head is no wrong name where there is none."""
+    """Yield the filters that match no tensor; the name of a head is allowed where there is none."""
     names = [t.out.name for t in plan.tensors if t.action == "merge"]
     slices = [s.name for one in plan.plans for t in one.tensors for s in t.sources if s is not None]
     known = [*names, *slices, *plan.dropped, HEAD]
@@ -212,7 +212,7 @@ def filter_problems(plan: MergePlan) -> Iterator[Problem]:
 
 
 def _schedules(plan: MergePlan) -> Iterator[Problem]:
-    """Options whose filters leave a tensor without a value."""
+    """Yield the options whose filters leave a tensor without a value."""
     seen: set[str] = set()
     ask = resolver(plan)
     for tensor in plan.tensors:
@@ -244,7 +244,7 @@ def _weights(plan: MergePlan) -> Iterator[Problem]:
 def _zero_sum(
     chain: Sequence[Stage], request: MergeRequest, weights: Mapping[str, float]
 ) -> str | None:
-    """What is wrong with weights that a link divides by their sum."""
+    """Return what is wrong with weights that a link divides by their sum; None for nothing."""
     link, labels = weighing(chain, [m for m in request.inputs if m.name in weights])
     if link.weight_role != "share":
         return None

@@ -61,7 +61,7 @@ def _weights(plan: MergePlan) -> Iterator[str]:
 
 
 def _weighted(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:
-    """The links that see the models of the recipe, with the weights that it gives them."""
+    """Yield the links that see the models of the recipe, with the weights that it gives them."""
     models = [m.name for m in plan.request.inputs]
     groups = [m.group for m in plan.request.inputs]
     for link in chain:
@@ -73,7 +73,7 @@ def _weighted(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:
 def _others(
     plan: MergePlan, checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[tuple[str, Checkpoint]]:
-    """The models beside the template that could be seen."""
+    """Yield the models beside the template that exist, by name."""
     for model in plan.request.inputs:
         other = checkpoints.get(model.name)
         if other is not None and plan.template is not None and other.folder != plan.template.folder:
@@ -85,11 +85,11 @@ def _tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[
         return
     chosen = plan.request.tokenizer
     kept = Checkpoint(chosen) if chosen is not None else plan.template
-    said: dict[str, list[str]] = {}
+    models: dict[str, list[str]] = {}
     for name, other in _others(plan, checkpoints):
         for note in _token_notes(kept, other):
-            said.setdefault(note, []).append(f"'{name}'")
-    for note, names in said.items():
+            models.setdefault(note, []).append(f"'{name}'")
+    for note, names in models.items():
         yield f"'{kept.folder.name}' and {join_some(names)}: {note}; the first is kept"
 
 
@@ -125,7 +125,7 @@ def _licences(
 
 
 def _duplicate_models(plan: MergePlan) -> Iterator[str]:
-    """Warnings of models that count twice, and of such as differ from the base in nothing."""
+    """Yield warnings of models that count twice, and of those that are equal to the base."""
     columns = _columns(plan)
     with _OpenFiles() as files:
         for first, second in combinations(columns, 2):
@@ -144,7 +144,7 @@ def _same_weights(first: str, second: str) -> str:
 
 
 def _columns(plan: MergePlan) -> dict[str, list[TensorSpec]]:
-    """The tensors that are merged, of the base and of each model that lies in files as it is."""
+    """Return the merged tensors of the base and of each model whose files have them as they are."""
     merged = [tensor for tensor in plan.tensors if tensor.action == "merge"]
     named = {m.name: [t.sources[i] for t in merged] for i, m in enumerate(plan.request.inputs)}
     every = {_BASE: [tensor.base for tensor in merged], **named}
@@ -165,7 +165,7 @@ def _all_equal(
 
 
 class _OpenFiles(ExitStack):
-    """Files that are open for a look."""
+    """Files that stay open while places in them are compared."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Which entries of statistics files belong to which model of a merge, and what is wrong with them.
+"""Entries of statistics files by the models of a merge, and the problems with them.
 
-An entry of a model is its own only if the file was measured on that very content: the file says its
-fingerprint. Everything here follows from headers; importing it loads no torch.
+An entry belongs to a model only if it was measured on that very content: the file has its fingerprint.
+Everything here follows from headers; importing it loads no torch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Entries = Mapping[str, Mapping[str, TensorSpec]]
 
 
 def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, TensorSpec]]:
-    """Each model's entries by place, of the files that a link names for itself.
+    """Return each model's entries by place, of the files that a link names for itself.
 
     Raises:
-        CheckpointError: when a model has no fingerprint to tell its entries by, or is in no file.
+        CheckpointError: when a model has no fingerprint to find its entries by, or is in no file.
     """
     if link.statistics_of != "models":
         return {}
@@ -40,14 +40,14 @@ def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, Te
             )
         places = _places_of(model, files)
         if len(places) != 1:
-            raise CheckpointError(_said(model, files, len(places)))
+            raise CheckpointError(_misplaced(model, files, len(places)))
         file, label = places[0]
         found[model.name] = file.entries.get(label, {})
     return found
 
 
 def statistics_problems(request: MergeRequest) -> Iterator[Problem]:
-    """Faults of statistics files that show before any tensor is looked at; not of those yet to be made."""
+    """Yield the problems of statistics files by their headers alone; not of files that are yet to be made."""
     seen: set[str] = set()
     for chain in request.chains:
         for link in all_stages(chain):
@@ -72,7 +72,7 @@ def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeReques
         )
     elif len(files) == len(_named(link)):  # else a step is yet to make one
         places = ((model, len(_places_of(model, files))) for model in request.inputs)
-        yield from (_said(m, files, n) for m, n in places if m.fingerprint and n != 1)
+        yield from (_misplaced(m, files, n) for m, n in places if m.fingerprint and n != 1)
 
 
 def _of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _places_of(
     ]
 
 
-def _said(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str:
+def _misplaced(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str:
     where = ", ".join(str(file.path) for file in files) or "no statistics file"
     if count:
         return f"{where}: '{model.name}' was measured {count} times; name one file of each model"
@@ -117,7 +117,7 @@ def _said(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str
 
 
 def entry_problems(plan: MergePlan) -> Iterator[Problem]:
-    """Tensors that a stage cannot merge by the entries that their models have."""
+    """Yield the tensors that a stage cannot merge by the entries of their models."""
     request = plan.request
     known: dict[int, Entries] = {}
     for tensor in plan.tensors:
@@ -144,7 +144,7 @@ def _lacks(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequ
 
 
 def _own_or_nothing(link: Stage, request: MergeRequest) -> Entries:
-    """As `own_entries`; nothing where that cannot be known yet, or where its faults were told."""
+    """Return `own_entries`; nothing while they are unknown, or where others report their problems."""
     made = all(not t.startswith("$") or t in request.statistics for t in _named(link))
     if not made or not all(model.fingerprint for model in request.inputs):
         return {}

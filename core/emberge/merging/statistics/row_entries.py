@@ -29,7 +29,7 @@ __all__ = ["MergeStatistics", "RowStatistics", "StatisticsEntry"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatisticsEntry:
-    """One entry and where its numbers come from; `by_row` says that its rows are the tensor's."""
+    """One entry and its source; with `by_row` its rows are the tensor's."""
 
     spec: TensorSpec
     source: TensorSource
@@ -37,12 +37,12 @@ class StatisticsEntry:
 
     @classmethod
     def of(cls, spec: TensorSpec, source: TensorSource, shape: tuple[int, ...]) -> StatisticsEntry:
-        """The entry of a tensor of this shape; of as many rows as that one has, each is the row's."""
+        """Build the entry of a tensor of this shape; one of as many rows as the tensor is read by row."""
         by_row = len(shape) > 1 and bool(spec.shape) and spec.shape[0] == shape[0]
         return cls(spec, source, by_row)
 
     def read(self, rows: range) -> Tensor:
-        """The entry for these rows, in the dtype of its file."""
+        """Read the entry for these rows, in the dtype of its file."""
         shape, start = self.spec.shape, 0
         if self.by_row:
             start = rows.start * math.prod(shape[1:])
@@ -55,7 +55,7 @@ class StatisticsEntry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowStatistics(Mapping[str, Any]):
-    """What a block's `statistics` are: numbers by label, and models' entries cut to the block's rows."""
+    """A block's `statistics`: numbers by label, and models' entries cut to the block's rows."""
 
     numbers: Mapping[str, Any] = field(default_factory=dict)
     entries: Mapping[str, StatisticsEntry] = field(default_factory=dict)
@@ -63,11 +63,11 @@ class RowStatistics(Mapping[str, Any]):
     device: str = "cpu"
 
     def of(self, rows: range, device: str) -> RowStatistics:
-        """The same for other rows."""
+        """Return the same for other rows."""
         return dataclasses.replace(self, rows=rows, device=device)
 
     def row_bytes(self, rows: int) -> int:
-        """Memory for a tensor's row: entries as read and as computed with, whole ones over all rows."""
+        """Return the bytes of memory for a row: entries as read and as computed with, over all rows."""
         own = [e.spec.nbytes for e in self.entries.values()]
         return 3 * sum(own) // max(1, rows)
 
@@ -93,7 +93,7 @@ class RowStatistics(Mapping[str, Any]):
 
 
 class MergeStatistics:
-    """What the chains of a merge are told: small numbers by label, and each model's own entries.
+    """The statistics of a merge, by chain: small numbers by label, and each model's own entries.
 
     Raises:
         CheckpointError: when a file is missing, or was measured on other models.
@@ -101,15 +101,15 @@ class MergeStatistics:
 
     def __init__(self, request: MergeRequest) -> None:
         self._models = [model.name for model in request.inputs]
-        self._chains = [_Told.of(chain, request) for chain in request.chains]
+        self._chains = [_ChainStatistics.of(chain, request) for chain in request.chains]
 
     def of(self, chain: int, tensor: TensorPlan, layer: str, source: Open) -> RowStatistics:
-        """What the blocks of a tensor are told; `source` opens an entry."""
-        told = self._chains[chain]
-        numbers = {k: v for s in told.numbers for k, v in s.of(layer, tensor.name).items()}
+        """Return the statistics for a tensor's blocks; `source` opens an entry."""
+        known = self._chains[chain]
+        numbers = {k: v for s in known.numbers for k, v in s.of(layer, tensor.name).items()}
         entries = {}
         for model, own in zip(self._models, tensor.sources, strict=True):
-            spec = told.entries.get(model, {}).get(tensor.name)
+            spec = known.entries.get(model, {}).get(tensor.name)
             if spec is not None and own is not None:
                 spec = align_entry(spec, own, tensor.out)
                 entries[model] = StatisticsEntry.of(spec, source(model, spec), tensor.out.shape)
@@ -117,12 +117,12 @@ class MergeStatistics:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _ChainStatistics:
     numbers: Sequence[Statistics]
     entries: Mapping[str, Mapping[str, TensorSpec]]
 
     @classmethod
-    def of(cls, chain: Sequence[Stage], request: MergeRequest) -> _Told:
+    def of(cls, chain: Sequence[Stage], request: MergeRequest) -> _ChainStatistics:
         numbers: list[Statistics] = []
         entries: dict[str, Mapping[str, TensorSpec]] = {}
         for link in all_stages(chain):

@@ -1,9 +1,9 @@
-"""Statistics files: numbers measured of models once, by tensor or layer, that merges may ask for.
+"""Statistics files: numbers measured of models once, by tensor or layer, for merges that need them.
 
 A safetensors file whose tensors are called `<label>/<place>`: the label is a model's or a group's, the place
-a tensor's canonical name or a layer (`layers.7`, `embeddings`). Its metadata say what was measured
-(`measure`), of which models (`base` and `model <label>` are fingerprints of content), on what, and hold a
-hash of the numbers (`content`). No text of the data is in it. Importing this loads no torch.
+a tensor's canonical name or a layer (`layers.7`, `embeddings`). Its metadata have the kind of the numbers
+(`measure`), the models (`base` and `model <label>` are fingerprints of content), the data, and a hash of
+the numbers (`content`). No text of the data is in it. Importing this loads no torch.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _READ = 1 << 20
 
 @dataclass(frozen=True)
 class Statistics:
-    """`values` by place and label; fingerprints of the base and of each label's model, where known.
+    """Numbers by place and label, with fingerprints of the base and of each label's model, where known.
 
-    `measure` says what the numbers are; `facts` are further metadata: data, seed, versions.
+    `measure` is the kind of the numbers; `facts` are further metadata: data, seed, versions.
     """
 
     values: Mapping[str, Mapping[str, Tensor | float]]
@@ -57,19 +57,19 @@ class Statistics:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, layer: str, tensor: str) -> dict[str, Tensor | float]:
-        """What is known for a block by label; a tensor's own entries come before its layer's."""
+        """Return the numbers for a block by label; a tensor's own entries come before its layer's."""
         return {**self.values.get(layer, {}), **self.values.get(tensor, {})}
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What stands in the file beside the numbers, but for their hash."""
+        """The metadata of the file, without the hash of the numbers."""
         models = {f"model {label}": content for label, content in self.models.items()}
         return {**self.facts, "measure": self.measure, "base": self.base, **models}
 
 
 @dataclass(frozen=True)
 class StatisticsFile:
-    """A statistics file as its header tells it; no number is read before it is asked for.
+    """A statistics file by its header; no number is read before it is asked for.
 
     Raises:
         CheckpointError: when it is missing, damaged or no statistics file.
@@ -93,12 +93,12 @@ class StatisticsFile:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What stands beside the numbers."""
+        """The file's metadata."""
         return self._header[1]
 
     @property
     def measure(self) -> str:
-        """What the numbers are."""
+        """The kind of the numbers."""
         return self.metadata.get("measure", "")
 
     @property
@@ -109,8 +109,8 @@ class StatisticsFile:
     @property
     def models(self) -> dict[str, str]:
         """Fingerprint of each label's model."""
-        told = self.metadata.items()
-        return {k.removeprefix("model "): v for k, v in told if k.startswith("model ")}
+        pairs = self.metadata.items()
+        return {k.removeprefix("model "): v for k, v in pairs if k.startswith("model ")}
 
     @functools.cached_property
     def entries(self) -> Mapping[str, Mapping[str, TensorSpec]]:
@@ -135,7 +135,7 @@ class StatisticsFile:
         return str(hasher.hexdigest())
 
     def verify(self) -> StatisticsFile:
-        """Give back the file, once its numbers were found to be those that were measured.
+        """Check the numbers against the hash of those that were measured, and return the file.
 
         Raises:
             CheckpointError: when they are not.
@@ -151,7 +151,7 @@ def write_statistics(folder: Path, statistics: Statistics, name: str = STATISTIC
     """Write a folder's statistics file and return its path; numbers that are no tensors become float64.
 
     Raises:
-        CheckpointError: when a place holds the slash that parts it from its label.
+        CheckpointError: when a place contains the slash that separates it from its label.
     """
     import torch
 
@@ -178,7 +178,7 @@ def join_statistics(folder: Path, parts: Sequence[Path], metadata: Mapping[str, 
     """Put several files' entries into one, piece by piece, under new metadata.
 
     Raises:
-        CheckpointError: when two of them hold one entry.
+        CheckpointError: when two of them have the same entry.
     """
     specs: dict[str, TensorSpec] = {}
     for part in parts:
@@ -215,7 +215,7 @@ def read_statistics(path: Path) -> Statistics:
 
 
 def statistics_path(path: Path) -> Path:
-    """The file itself, given it or the folder of a step that measured.
+    """Return the path of the file, given it or the folder of a step that measured.
 
     Raises:
         CheckpointError: when it is missing.
@@ -227,7 +227,7 @@ def statistics_path(path: Path) -> Path:
 
 
 def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[Path]:
-    """The statistics files that links name; `made` says where those are that steps made."""
+    """Return the statistics files that links name; `made` has the paths of those that steps made."""
     named = {file.text: file for link in links for file in link.files()}
     return [made.get(text) or _outside(file) for text, file in named.items()]
 
@@ -235,9 +235,9 @@ def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[P
 def open_statistics(
     link: Stage, made: Mapping[str, Path], *, steps: bool = True
 ) -> list[StatisticsFile]:
-    """The files that a link itself names, as their headers tell them.
+    """Open the files that a link itself names.
 
-    Without `steps` those are left out that a step is yet to make.
+    Without `steps` those that a step is yet to make are left out.
 
     Raises:
         CheckpointError: when one is missing.
@@ -254,12 +254,12 @@ def _outside(reference: FileRef) -> Path:
 
 
 def _ordered(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    # Wider numbers first, so that each lies where a reader can take it as it is.
+    # Wider numbers first, so that each is aligned for readers.
     return sorted(specs, key=lambda spec: (-spec.itemsize, spec.name))
 
 
 def _data(path: Path, specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
-    """The bytes of entries in the order in which they lie in the file."""
+    """Yield the bytes of entries in the order of the file."""
     buffer = memoryview(bytearray(_READ))
     with path.open("rb") as file:
         for spec in sorted(specs, key=lambda s: s.offset):
@@ -279,7 +279,7 @@ def _write(
     metadata: Mapping[str, str],
     pieces: Iterable[memoryview],
 ) -> Path:
-    """A file of these entries; its hash, known when all is written, takes a place that was kept for it."""
+    """Write a file of entries, whose header gets their hash when all are written, and return its path."""
     hasher = xxhash.xxh3_128()
     with replace_file(path) as side, side.open("wb") as file:
         file.write(encode_header(specs, {**metadata, _CONTENT: hasher.hexdigest()})[0])

@@ -1,4 +1,4 @@
-"""Which device a thread works on, and what brings its results back."""
+"""Devices of threads, each with a stream of its own on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DeviceStreams", "on_cpu"]
 
 
 class DeviceStreams:
-    """Shares devices out among threads, each with a stream of its own on its GPU.
+    """The devices of all threads, each thread with a stream of its own on its GPU.
 
     A thread's rows go through its own pinned buffers and stream: while one thread waits for its copy or
     its result, another one's kernels run.
@@ -30,7 +30,7 @@ class DeviceStreams:
 
     @contextmanager
     def current_device(self) -> Iterator[str]:
-        """The calling thread's device, on whose stream all work inside is put and then waited for."""
+        """Yield the calling thread's device; all work inside goes to its stream and is then waited for."""
         if not hasattr(self._own, "device"):
             with self._lock:
                 self._own.device = next(self._devices)
@@ -46,7 +46,7 @@ class DeviceStreams:
 
 
 def on_cpu(measures: Measures) -> Measures:
-    """Measures as they are summed: on the CPU, whatever device they were taken on."""
+    """Return the measures with their tensors on the CPU, where they are summed."""
     return {name: _on_cpu(value) for name, value in measures.items()}
 
 

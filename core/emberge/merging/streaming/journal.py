@@ -1,4 +1,4 @@
-"""What is done of a piece of work that may be killed, and how its result is published."""
+"""A journal of the tensors that are finished, by which a killed run continues."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Journal:
     """Names of finished tensors, kept in the side folder so that a killed merge goes on.
 
     A name is written only after `sync` has the tensor's bytes on the disk, in batches, because syncing
-    is slow. The journal begins with `key`, which says what work this is; a folder that was begun
-    for other work is emptied, and one that goes on keeps nothing but weights.
+    is slow. The journal begins with `key`, which identifies the work; a folder that was begun
+    for other work is emptied, and one that continues keeps nothing but weights.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -45,7 +45,7 @@ class Journal:
                 sync(folder)
 
     def forget(self) -> None:
-        """Start over: what was done is not there after all."""
+        """Start over, when the finished tensors' files are missing."""
         self.done.clear()
         with writing(self.path.parent, _NAME), self.path.open("rb+") as file:
             file.readline()
@@ -53,7 +53,7 @@ class Journal:
             os.fsync(file.fileno())
 
     def mark(self, name: str, sync: Callable[[], None]) -> None:
-        """Note a tensor as finished; now and then have the disk know it."""
+        """Note a tensor as finished; every few seconds, sync and write the names noted since."""
         with self._lock:
             self._waiting.append(name)
             if time.monotonic() - self._last < _INTERVAL:
@@ -65,7 +65,7 @@ class Journal:
             self._append([json.dumps({"done": name}) for name in batch])
 
     def remove(self) -> None:
-        """Take the journal away: the work is whole."""
+        """Remove the journal, when the work is whole."""
         self.path.unlink()
 
     def _go_on(self, key: str) -> bool:
@@ -101,7 +101,7 @@ def _empty(folder: Path) -> None:
 
 
 def _keep_weights(folder: Path) -> None:
-    """Take away what was added to the weights by a run that may have had other configs to add."""
+    """Remove all but weights, as the run before may have had other configs to add."""
     for place, _, files in os.walk(folder, topdown=False):
         for name in files:
             if not name.endswith(_WEIGHTS) and Path(place, name) != folder / _NAME:

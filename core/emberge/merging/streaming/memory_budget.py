@@ -1,4 +1,4 @@
-"""How much of a tensor is held at once, in how many bytes: what the runner does and a plan foretells."""
+"""Sizes of blocks and granules in elements and bytes, for the scheduler and for a plan's costs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Beyond that they leave the caches, and below the calls on them cost more than th
 
 
 def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
-    """Bytes that an element takes while it is worked on, over all models.
+    """Return the bytes that an element takes while it is worked on, over all models.
 
-    Stacked models and what a stage makes of them; with a base their deltas, before and after.
+    They are for the stacked models and a stage's copy of them; with a base also for deltas, before and after.
     """
     return itemsize * (3 * models + 6 if based else 2 * models + 4)
 
 
 def block_elements(each: int, *, workers: int, memory: int | None) -> int:
-    """Elements produced at once when each takes so many bytes and all threads together may take `memory`."""
+    """Return the elements produced at once, at `each` bytes an element and `memory` bytes for all threads."""
     wanted = PRODUCED // max(1, each)
     fitting = wanted if memory is None else memory // (workers * max(1, each))
     return max(1, min(wanted, fitting))

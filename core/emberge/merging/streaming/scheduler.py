@@ -112,7 +112,7 @@ def _one_thread_each() -> Iterator[None]:
 
 @functools.cache
 def _keep_freed_blocks() -> None:
-    """Have glibc reuse the memory of passing blocks: fresh pages cost more than most arithmetic on them."""
+    """Set glibc to reuse the memory of passing blocks: fresh pages cost more than most arithmetic on them."""
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None)

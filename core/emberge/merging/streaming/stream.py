@@ -1,4 +1,4 @@
-"""The tensor-streaming runner: jobs in, a checkpoint's weights out, in bounded memory, on threads.
+"""Streaming of jobs into a checkpoint's weights, in bounded memory, on threads.
 
 Tensors are measured in granules that only their shape decides, and measures are summed in granule order,
 each on one thread: how many workers there are, and how much memory, cannot show in the bytes.
@@ -33,9 +33,9 @@ def stream(
     progress: Progress | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Run the jobs and write their tensors into the folder `path`, which may hold a killed run's part.
+    """Run the jobs and write their tensors into the folder `path`, which may have a killed run's part.
 
-    `key` says what the inputs are: a part that was begun under another key is thrown away. The caller
+    `key` identifies the work: a part that was begun under another key is deleted. The caller
     publishes the folder. `writer` makes the writer, for other names of files, shards or metadata;
     `complete` adds to the folder what is not weights, while a kill still costs no more than that.
 

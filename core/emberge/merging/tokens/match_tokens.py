@@ -1,4 +1,4 @@
-"""What decides which rows are one token: their ids, or the tokens' text.
+"""Matching of rows of embeddings that are one token: by ids, or by the tokens' texts.
 
 By ids (`token_aware`) every id stays where it is: rows whose token is the same in all models are merged, a
 token that some models lack takes its row from those that have it, and two tokens on one id are refused. By
@@ -22,7 +22,7 @@ __all__ = ["ByIds", "ByTexts"]
 
 @dataclass
 class _TokenAligner:
-    """What both share: the models, what is found on the way, and how rows are counted."""
+    """A matching by ids or by texts: the models, the new and lacking tokens, and the number of rows."""
 
     chosen: Tokenizer
     models: Sequence[TokenModel]
@@ -36,15 +36,15 @@ class _TokenAligner:
         self.lacking: list[str] = []
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
-        """The plan, or what is wrong; `lines` tell what differs."""
+        """Return the plan, or one with problems; `lines` describe the differences."""
         raise NotImplementedError
 
     def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
-        """A model's own row for each row of the result."""
+        """Return a model's own row for each row of the result."""
         raise NotImplementedError
 
     def lined_up(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
-        """The plan, once it is known which id is which token, and how many rows there are."""
+        """Build the plan, given the token of each id and the number of rows."""
         everyone = [*self.models, *([self.base] if self.base is not None else [])]
         maps = {known.name: self.map_of(known, meant, rows) for known in everyone}
         return TokenPlan(
@@ -58,17 +58,17 @@ class _TokenAligner:
         )
 
     def refused(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
-        """A plan that says what is wrong."""
+        """Build a plan of problems."""
         return TokenPlan(self.chosen, problems=tuple(map(Problem, faults)), lines=lines)
 
     def tokenizer_of(self, name: str) -> Tokenizer:
-        """A model's tokenizer, which it has."""
+        """Return the tokenizer of a model that has one."""
         found = next(m.tokens for m in self.models if m.name == name)
         assert found is not None
         return found
 
     def misplaced(self) -> Iterator[str]:
-        """What is wrong with new tokens where a tokenizer numbers its tokens by their places."""
+        """Yield what is wrong with new tokens where a tokenizer numbers its tokens by their places."""
         if self.chosen.whole and self.chosen.algorithm != "Unigram":
             return
         first, here = self.chosen.own, self.chosen.whole
@@ -128,7 +128,7 @@ class ByIds(_TokenAligner):
         return self.refused([fault], lines)
 
     def _agreed(self) -> dict[int, str]:
-        """The ids that are one token in all models: nearly all, as a rule."""
+        """Return the ids that are one token in all models, with the tokens: usually nearly all ids."""
         heights = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
         rows = max(heights)
         found = {
@@ -143,23 +143,23 @@ class ByIds(_TokenAligner):
         return found
 
     def _meaning(self, place: int) -> str | None:
-        """The token that an id will be, or None for none; clashes and new tokens are noted."""
+        """Return the token of an id in the result, None for none; clashes and new tokens are collected."""
         own = self.chosen.texts.get(place)
         if place in self.kept:
             token, keeper = self.kept[place]
             if token != own:
                 self.new.append(NewToken(token, place, self.tokenizer_of(keeper)))
             return token
-        told = {
+        tokens_here = {
             m.name: m.tokens.texts[place]
             for m in self.models
             if m.tokens is not None and place in m.tokens.texts
         }
-        if self.chosen_by_name or not told or set(told.values()) == {own}:
+        if self.chosen_by_name or not tokens_here or set(tokens_here.values()) == {own}:
             return self._known_to_any(own, place)
-        if own is None and len(set(told.values())) == 1:
-            return self._added(place, next(iter(told)))
-        self.clashes.append(self._clash(place, own, told))
+        if own is None and len(set(tokens_here.values())) == 1:
+            return self._added(place, next(iter(tokens_here)))
+        self.clashes.append(self._clash(place, own, tokens_here))
         return None
 
     def _known_to_any(self, token: str | None, place: int) -> str | None:
@@ -168,11 +168,11 @@ class ByIds(_TokenAligner):
         return token
 
     def _row_of(self, token: str, place: int) -> bool:
-        """Whether any model has a row for a token on an id."""
+        """Return whether any model has a row for a token on an id."""
         return any(m.has(token, place) for m in self.models)
 
     def _added(self, place: int, name: str) -> str | None:
-        """The token of an id that the result's tokenizer has not: it is put there."""
+        """Add the token of an id that the result's tokenizer lacks, and return it; None if that fails."""
         owner = self.tokenizer_of(name)
         token = owner.texts[place]
         if token in self.chosen.tokens:
@@ -184,8 +184,8 @@ class ByIds(_TokenAligner):
         self.new.append(NewToken(token, place, owner))
         return token
 
-    def _clash(self, place: int, own: str | None, told: Mapping[str, str]) -> str:
-        sides = list(told.items())
+    def _clash(self, place: int, own: str | None, tokens_here: Mapping[str, str]) -> str:
+        sides = list(tokens_here.items())
         first = (self.chosen.folder.name, own) if own is not None else sides[0]
         other = next((name, token) for name, token in sides if token != first[1])
         return (
@@ -194,15 +194,15 @@ class ByIds(_TokenAligner):
         )
 
     def _refuse_twins(self, meant: Mapping[int, str]) -> None:
-        """A token cannot stand on two ids."""
+        """Collect as clashes the tokens with two ids."""
         places: dict[str, int] = {}
         for place, token in meant.items():
             if places.setdefault(token, place) != place:
                 self._note_twin(token, places[token], place)
 
     def _note_twin(self, token: str, first: int, second: int) -> None:
-        said = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
-        self.clashes.append(f"{said} and {second} in the other")
+        clash = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
+        self.clashes.append(f"{clash} and {second} in the other")
 
     def _rows(self, meant: Mapping[int, str]) -> int:
         tops = (p for p in sorted(meant, reverse=True) if self._row_of(meant[p], p))

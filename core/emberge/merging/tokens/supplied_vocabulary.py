@@ -1,6 +1,6 @@
 """One vocabulary for all models of a merge, with each model's embeddings for it, as a step made them.
 
-Its folder holds a tokenizer, a safetensors file a model with the tensors whose rows are tokens, by their
+Its folder has a tokenizer, a safetensors file a model with the tensors whose rows are tokens, by their
 canonical names, and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`, both null where
 there is a tokenizer alone.
 """
@@ -30,30 +30,30 @@ class SuppliedVocabulary:
     FILE: ClassVar[str] = "vocabulary.json"
 
     @property
-    def _said(self) -> Mapping[str, Any]:
+    def _content(self) -> Mapping[str, Any]:
         return dict(read_json(self.folder / self.FILE)) if self.folder is not None else {}
 
     @property
     def key(self) -> str:
-        """Stands for its content."""
+        """A hash that identifies its content."""
         if self.folder is None:
             return ""
         facts = [(p.name, p.stat().st_size) for p in sorted(self.folder.glob("*.safetensors"))]
-        return hashlib.sha256(json.dumps([self._said, facts]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self._content, facts]).encode()).hexdigest()
 
     def decides_shape(self, name: str) -> bool:
-        """Whether the shape of a tensor is not known before the vocabulary is made."""
+        """Return whether the shape of a tensor is unknown until the vocabulary is made."""
         return self.folder is None and is_vocabulary(name)
 
     def applied(self, names: Names, model: str, fingerprint: str) -> Names:
-        """A model's tensors with those of the vocabulary in place of its own.
+        """Return a model's tensors with those of the vocabulary in place of its own.
 
         Raises:
             CheckpointError: when the vocabulary was made without this model.
         """
-        if self.folder is None or self._said["models"] is None:
+        if self.folder is None or self._content["models"] is None:
             return names
-        file = self._said["models"].get(fingerprint)
+        file = self._content["models"].get(fingerprint)
         if file is None:
             raise CheckpointError(
                 f"{self.folder / self.FILE}: holds nothing for '{model}' as it is now; name it among the "
@@ -71,7 +71,7 @@ class SuppliedVocabulary:
     def write_size(self, trunk: Path) -> None:
         """Give the config.json in `trunk` the number of tokens."""
         path = trunk / "config.json"
-        size = self._said.get("size")
+        size = self._content.get("size")
         if size is None or not path.is_file():
             return
         config: dict[str, Any] = read_json(path)

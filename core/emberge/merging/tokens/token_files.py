@@ -13,15 +13,15 @@ from emberge.model_folder.json_files import read_json
 
 __all__ = ["write_tokens"]
 
-# Files that hold the vocabulary in a form of their own, which cannot be changed here.
+# Files with the vocabulary in a form of their own, which cannot be changed here.
 _CLOSED = ("tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def write_tokens(plan: TokenPlan, out: Path, trunk: Path) -> None:
-    """Put a plan's new tokens into the tokenizer files of a result, and its rows into the config.
+    """Write a plan's new tokens into the tokenizer files of a result, and its rows into the config.
 
-    `out` is the result's folder, `trunk` that of its transformer, where everything of the template lies.
+    `out` is the result's folder, `trunk` that of its transformer; both have all files of the template.
     """
     if plan.rows is not None:
         _write_size(trunk / "config.json", plan.rows)
@@ -50,7 +50,7 @@ def _write_size(path: Path, rows: int) -> None:
 
 
 def _whole(folder: Path, new: Sequence[NewToken]) -> None:
-    """tokenizer.json, and the files that say the same."""
+    """Insert tokens into tokenizer.json, and into the files that repeat it."""
     path = folder / "tokenizer.json"
     content: dict[str, Any] = dict(read_json(path))
     model = content["model"]
@@ -71,7 +71,7 @@ def _whole(folder: Path, new: Sequence[NewToken]) -> None:
 
 
 def _vocabulary(token: NewToken) -> Any:
-    """The owner's own tokens, without those that were added to them."""
+    """Return the owner's own tokens, without those that were added to them."""
     path = token.owner.folder / "tokenizer.json"
     found = read_json(path)["model"].get("vocab") if path.is_file() else token.owner.tokens
     return found if isinstance(found, dict) else dict(found or ())
@@ -116,7 +116,7 @@ def _pair(merge: Any) -> tuple[str, str]:
 
 
 def _same_elsewhere(folder: Path, model: dict[str, Any]) -> None:
-    """The vocabulary in the files of older releases; those that cannot say it are left out."""
+    """Write the vocabulary into the files of older releases, and remove those that cannot represent it."""
     for name in _CLOSED:
         (folder / name).unlink(missing_ok=True)
     vocabulary = model["vocab"]
@@ -136,7 +136,7 @@ def _same_elsewhere(folder: Path, model: dict[str, Any]) -> None:
 
 
 def _lines(path: Path, new: Sequence[NewToken]) -> None:
-    """A vocabulary of lines, whose numbers are the ids; the plan has seen to it that new ones fit."""
+    """Insert tokens into a vocabulary of lines, whose numbers are the ids; the plan ensures that they fit."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for token in sorted(new, key=lambda t: t.id):
         lines[token.id : token.id + 1] = [token.text]
@@ -144,7 +144,7 @@ def _lines(path: Path, new: Sequence[NewToken]) -> None:
 
 
 def _config(path: Path, new: Sequence[NewToken]) -> None:
-    """tokenizer_config.json, where a release wrote added tokens by id."""
+    """Update tokenizer_config.json, where a release wrote added tokens by id."""
     content: dict[str, Any] = dict(read_json(path)) if path.is_file() else {}
     known = content.get("added_tokens_decoder")
     if not isinstance(known, dict):

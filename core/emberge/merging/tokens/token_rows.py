@@ -1,4 +1,4 @@
-"""Rows of embeddings by token: moved to where the result has it, or left to the models that know it."""
+"""Rows of embeddings by token: moved to the result's row, or merged from the models that have it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TokenRows(DerivedTensor):
             _gather(reader, self.origin, _places(self.index, rows), into)
 
     def known(self, rows: range) -> NDArray[np.bool_]:
-        """Which of these tokens this model has."""
+        """Return for each of these tokens whether the model has it."""
         found: NDArray[np.bool_] = _places(self.index, rows) != NOWHERE
         return found
 
@@ -77,14 +77,14 @@ def _gather(reader: RowReader, origin: TensorSpec, places: NDArray[np.int64], in
 def moved_names(
     names: Mapping[str, Names], pattern: Names, plan: TokenPlan
 ) -> tuple[dict[str, Names], Names]:
-    """The models' tensors and the template's, with those of the vocabulary lined up as planned."""
+    """Return the models' tensors and the template's, with the rows of the vocabulary moved as planned."""
     maps = plan.maps
     moved = {name: _moved(own, maps[name]) if name in maps else own for name, own in names.items()}
     return moved, pattern if plan.pattern is None else _moved(pattern, plan.pattern)
 
 
 def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSpec:
-    """What was measured of a model's tensor, with its rows where the result has those of the tensor."""
+    """Return a statistics entry of a model's tensor with its rows moved like those of the tensor."""
     origin = own.origin if isinstance(own, TokenRows) else own
     if not entry.shape or entry.shape[0] != origin.shape[0]:
         return entry
@@ -133,7 +133,7 @@ class PartialRows:
         sources: Sequence[TensorSource],
         base: TensorSource | None,
     ) -> None:
-        """Put the owners' rows into the merged ones; `rows` are of the tensor that `merged` is a part of."""
+        """Fill the owners' rows into the merged ones; `rows` are those of the tensor that `merged` has."""
         import numpy as np
         import torch
 
@@ -165,7 +165,7 @@ class PartialRows:
 def owned_rows(
     specs: Sequence[TensorSpec], base: TensorSpec | None, weights: Sequence[float]
 ) -> PartialRows | None:
-    """The rows that not all of a tensor's models have; None where all have all."""
+    """Return the rows that not all of a tensor's models have; None where all have all."""
     import numpy as np
 
     everyone = [*specs, *([base] if base is not None else [])]

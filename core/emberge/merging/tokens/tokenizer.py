@@ -1,4 +1,4 @@
-"""What a model's tokenizer files say: its tokens, which of them were added, and how text is cut."""
+"""A model's tokenizer by its files: its tokens, those that were added, and its way to cut text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LONG = 60
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A tokenizer as its files tell it; `folder` is where they lie.
+    """A tokenizer by the files in `folder`.
 
     `algorithm` is "WordPiece", "BPE", "Unigram" or "WordLevel"; `tokens` are all of them with their ids;
     `added` are those that were added to the model's own, as tokenizer.json describes them; `settings` are its
@@ -52,9 +52,9 @@ class Tokenizer:
     settings: Mapping[str, Any] = field(default_factory=dict)
     template: str = ""
     own: int = 0
-    """How many tokens are the model's own, added ones left out unless they are these too."""
+    """Number of the model's own tokens, without added ones unless they are among these too."""
     whole: bool = True
-    """Whether all of it stands in tokenizer.json."""
+    """Whether tokenizer.json has all of it."""
 
     @functools.cached_property
     def texts(self) -> dict[int, str]:
@@ -68,12 +68,12 @@ class Tokenizer:
 
     @functools.cached_property
     def special(self) -> frozenset[str]:
-        """The tokens that stand for no text."""
+        """The tokens that represent no text."""
         return frozenset(token for token, entry in self.added.items() if entry.get("special"))
 
 
 def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
-    """A model's tokenizer; None where no file tells its tokens.
+    """Read a model's tokenizer; None where no file has its tokens.
 
     Raises:
         CheckpointError: when a file is no JSON.
@@ -98,7 +98,7 @@ def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
 
 
 def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
-    """In what two tokenizers differ, each in a few words; for people."""
+    """Yield the differences of two tokenizers, each in a few words."""
     if first.algorithm != second.algorithm:
         yield f"{first.algorithm} in one and {second.algorithm} in the other"
     yield from _tokens_differ(first, second)
@@ -131,9 +131,9 @@ def _count(items: Sequence[Any], noun: str) -> str:
 
 
 def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
-    """The ids that added tokens get when a tokenizer with these tokens of its own is read.
+    """Return the ids that added tokens get when a tokenizer with these tokens of its own is read.
 
-    What a file says of their ids does not count: one that is among the own tokens has that id, another
+    The ids that a file gives them do not count: one that is among the own tokens has that id, another
     follows the largest so far.
     """
     found: dict[str, int] = {}
@@ -145,7 +145,7 @@ def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]
 
 
 def quoted(token: str | None) -> str:
-    """A token as JSON shows it."""
+    """Return a token in JSON's quotes; `nothing` for None."""
     return "nothing" if token is None else json.dumps(token, ensure_ascii=False)
 
 
@@ -166,7 +166,7 @@ def _mapping(path: Path) -> Mapping[str, Any]:
 
 
 def vocabulary(folder: Path) -> dict[str, int] | None:
-    """Token to id, added tokens with the rest; None where no file tells.
+    """Read token to id, with added tokens; None where no file has them.
 
     Raises:
         CheckpointError: when tokenizer.json is no JSON.
@@ -182,7 +182,7 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
 
 
 def tokens_in(content: Mapping[str, Any]) -> dict[str, int]:
-    """Token to id of what a tokenizer.json holds."""
+    """Return token to id of a tokenizer.json's content."""
     tokens = _model_tokens((content.get("model") or {}).get("vocab", {}))
     added = content.get("added_tokens") or ()
     return {**tokens, **{str(t["content"]): int(t["id"]) for t in added}}
@@ -195,8 +195,8 @@ def _model_tokens(vocab: Any) -> dict[str, int]:
 
 
 def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """In what the tokenizers of two models differ beside their vocabularies: `pad_token is a in one …`."""
-    mine, other = _said(first), _said(second)
+    """Yield differences of two models' tokenizers beside vocabularies: `pad_token is a in one …`."""
+    mine, other = _settings(first), _settings(second)
     for key in (*_SPECIAL, "additional_special_tokens", *_SETTINGS):
         a, b = mine.get(key), other.get(key)
         if a is not None and b is not None and a != b:
@@ -210,14 +210,14 @@ def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
             yield f"the tokenizers' {part} differs ({_WHOLE})"
 
 
-def _said(checkpoint: Checkpoint) -> dict[str, Any]:
+def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
     place = tokenizer_folder(checkpoint)
-    said = {**_mapping(place / _TOKENS), **_mapping(place / _CONFIG)}
-    return {key: _text(value) for key, value in said.items()}
+    settings = {**_mapping(place / _TOKENS), **_mapping(place / _CONFIG)}
+    return {key: _text(value) for key, value in settings.items()}
 
 
 def _text(value: Any) -> Any:
-    """A token as its text, whichever way a release wrote it."""
+    """Return a token's text, in whatever form a release wrote it."""
     if isinstance(value, Mapping) and "content" in value:
         return value["content"]
     return [_text(one) for one in value] if isinstance(value, list) else value

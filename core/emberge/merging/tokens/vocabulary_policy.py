@@ -10,7 +10,7 @@ __all__ = ["VocabularyPolicy"]
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyPolicy:
-    """How rows of embeddings and language heads line up where models' tokenizers differ.
+    """The way to match rows of embeddings and language heads where models' tokenizers differ.
 
     `token_aware` keeps every id where it is: rows whose token is the same in all models are merged, a
     token that some lack takes its row from those that have it (one model's is copied), and two tokens
@@ -19,7 +19,7 @@ class VocabularyPolicy:
     """
 
     policy: Literal["token_aware", "mean", "union"] = "token_aware"
-    """What decides which rows are the same."""
+    """The rule by which rows are matched."""
     keep: dict[str, str] = field(default_factory=dict)
     """Token to the model whose row and meaning it takes, where models clash: `{"[MASK]": text}`."""
     pad_to: int = 64

@@ -15,7 +15,7 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class NearSwap(MergeStrategy):
-    """Go to the model where it lies near the base, less so where it lies far (alchemonaut, 2024).
+    """Go to the model where it is near the base, less so where it is far (alchemonaut, 2024).
 
     W = w · W_1 + (1 - w) · W_0 with w = clamp(t / max(|W_1 - W_0|, 1e-6), 0, 1), element by element.
 

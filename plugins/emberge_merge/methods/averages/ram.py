@@ -53,7 +53,7 @@ class RamPlus(Ram):
     """
 
     r: float = 0.1
-    """How strongly a model's overlap with others raises what is its own."""
+    """The strength with which a model's overlap with others raises its own changes."""
     alpha: float = 0.2
     """Largest overlap that counts."""
 
@@ -70,7 +70,7 @@ class RamPlus(Ram):
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         unique = stats[-1]["unique"]
-        # No unshared place has a strength to be told; the least divisor is mergekit's.
+        # Without unshared places there is no strength; the least divisor is mergekit's.
         overlap = (stats[-1]["all"] - unique) / unique.clamp(min=_LEAST)
         return {"strength": 1 + self.r * overlap.clamp(0, self.alpha)}
 
@@ -85,7 +85,7 @@ class RamPlus(Ram):
 
 
 def moved(block: Block) -> tuple[Tensor, Tensor]:
-    """(changes, zero where they do not count [models, *rows]; how many do [*rows])."""
+    """Return (changes, zero where they do not count [models, *rows]; how many do [*rows])."""
     import torch
 
     kept = torch.nn.functional.hardshrink(block.deltas, block.options.epsilon)

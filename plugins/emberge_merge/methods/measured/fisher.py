@@ -20,7 +20,7 @@ class Fisher(MergeStrategy):
 
     W = Σ αᵢ Fᵢ∘Wᵢ / Σ αᵢ Fᵢ, where Fᵢ is the mean squared gradient of model i's training loss on data of its
     own (Matena and Raffel, 2022, arXiv:2111.09832): a number that a model's loss hangs on is taken from that
-    model. `measure_statistics: {measure: fisher}` measures it once; its files say whose they are.
+    model. `measure_statistics: {measure: fisher}` measures it once; its files name their models.
 
     Example:
         fisher:
@@ -37,14 +37,14 @@ class Fisher(MergeStrategy):
     statistics: tuple[FileRef, ...]
     """Statistics files with the Fisher information of every model, in any order."""
     normalise: Literal["none", "tensor", "model"] = "model"
-    """What each Fᵢ is divided by: nothing, its mean over the tensor, or its mean over the model.
+    """The divisor of each Fᵢ: nothing, its mean over the tensor, or its mean over the model.
 
     A model whose loss is steeper, or was measured in larger batches, dominates under `none`.
     """
     floor: float = 1e-6
     """Added to every (normalised) Fᵢ, so that numbers that no loss depends on are averaged evenly."""
     fallback: Literal["error", "linear"] = "error"
-    """What becomes of a tensor of which some model has no entry: refused, or averaged by the weights."""
+    """The treatment of a tensor of which some model has no entry: refused, or averaged by the weights."""
 
     base_policy = "forbidden"
     statistics_kind = "fisher"
@@ -117,7 +117,7 @@ class Fisher(MergeStrategy):
         return not missing
 
     def _of(self, block: Block, model: str) -> Tensor:
-        """One model's information for the block's rows."""
+        """Return one model's information for the block's rows."""
         information: Tensor = block.statistics[model]
         if information.numel() and not float(information.min()) >= 0:
             raise ValueError(f"the Fisher information of '{model}' holds NaN or negative numbers")
@@ -130,7 +130,7 @@ def _scale(measured: Measures, model: str) -> float:
 
 
 def _mean(tensors: Tensor, weights: Tensor) -> Tensor:
-    """The weighted mean of [models, *rows], as steps from the first: equal models stay what they are."""
+    """Return the weighted mean of [models, *rows], in steps from the first: equal models stay as they are."""
     total, first = weights.sum(0), tensors[0]
     moved = sum(
         (

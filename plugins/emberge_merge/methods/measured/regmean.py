@@ -19,7 +19,7 @@ class Regmean(MergeStrategy):
     W = (Σ αᵢ Wᵢ Gᵢ)(Σ αᵢ Gᵢ)⁻¹ with Gᵢ = Xᵢᵀ Xᵢ, the Gram matrix of the inputs of model i's layer: the closed
     form of a regression (Jin et al., 2023, arXiv:2212.09849). In the embedding of tokens Gᵢ is diagonal, the
     counts of tokens, so a row comes from the models that saw its token. Every other tensor is averaged
-    by the weights. `measure_statistics: {measure: gram}` measures Gram matrices once; the files say which
+    by the weights. `measure_statistics: {measure: gram}` measures Gram matrices once; the files record which
     models they belong to. A layer is merged in one piece, in float64.
 
     Example:
@@ -37,11 +37,11 @@ class Regmean(MergeStrategy):
     statistics: tuple[FileRef, ...]
     """Statistics files with the Gram matrices of every model, in any order."""
     off_diagonal: float = 0.9
-    """Factor on what lies outside a Gram matrix' diagonal: 1 trusts it, 0 looks at each input alone."""
+    """Factor on the entries off a Gram matrix' diagonal: 1 trusts them, 0 takes each input alone."""
     ridge: float = 1e-6
     """Share of its mean diagonal added to each Gram matrix' diagonal, for inputs that never vary."""
     fallback: Literal["linear", "error"] = "linear"
-    """What becomes of a matrix that was measured in some models only: averaged by the weights, or refused."""
+    """The treatment of a matrix that was measured in some models only: averaged by weight, or refused."""
 
     base_policy = "forbidden"
     statistics_kind = "gram"
@@ -81,12 +81,12 @@ class Regmean(MergeStrategy):
         return block.combine([weight / total for weight in weights])
 
     def _kind(self, block: Block) -> int:
-        """Dimensions of the models' entries: 2 are Gram matrices, 1 their diagonals, 0 is none."""
+        """Return the dimensions of the models' entries: 2 for Gram matrices, 1 for diagonals, 0 for none."""
         shapes = [block.entry_shape(model) for model in block.models]
         return len(shapes[0]) if shapes[0] and None not in shapes else 0
 
     def _layer(self, block: Block, weights: list[float]) -> Tensor:
-        """One linear layer, as steps from the first model: equal models stay what they are."""
+        """Merge one linear layer, in steps from the first model: equal models stay as they are."""
         import torch
 
         first = block.tensors[0].double()
@@ -119,7 +119,7 @@ class Regmean(MergeStrategy):
         return gram
 
     def _embedding(self, block: Block) -> Tensor:
-        """Rows of tokens by how often each model saw them; a token that none saw is averaged."""
+        """Merge rows of tokens by how often each model saw them; a token that none saw is averaged."""
         import torch
 
         counts = torch.stack([block.statistics[model].double() for model in block.models])

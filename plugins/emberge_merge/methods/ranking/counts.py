@@ -1,4 +1,4 @@
-"""Counts of what lies near a ranking's limit, block by block and united."""
+"""Counts of the values near a ranking's limit, block by block and united."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from emberge import pooled_bytes
 
 __all__ = ["Tally", "off_heap"]
 
-# So many collected values are held; what has more is read again and counted in bins.
+# Collected values that are kept; of more the blocks are read again and counted in bins.
 _HELD = 1 << 23
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What blocks hold of one ranking: `above` the bracket so many, and `inside` it.
+    """Counts of blocks for one ranking: the values `above` the bracket, and those `inside` it.
 
     `values` are those inside that are not frequent, `homes` the rows they are in; both are None when there
-    are too many to hold. Of each frequent one `ties` says how many are in every row, [frequent, rows], and
+    are too many to keep. Of each frequent one `ties` counts how many are in every row, [frequent, rows], and
     `rows` where the rows begin. `bins` counts what is inside instead of all that. `nonzero` are not zero.
     """
 
@@ -34,7 +34,7 @@ class Tally:
 
     @classmethod
     def union(cls, parts: Sequence[Tally]) -> Tally:
-        """Of several blocks together, in their order."""
+        """Unite the counts of several blocks, in their order."""
         before = np.cumsum([0, *(len(part.rows) for part in parts)]).astype(np.int32)
         values = [part.values for part in parts if part.values is not None]
         homes = [
@@ -55,9 +55,9 @@ class Tally:
 
 
 def off_heap(values: np.ndarray) -> np.ndarray:
-    """A copy in memory of its own.
+    """Return a copy in memory of its own.
 
-    What stays from every block must not lie on the heap: between blocks of megabytes that come and go it
+    What stays from every block must not be on the heap: between blocks of megabytes that come and go it
     would keep the heap from closing up, and memory would grow by a block for each small array.
     """
     if not values.nbytes:

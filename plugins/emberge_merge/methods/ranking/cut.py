@@ -1,4 +1,4 @@
-"""The k-th largest of many magnitudes: bracketed by a sample, settled by counts, ties kept in order.
+"""The k-th largest of many magnitudes: bracketed by a sample, found by counts, ties kept in order.
 
 Magnitudes are handled as their bit patterns, whole numbers of the same order. NumPy counts and compresses
 several times faster than torch does on a CPU.
@@ -32,11 +32,11 @@ _OFTEN, _FREQUENT = 8, 8
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is known of one ranking's limit, the k-th largest bit pattern: it lies within `low` and `high`.
+    """The knowledge of one ranking's limit, the k-th largest bit pattern: it is from `low` to `high`.
 
     `frequent` values in between have many ties, which are counted row by row. The others are collected with
     the rows they are in, or counted in bins while they are many. At the end `row`
-    is the flat index where the row begins that holds the last tie that stays, the `quota`-th in it, with
+    is the flat index where the row begins that has the last tie that stays, the `quota`-th in it, with
     infinity for all. While `keep_count` is not `sure`, but estimated from the sample, zeros do not count.
     """
 
@@ -52,7 +52,7 @@ class Cut:
 
     @classmethod
     def begin(cls, values: np.ndarray, keep: int, total: int, *, sure: bool = True) -> Cut:
-        """From sampled patterns: the whole answer if all were sampled in order, else a bracket around it."""
+        """Start from sampled patterns: with the answer if all were sampled in order, else a bracket of it."""
         size, start = len(values), cls(keep, total, sure=False)
         if size == total and sure and keep:
             limit = int(np.partition(values, size - keep)[size - keep])
@@ -82,7 +82,7 @@ class Cut:
         )
 
     def surely(self, keep: int) -> Cut:
-        """With the number that stays, when it is known."""
+        """Return the cut with the number that stays, when it is known."""
         row = math.inf if keep in (0, self.total) else self.row
         return dataclasses.replace(self, keep_count=keep, sure=True, row=row)
 
@@ -93,11 +93,11 @@ class Cut:
 
     @property
     def shift(self) -> int:
-        """How many low bits one bin unites."""
+        """The number of low bits that one bin unites."""
         return max(0, (self.high - self.low).bit_length() - _BINS.bit_length() + 1)
 
     def count(self, bits: np.ndarray, start: int, width: int) -> Tally:
-        """What a block of rows of `width` adds, `start` being the flat index of its first value."""
+        """Count a block of rows of `width`; `start` is the flat index of its first value."""
         unsigned = np.dtype(f"u{bits.itemsize}").type
         # Values below wrap around to large ones, so that one comparison finds what is inside.
         shifted = bits.view(unsigned) - unsigned(self.low)
@@ -122,7 +122,7 @@ class Cut:
         )
 
     def narrowed(self, tally: Tally) -> Cut:
-        """With what a whole pass counted: closer, or done."""
+        """Return the cut after a whole pass was counted: with a closer bracket, or the answer."""
         if tally.above >= self.keep_count:
             most = (1 << (63 if self.high >= 1 << 31 else 31)) - 1
             return self._counted(self.high + 1, most)
@@ -160,7 +160,7 @@ class Cut:
         return dataclasses.replace(self, low=low, high=high, collect=bool(bins[place] <= _MANY))
 
     def _limit(self, tally: Tally, others: np.ndarray) -> tuple[int, int]:
-        """(the limit, how many of the values that equal it stay)."""
+        """Return (the limit, how many of the values that equal it stay)."""
         keep = self.keep_count - tally.above
         counts = tally.ties.sum(1).tolist()
         for pattern, count in sorted(zip(self.frequent, counts, strict=True), reverse=True):
@@ -174,7 +174,7 @@ class Cut:
         return limit, keep - int(np.count_nonzero(others > limit))
 
     def value(self, dtype: torch.dtype) -> float:
-        """The k-th largest magnitude itself."""
+        """Return the k-th largest magnitude itself."""
         return _magnitude(self.low, dtype)
 
     def keep(self, source: Tensor, into: Tensor, start: int) -> None:
@@ -192,7 +192,7 @@ class Cut:
             _keep_from(source[split:], into[split:], self.low + 1)
 
     def _split(self, source: Tensor, start: int) -> int:
-        """How many of a block's values come no later than the last tie that stays."""
+        """Return the number of a block's values that come no later than the last tie that stays."""
         if self.row is None:
             raise AssertionError("the limit was not settled in as many passes as it can take")
         at = max(0, min(self.row - start, source.numel()))
@@ -217,6 +217,6 @@ def _magnitude(pattern: int, dtype: torch.dtype) -> float:
 
 
 def bit_patterns(values: Tensor) -> np.ndarray:
-    """Magnitudes as whole numbers of the same order."""
+    """Return magnitudes as whole numbers of the same order."""
     found: np.ndarray = np.abs(values.cpu().numpy())
     return found.view(np.int32 if found.itemsize == 4 else np.int64)

@@ -25,8 +25,8 @@ _STRIDE = 4099
 class Ranking(MergeTransform):
     """A transform that keeps the largest of something, having found how large the last one kept is.
 
-    A subclass says what is ranked and how many stay; `stats[-1]["cuts"]` then holds a `Cut` for each row of
-    `ranked`. A sample brackets each limit and counts inside the bracket settle it. Among equal values
+    A subclass defines what is ranked and how many stay; `stats[-1]["cuts"]` then has a `Cut` for each row of
+    `ranked`. A sample brackets each limit and counts inside the bracket find it. Among equal values
     those stay that come first.
 
     With a wider `scope` than a tensor, all its tensors are ranked as one laid end to end; then
@@ -39,13 +39,13 @@ class Ranking(MergeTransform):
     )
 
     def ranked(self, block: Block) -> Tensor:
-        """The values to rank, of which only the magnitude counts, [rankings, *rows]."""
+        """Return the values to rank, of which only the magnitude counts, [rankings, *rows]."""
         raise NotImplementedError
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
-        """How many of each ranking's `total` values stay; `nonzero` of them are not zero.
+        """Return how many of each ranking's `total` values stay; `nonzero` of them are not zero.
 
-        Only a class that sets `counts_nonzero` is told; others get `total`.
+        Only a class that sets `counts_nonzero` gets their number; others get `total`.
         """
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class Ranking(MergeTransform):
 
     @property
     def limits(self) -> int:
-        """How many limits each ranking has; `keeps` gives all of the first, then of the second, and on."""
+        """The number of limits of each ranking; `keeps` gives all of the first, then of the second."""
         return 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
@@ -97,7 +97,7 @@ class Ranking(MergeTransform):
     def conclude(self, block: Block, stats: Stats) -> Measures:
         known = stats[-1]
         if "cuts" not in known:
-            # All tensors of a scope are told the same measures: what follows from them is found once.
+            # All tensors of a scope get the same measures: their consequences are computed once.
             found = (
                 self._begin(block, known)
                 if len(stats) == 1
@@ -141,7 +141,7 @@ class Ranking(MergeTransform):
 
 
 def _every(stride: int, block: Block) -> Block:
-    """The block with every so manieth element of its tensor, as one row."""
+    """Return the block with every `stride`-th element of its tensor, as one row."""
     from emberge_merge.methods.shapes import by_model
 
     some = slice(-block.start % stride, None, stride)
@@ -152,12 +152,12 @@ def _every(stride: int, block: Block) -> Block:
 
 
 def _before(name: str, sizes: Mapping[str, int]) -> int:
-    """How many elements the tensors before this one hold."""
+    """Return the number of elements in the models before this one."""
     return sum(size for _, size in itertools.takewhile(lambda item: item[0] != name, sizes.items()))
 
 
 def _stride(shape: tuple[int, ...]) -> int:
-    """Every how many elements one is sampled: no divisor of a row, so that all columns are met."""
+    """Return the distance of sampled elements: no divisor of a row, so that all columns are met."""
     total = math.prod(shape)
     stride = -(-total // max(_SAMPLE, min(total >> 9, 16 * _SAMPLE)))
     width = shape[-1] if shape else 1

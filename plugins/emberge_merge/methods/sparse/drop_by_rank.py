@@ -29,7 +29,7 @@ class DropByRank(MergeTransform):
     density: PerModel = PerModel(1.0, within=(0, 1))
     """Mean probability of being kept; from 1 nothing is dropped, at 0 everything is."""
     epsilon: PerModel = PerModel(0.15, within=(0, 0.5))
-    """How far the smallest and the largest element of a row lie from `density`."""
+    """Distance of the smallest and the largest element's probability in a row from `density`."""
 
     revision = 2
     base_policy = "required"
@@ -48,7 +48,7 @@ class DropByRank(MergeTransform):
 
 
 def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
-    """Each element's probability of being kept, shaped like `delta` [*rows].
+    """Return each element's probability of being kept, shaped like `delta` [*rows].
 
     Raises:
         ValueError: when density ± epsilon leaves the open interval (0, 1).
@@ -72,7 +72,7 @@ def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
 
 
 def by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
-    """What of rising `values` [size] belongs to each magnitude's rank in its row, [rows, size].
+    """Return the entry of rising `values` [size] for each magnitude's rank in its row, [rows, size].
 
     The least magnitude has the first value; equal ones are ranked in their order.
     """

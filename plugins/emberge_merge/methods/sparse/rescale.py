@@ -30,7 +30,7 @@ class Rescale(MergeTransform):
     """
 
     rescale_mode: Literal["l1", "inverse_density", "none"] = "l1"
-    """What is restored."""
+    """The quantity that is restored."""
 
     base_policy = "required"
     weight_role = "unused"

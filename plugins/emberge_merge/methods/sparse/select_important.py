@@ -22,7 +22,7 @@ _LEAST = 1e-8  # added to probabilities, so that none is zero
 
 @dataclass(frozen=True, kw_only=True)
 class SelectImportant(Ranking):
-    """Keep the changes whose importance stands out, and undo the others (Arcee Fusion, Arcee AI, 2024).
+    """Keep the changes of outstanding importance, and undo the others (Arcee Fusion, Arcee AI, 2024).
 
     Importance is |change| · KL(softmax(W row) ‖ softmax(W₀ row)), and an element stays when it reaches
     median + 1.5 · (third quartile - first quartile) of its tensor. The quartiles are those of all elements,
@@ -82,7 +82,7 @@ class SelectImportant(Ranking):
 
 
 def _scored(block: Block, divergence: Tensor, start: int = 0) -> Block:
-    """The block with importances for changes, given the divergence of each row from element `start` on."""
+    """Return the block with importances for changes, given each row's divergence from element `start` on."""
     width = math.prod(block.shape[-1:])
     first = (block.start - start) // width
     scores = block.own_deltas.abs_()
@@ -92,7 +92,7 @@ def _scored(block: Block, divergence: Tensor, start: int = 0) -> Block:
 
 
 def row_divergence(block: Block, *, precise: bool) -> Tensor:
-    """KL(softmax(W) ‖ softmax(W₀)) over the last axis, [models, rows], in the dtype of the block."""
+    """Compute KL(softmax(W) ‖ softmax(W₀)) over the last axis, [models, rows], in the block's dtype."""
     import torch
     from emberge import pooled_like
 
@@ -114,7 +114,7 @@ def row_divergence(block: Block, *, precise: bool) -> Tensor:
 
 
 def _logarithms(values: Tensor) -> Tensor:
-    """In place; on a CPU by NumPy, which is three times faster there."""
+    """Compute logarithms in place; on a CPU by NumPy, which is three times faster there."""
     import numpy as np
 
     if values.device.type != "cpu":

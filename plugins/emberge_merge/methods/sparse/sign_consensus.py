@@ -33,9 +33,9 @@ class SignConsensus(MergeStrategy):
     scale: PerTensor = PerTensor(1.0)
     """Factor on the merged change."""
     elect: Literal["weighted", "unweighted"] = "weighted"
-    """Whether weights count in the election too, or only in the average."""
+    """Weights count in the election too, or only in the average."""
     consensus_mean: Literal["weighted", "count"] = "weighted"
-    """Whether those that agree are averaged by weight, as in mergekit, or plainly, as in the paper."""
+    """The average of those that agree: by weight, as in mergekit, or plain, as in the paper."""
 
     revision = 2
     base_policy = "required"
@@ -79,8 +79,8 @@ class SignConsensus(MergeStrategy):
 
 
 def _without_zeros(divisor: Tensor, weights: list[float]) -> Tensor:
-    """Sums of some of the weights, something else for a sum of none, where nothing is to be divided."""
+    """Return sums of some of the weights, with a nonzero number for a sum of none, which divides zero."""
     if min(weights) < 0:
         return divisor.add_(divisor == 0)
-    # The same as far as it matters and ten times faster: no sum of some lies below the least weight.
+    # The same as far as it matters and ten times faster: no sum of some is below the least weight.
     return divisor.clamp_(min=min((w for w in weights if w > 0), default=1.0) / 2)

@@ -66,5 +66,5 @@ class Trim(Ranking):
 
 
 def keep_count(share: float, total: int) -> int:
-    """How many of `total` values a density keeps: at least one unless it is zero."""
+    """Return how many of `total` values a density keeps: at least one unless it is zero."""
     return max(1, int(share * total)) if share > 0 else 0

@@ -66,7 +66,7 @@ class TrimOutliers(Ranking):
 
 
 def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:
-    """(how many of the largest to take, how many of these to undo as outliers)."""
+    """Return (how many of the largest to take, how many of these to undo as outliers)."""
     if density >= 1:
         return total, 0
     target = max(1, int(density * total)) if density > 0 else 0

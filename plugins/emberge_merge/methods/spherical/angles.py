@@ -37,7 +37,7 @@ class Span:
 
     @classmethod
     def of(cls, products: Tensor, differences: Tensor) -> Span:
-        """From the products of the vectors, and those of the first one and the differences to it."""
+        """Build from the products of the vectors, and those of the first one and the differences to it."""
         plain, other = products.cpu().numpy(), differences.cpu().numpy()
         squares = plain.diagonal(axis1=-2, axis2=-1)
         apart = other.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
@@ -49,13 +49,13 @@ class Span:
 
     @property
     def units(self) -> np.ndarray:
-        """The vectors' directions [..., n, n], a row each; a vector without one stands as it is."""
+        """The vectors' directions [..., n, n], a row each; a vector without one stays as it is."""
         pointed = self.norms > NO_DIRECTION
         inverse = np.where(pointed, 1 / np.where(pointed, self.norms, 1.0), 1.0)
         return np.asarray(inverse[..., None] * np.eye(inverse.shape[-1]))
 
     def lengths(self, coefficients: np.ndarray) -> np.ndarray:
-        """Lengths [..., m] of combinations [..., m, n]."""
+        """Return the lengths [..., m] of combinations [..., m, n]."""
         first = np.where(self.turned[..., None], coefficients.sum(-1), coefficients[..., 0])
         rest = np.broadcast_to(coefficients[..., 1:], (*first.shape, coefficients.shape[-1] - 1))
         own = np.concatenate([first[..., None], rest], -1)
@@ -63,11 +63,11 @@ class Span:
         return np.asarray(np.sqrt(squares.clip(min=0.0)))
 
     def length(self, coefficients: np.ndarray) -> np.ndarray:
-        """Lengths [..., 1] of combinations [..., n]."""
+        """Return the lengths [..., 1] of combinations [..., n]."""
         return self.lengths(coefficients[..., None, :])
 
     def normalised(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Combinations of length 1, and the lengths [..., 1] they had; those of none stay."""
+        """Return combinations scaled to length 1, and their lengths [..., 1]; those of length 0 stay."""
         length = self.length(coefficients)
         return coefficients / np.where(length > 0, length, 1.0), length
 
@@ -75,7 +75,7 @@ class Span:
 def slerp_coefficients(
     span: Span, t: float, linear_threshold: float | None = None
 ) -> tuple[np.ndarray, str]:
-    """What to multiply a and b by to walk the share t of the great circle from one to the other, [..., 2].
+    """Return the factors of a and b for the share t of the great circle from one to the other, [..., 2].
 
     Where a vector has no direction, or both have the same or opposite ones, or their cosine is beyond
     `linear_threshold`, the coefficients are (1 - t, t). With them comes a warning of opposite ones, or "".
@@ -89,7 +89,7 @@ def slerp_coefficients(
 def slerp_in_turn(
     span: Span, weights: np.ndarray, linear_threshold: float | None = None
 ) -> tuple[np.ndarray, str]:
-    """Coefficients [..., n] of walking from the first vector towards each next one, and a warning or "".
+    """Return coefficients [..., n] of walking from the first vector to each next one, and a warning or "".
 
     The way to vector j goes the share wⱼ / (w₁ + … + wⱼ), so that weights are shares of the result; while
     they add up to nothing no step is taken.
@@ -115,7 +115,7 @@ def _between(
     t: float,
     linear_threshold: float | None,
 ) -> tuple[np.ndarray, str]:
-    """What to multiply two vectors by, given their directions [..., n] and whether both have one [..., 1]."""
+    """Return the factors of two vectors by their directions [..., n] and whether both have one [..., 1]."""
     apart, together = span.length(ends[0] - ends[1]), span.length(ends[0] + ends[1])
     theta = 2 * np.arctan2(apart, together)
     opposite = directed & (together <= OPPOSITE)
@@ -130,7 +130,7 @@ def _between(
 def mean_direction(
     span: Span, weights: np.ndarray, *, steps: int, tolerance: float = 0.0
 ) -> tuple[np.ndarray, str]:
-    """Coefficients [..., n] of the mean direction at the mean length, and a warning or "".
+    """Return coefficients [..., n] of the mean direction at the mean length, and a warning or "".
 
     Starts from the normalised weighted mean of directions and takes up to `steps` steps of the Karcher
     iteration, M ← exp_M(Σ αᵢ log_M(uᵢ)), until a step is shorter than `tolerance`. Vectors without a
@@ -157,7 +157,7 @@ def _iterated(
     directed: np.ndarray,
     until: tuple[int, float],
 ) -> np.ndarray:
-    """The mean after steps of the Karcher iteration, each vector of a batch stopping by itself."""
+    """Return the mean after steps of the Karcher iteration; each vector of a batch stops by itself."""
     steps, tolerance = until
     for _ in range(steps):
         step = (directed[..., None] * _logs(span, mean[..., None, :], units)).sum(-2)
@@ -171,7 +171,7 @@ def _iterated(
 
 
 def _logs(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """What leads from the mean to each unit vector along the sphere, [..., m, n]."""
+    """Return the logarithms of the unit vectors at the mean, [..., m, n]."""
     apart = span.lengths(units - mean)[..., None]
     theta = 2 * np.arctan2(apart, span.lengths(units + mean)[..., None])
     # Every way leads to the opposite point, so none is taken.

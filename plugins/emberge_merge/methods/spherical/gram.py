@@ -1,4 +1,4 @@
-"""What spherical means and Model Stock share: a Gram matrix, coefficients from it, one combination."""
+"""Combinations of models by coefficients from their Gram matrix: spherical means and Model Stock."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Granularity = Literal["tensor", "row", "column", "layer", "model"]
 
 @dataclass(frozen=True, kw_only=True)
 class GramStrategy(MergeStrategy):
-    """A strategy whose result is a combination of vectors, with coefficients that inner products tell.
+    """A strategy whose result is a combination of vectors, with coefficients from inner products.
 
-    Subclasses say which vectors and how inner products become coefficients.
+    Subclasses define the vectors, and the coefficients by inner products.
     """
 
     granularity: Granularity = "tensor"
-    """What is one vector: a tensor, an output neuron (`row`), an input (`column`), a layer, the model.
+    """One vector: a tensor, an output neuron (`row`), an input (`column`), a layer, the model.
 
     A tensor of one dimension is one row, and one column.
     """
@@ -37,7 +37,7 @@ class GramStrategy(MergeStrategy):
         return 0 if self.granularity == "row" else 1  # rows are never split
 
     def vectors(self, block: Block) -> Tensor:
-        """What is combined, [models, *rows]; default: the models themselves."""
+        """Return the vectors that are combined, [models, *rows]; default: the models themselves."""
         return block.tensors
 
     @property
@@ -46,7 +46,7 @@ class GramStrategy(MergeStrategy):
         return True
 
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
-        """Float64 coefficients [..., models] for Gram matrices [..., models, models], and a warning or "".
+        """Return float64 coefficients [..., models] by Gram matrices [..., models, models], and a warning.
 
         `grams["products"]` is of the vectors; `grams["differences"]`, if asked for, of the first one and
         the others' differences to it: models that were tuned from one base are nearly parallel, and
@@ -55,7 +55,7 @@ class GramStrategy(MergeStrategy):
         raise NotImplementedError
 
     def finish(self, merged: Tensor, block: Block) -> Tensor:
-        """The merged rows, given the combination; default: it is them."""
+        """Return the merged rows, given the combination; default: the combination itself."""
         return merged
 
     def measure(self, block: Block, stats: Stats) -> Measures:
@@ -100,14 +100,14 @@ class GramStrategy(MergeStrategy):
 
 
 def _differences(vectors: Tensor) -> Tensor:
-    """The first vector, and the others' differences to it."""
+    """Return the first vector, and the others' differences to it."""
     differences = vectors - vectors[:1]
     differences[0] = vectors[0]
     return differences
 
 
 def _products(vectors: Tensor, dim: int) -> Tensor:
-    """Gram matrices [many, n, n] of float64 [n, rows, columns], summed along rows (0) or columns (1)."""
+    """Return Gram matrices [many, n, n] of [n, rows, columns], summed along rows (0) or columns (1)."""
     count = len(vectors)
     grams = vectors.new_empty((vectors.shape[2 - dim], count, count))
     for i in range(count):

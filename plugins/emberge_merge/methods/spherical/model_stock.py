@@ -1,4 +1,4 @@
-"""How far to go from the base, by how far the models agree."""
+"""Model Stock: from the base towards the mean, by the angle between the models."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ModelStock(GramStrategy):
         return block.add_delta(merged)
 
     def _ratio(self, gram: Tensor) -> Tensor:
-        """T of each Gram matrix [..., n, n]; a pair without a direction counts as orthogonal."""
+        """Return t of each Gram matrix [..., n, n]; a pair without a direction counts as orthogonal."""
         count = gram.shape[-1]
         norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()
         pairs = norms[..., :, None] * norms[..., None, :]

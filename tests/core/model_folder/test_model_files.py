@@ -1,0 +1,71 @@
+"""The table of files: what is copied into a result, and what decides embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from emberge.engine import Checkpoint, model_fingerprint
+from emberge.model_folder.model_files import FILES, TOKENIZER_FILES, copied_files, hashed_files
+
+# Name: (comes into a result, decides embeddings).
+KNOWN = {
+    "config.json": (True, True),
+    "tokenizer.json": (True, True),
+    "sentencepiece.bpe.model": (True, True),
+    "modeling_mine.py": (True, True),
+    "artifact.metadata": (True, True),
+    "LICENSE.txt": (True, False),
+    "model.safetensors": (False, True),
+    "model.safetensors.index.json": (False, True),
+    "adapter_config.json": (False, True),
+    "pytorch_model.bin": (False, False),
+    "pytorch_model.bin.index.json": (False, False),
+    "model.onnx": (False, False),
+    "training_args.bin": (False, False),
+    "trainer_state.json": (False, False),
+    "all_results.json": (False, False),
+    "README.md": (False, False),
+    ".gitattributes": (False, False),
+    "plot.png": (False, False),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in KNOWN:
+        (tmp_path / name).write_text('{"model_type": "bert"}')
+    return tmp_path
+
+
+def test_each_file_is_copied_and_hashed_as_the_table_says(folder: Path) -> None:
+    copied = {path.name for path in copied_files(Checkpoint(folder))}
+    hashed = {path.name for path in hashed_files(folder)}
+    assert {name: (name in copied, name in hashed) for name in KNOWN} == KNOWN
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_fingerprint_changes_with_what_decides_embeddings_alone(
+    folder: Path, name: str
+) -> None:
+    before = model_fingerprint(folder)
+    (folder / name).write_text('{"model_type": "bert", "more": 1}')
+    assert (model_fingerprint(folder) != before) == KNOWN[name][1]
+
+
+def test_a_pickle_counts_where_there_is_nothing_else(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    assert {"pytorch_model.bin", "pytorch_model.bin.index.json"} <= {
+        path.name for path in hashed_files(folder)
+    }
+
+
+def test_tokenizers_are_copied_and_hashed(folder: Path) -> None:
+    for name in TOKENIZER_FILES:
+        (folder / name).write_text("{}")
+    copied = {path.name for path in copied_files(Checkpoint(folder))}
+    assert set(TOKENIZER_FILES) <= copied & {path.name for path in hashed_files(folder)}
+
+
+def test_every_row_of_the_table_gives_a_reason() -> None:
+    assert all(rule.why and rule.patterns for rule in FILES)
