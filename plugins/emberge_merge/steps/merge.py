@@ -55,8 +55,8 @@ class Merge(Step):
     `strategy` is a name, or a list of links of which the last merges, by default the average; `rules` give
     tensors whose name contains a text another one. `weights: size` multiplies each weight by the number of
     examples that the model was trained on. `template` (default: the first model) gives everything that is
-    not merged, `tokenizer` the tokenizer. `missing` decides on a tensor that some model lacks.
-    `dtype` is what is computed in; what is stored has `out_dtype`, by default the template's.
+    not merged, `tokenizer` the tokenizer. `missing` decides on a tensor that some model lacks. `dtype` is
+    what is computed in; what is stored has `out_dtype`, by default the template's.
 
     `check` shows the cost of training its models, of those that steps of the recipe train, against one
     training on all their rows; after the run it is `training_cost` in the artifact's details.
