@@ -28,14 +28,11 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter that has everything installed here but emberge."""
     root = tmp_path_factory.mktemp("bare")
     here = Path(sysconfig.get_path("purelib"))
-    packages = root / "packages"
-    packages.mkdir()
-    for path in here.iterdir():
-        if "emberge" not in path.name and path.suffix != ".pth" and path.name != "__pycache__":
-            (packages / path.name).symlink_to(path)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", root / "venv"], check=True)
     (site,) = (root / "venv").glob("lib/python*/site-packages")
-    (site / "packages.pth").write_text(f"{packages}\n")
+    for path in here.iterdir():
+        if "emberge" not in path.name and path.suffix != ".pth" and path.name != "__pycache__":
+            (site / path.name).symlink_to(path)
     return root / "venv" / "bin" / "python"
 
 

@@ -172,9 +172,9 @@ class _StepCheck:
         found = self._lookup.model(reference)
         if isinstance(found, LocatedModel):
             missing = missing_weights(reference, found) if weights else None
-            if missing is None:
-                return None if reference.step is not None else found.folder
-            found = Problem(missing)
+            if missing is not None:
+                self._note(Problem(missing), reference)
+            return None if reference.step is not None else found.folder
         self._note(found, reference)
         return None
 
@@ -229,7 +229,8 @@ class _StepCheck:
             found = [Problem(str(error), self._step.where)]
         if self._missing_model:
             self.notes.clear()
-        return [*self._own, *found]
+        known = {problem.message for problem in self._own}
+        return [*self._own, *(problem for problem in found if problem.message not in known)]
 
     def _reference(self, reference: Reference) -> None:
         if reference.step is not None:
