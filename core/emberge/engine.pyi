@@ -34,7 +34,6 @@ from .evaluating.task_groups import MEAN_OF as MEAN_OF
 from .evaluating.task_groups import means_over_tasks as means_over_tasks
 from .evaluating.task_groups import parts_of_group as parts_of_group
 from .evaluating.task_groups import tasks_in_group as tasks_in_group
-from .files.atomic import clear_torn as clear_torn
 from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems

@@ -6,12 +6,11 @@ compares it with mergekit's own registry. A method that is not in the table is l
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METHODS", "Method", "MethodName", "Parameter", "method_named"]
+__all__ = ["METHODS", "Method", "MethodName", "Parameter"]
 
 MethodName = Literal[
     "linear",
@@ -150,18 +149,3 @@ METHODS: Mapping[str, Method] = {
         ),
     )
 }
-
-
-def method_named(name: str) -> Method | None:
-    """Return the method of this name, from the table or, failing that, from mergekit's registry."""
-    return METHODS.get(name) or _registered(name)
-
-
-@functools.cache
-def _registered(name: str) -> Method | None:
-    from emberge_mergekit.library.library import registered_method
-
-    try:
-        return registered_method(name)
-    except KeyError:
-        return None

@@ -17,7 +17,8 @@ from emberge import (
     suggest,
 )
 
-from emberge_mergekit.library.methods import METHODS, Method, MethodName, Parameter, method_named
+from emberge_mergekit.library.find_method import method_named
+from emberge_mergekit.library.methods import METHODS, Method, MethodName, Parameter
 
 if TYPE_CHECKING:
     from torch import Tensor

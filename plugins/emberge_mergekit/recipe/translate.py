@@ -12,7 +12,8 @@ from emberge import TranslatedRecipe, suggest
 from emberge_mergekit.config.names import ModelName
 from emberge_mergekit.config.reading import Faults, Found, documents
 from emberge_mergekit.config.schema import Config, Input, read_config
-from emberge_mergekit.library.methods import METHODS, Method, method_named
+from emberge_mergekit.library.find_method import method_named
+from emberge_mergekit.library.methods import METHODS, Method
 from emberge_mergekit.recipe.equivalents import Link
 from emberge_mergekit.recipe.planning import Planned, PlannedModel, plan_part
 from emberge_mergekit.recipe.tokens import needs_vocabulary, write_vocabulary
