@@ -61,7 +61,7 @@ def usable_cores() -> int:
     """Cores this process may use: its affinity, held to a container's quota."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
         count = min(count or 1, -(-int(quota) // int(period)))
     except (OSError, ValueError):
         pass  # no cgroup, or `max`: no quota
@@ -72,7 +72,7 @@ def memory_here() -> int:
     """Bytes of memory that this machine has, held to a container's limit."""
     count = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        return min(count, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        return min(count, int(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
     except (OSError, ValueError):
         return count  # no cgroup, or `max`: no limit
 

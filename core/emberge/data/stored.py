@@ -30,7 +30,7 @@ class Rows:
     """The rows that one file was understood as, in a memory-mapped file of JSON lines."""
 
     def __init__(self, folder: Path) -> None:
-        self.tally = Tally(**json.loads((folder / "tally.json").read_text()))
+        self.tally = Tally(**json.loads((folder / "tally.json").read_text(encoding="utf-8")))
         self._ends = array("Q")
         with (folder / "ends.bin").open("rb") as file:
             self._ends.fromfile(file, self.tally.rows)
@@ -107,7 +107,7 @@ def write_rows(folder: Path, rows: Iterable[Row], tally: Tally) -> Tally:
     (folder / "ends.bin").write_bytes(ends.tobytes())
     tally.digest = digest.hexdigest()
     side = folder / "tally.json.part"
-    side.write_text(json.dumps(tally.plain(), ensure_ascii=False))
+    side.write_text(json.dumps(tally.plain(), ensure_ascii=False), encoding="utf-8")
     os.replace(side, folder / "tally.json")
     return tally
 

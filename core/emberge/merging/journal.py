@@ -86,7 +86,7 @@ class Journal:
         return True
 
     def _append(self, lines: list[str]) -> None:
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8") as file:
             file.writelines(line + "\n" for line in lines)
             file.flush()
             os.fsync(file.fileno())

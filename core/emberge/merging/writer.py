@@ -99,7 +99,7 @@ class TensorWriter:
         """Write the indices and have everything on the disk."""
         with writing(self.folder, "the index"):
             for path, content in self._indices.items():
-                path.write_text(content)
+                path.write_text(content, encoding="utf-8")
         self.sync()
         self.close()
 

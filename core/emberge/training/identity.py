@@ -43,7 +43,7 @@ def settle_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     """
     path = work / "engine.json"
     if path.is_file():
-        return Engine(**json.loads(path.read_text()))
+        return Engine(**json.loads(path.read_text(encoding="utf-8")))
     precision = options.precision
     resolved = dtype_for(device) if precision == "auto" else precision
     budget = options.token_budget or default_token_budget(device, training=True)
@@ -66,7 +66,7 @@ def settle_budget(work: Path, engine: Engine, fit: Callable[[int], int]) -> Engi
 def _written(work: Path, engine: Engine) -> Engine:
     path = work / "engine.json"
     side = path.with_name(".engine.json.part")
-    side.write_text(json.dumps(asdict(engine)))
+    side.write_text(json.dumps(asdict(engine)), encoding="utf-8")
     os.replace(side, path)
     return engine
 

@@ -146,7 +146,9 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
         grads = [p.grad for p in with_grad if p.grad is not None and is_split(p) == split]
         if grads:
             norm = torch.nn.utils.get_total_norm(grads)
-            squares = squares + whole_here(norm).to(torch.promote_types(norm.dtype, torch.float32)) ** 2
+            squares = (
+                squares + whole_here(norm).to(torch.promote_types(norm.dtype, torch.float32)) ** 2
+            )
     total = squares.sqrt()
     factor = torch.clamp(limit / (total + 1e-6), max=1.0)
     for parameter in with_grad:
