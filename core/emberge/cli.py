@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _accept_any_text() -> None:
     """Let a locale without a letter print `?` in its place instead of ending the command."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
 
 

@@ -105,7 +105,7 @@ def test_a_locale_without_a_letter_ends_no_command() -> None:
     write(RECIPE.replace("word: A", "word: Ä"))
     off = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "emberge"]
-    for words in (["show", "write"], ["run", "r.yaml", "--out", "out"]):
+    for words in (["show", "infonce"], ["run", "r.yaml", "--out", "out"]):
         done = subprocess.run(
             [*command, *words, *PLUGIN],
             env={**os.environ, **off, "EMBERGE_BLOCK": ""},
