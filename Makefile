@@ -22,6 +22,8 @@ READY := $(VENV)/ready-$(shell pwd | cksum | tr -dc '0-9')
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export TOKENIZERS_PARALLELISM = false
+# Files are UTF-8 whatever the locale is, of tests too.
+export PYTHONUTF8 = 1
 
 .PHONY: help demo test lint bench gpu test-machines mutants
 .DELETE_ON_ERROR:

@@ -46,7 +46,7 @@ def usable_cores() -> int:
     """Return the number of cores that this process may use, by its affinity and a container's quota."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
         count = min(count or 1, -(-int(quota) // int(period)))
     except (OSError, ValueError):
         pass  # no cgroup, or `max`: no quota
@@ -57,7 +57,7 @@ def memory_here() -> int:
     """Return the bytes of memory that this machine, or its container, has."""
     count = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        return min(count, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        return min(count, int(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
     except (OSError, ValueError):
         return count  # no cgroup, or `max`: no limit
 

@@ -82,7 +82,7 @@ def run(cpu: str, threads: int, arguments: Sequence[str]) -> Run:
     report, log = place.with_suffix(".xml"), place.with_suffix(".log")
     report.unlink(missing_ok=True)
     env = {**os.environ, **CPUS[cpu], "OMP_NUM_THREADS": str(threads)}
-    env.setdefault("TOKENIZERS_PARALLELISM", "false")
+    env |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
     command = [sys.executable, "-m", "pytest", *arguments, f"--junitxml={report}"]
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as output:

@@ -9,6 +9,7 @@ import argparse
 import atexit
 import gc
 import importlib
+import io
 import os
 import signal
 import sys
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # The interpreter's last collection would look at all of torch's objects, for a quarter of a second.
     atexit.register(gc.freeze)
+    _accept_any_text()
     debug = "--debug" in words
     try:
         with _sigterm_interrupts():
@@ -49,6 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:
         return _unforeseen(error, debug)
+
+
+def _accept_any_text() -> None:
+    """Let a locale without a letter print `?` in its place instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
 
 
 def _dispatch(words: list[str]) -> int:

@@ -40,13 +40,13 @@ def _local_size(parameter: Tensor) -> int:
 def _available() -> int:
     amounts = []
     with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
         line = next(line for line in lines if line.startswith("MemAvailable:"))
         amounts.append(int(line.split()[1]) * 1024)
     with contextlib.suppress(OSError, ValueError):  # a container's own limit
         group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())
-        amounts.append(limit - int((group / "memory.current").read_text()))
+        limit = int((group / "memory.max").read_text("utf-8"))
+        amounts.append(limit - int((group / "memory.current").read_text("utf-8")))
     return min(amounts, default=2**31)
 
 

@@ -20,6 +20,7 @@ from tests.core.recipes.run.test_run_recipe import other_process_holding
 from tests.support.places import ROOT, SUPPORT
 from tests.support.steps import RAN
 
+LIMIT = 240  # seconds until a process is taken to hang
 PLUGIN = ["--plugin", str(SUPPORT / "toy_plugin.py")]
 RECIPE = """\
 seed: 0
@@ -38,7 +39,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(text: str = RECIPE, name: str = "r.yaml") -> None:
-    Path(name).write_text(text)
+    Path(name).write_text(text, "utf-8")
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -97,6 +98,24 @@ def test_a_run_says_where_each_result_stands(capsys: pytest.CaptureFixture[str])
     code, out, _ = call(capsys, "status", "out")
     assert code == 0
     assert [line.split()[:2] for line in out.splitlines()[:2]] == [["a", "done"], ["s", "done"]]
+
+
+def test_a_locale_without_a_letter_ends_no_command() -> None:
+    """As on a machine whose locale is not UTF-8; Python's own remedies for that are off."""
+    write(RECIPE.replace("word: A", "word: Ä"))
+    off = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "emberge"]
+    for words in (["show", "infonce"], ["run", "r.yaml", "--out", "out"]):
+        done = subprocess.run(
+            [*command, *words, *PLUGIN],
+            env={**os.environ, **off, "EMBERGE_BLOCK": ""},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii()
+    assert json.loads(Path("out/a/config.json").read_text("utf-8")) == {"text": "Ä"}
+    assert Path("out/recipe.yaml").read_text("utf-8").count("Ä") == 1
 
 
 def test_options_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,7 +242,7 @@ def test_a_signal_ends_cleanly_and_the_same_command_goes_on(number: int, code: i
     assert process.stdout is not None
     assert process.stdout.readline() == "sleeping\n"
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=LIMIT)
     assert (process.returncode, err) == (code, "stopped; the same command goes on from here\n")
     assert not Path("out/a").exists()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

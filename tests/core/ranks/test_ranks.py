@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import os
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,9 +276,8 @@ def test_a_rank_that_dies_ends_the_others_with_a_word(
 ) -> None:
     arguments = _arguments(bert, InfoNCE(), options={"max_steps": 4000, "logging_steps": 10})
     training = Training(tmp_path / "t", arguments, deaths=(Death(rank, "step", 3),))
-    path, started = tmp_path / "case.pkl", time.monotonic()
+    path = tmp_path / "case.pkl"
     ended = ranked_fit.codes(ranked_fit.start([training], path, 2))
     assert ended[rank] == -9
     assert ended[1 - rank] == 1
-    assert time.monotonic() - started < 60
     assert "error: another rank has ended" in ranked_fit.said(path, 1 - rank)

@@ -24,7 +24,16 @@ from emberge.devices import torch_threads
 from emberge_ray import cluster
 from emberge_ray.launcher import Ray
 
-from tests.support.launched import PLUGIN, contents, gone, losses, until, workers, write_recipe
+from tests.support.launched import (
+    LIMIT,
+    PLUGIN,
+    contents,
+    gone,
+    losses,
+    until,
+    workers,
+    write_recipe,
+)
 from tests.support.launched_plugin import GATE
 from tests.support.steps import Listener
 
@@ -89,10 +98,10 @@ def test_no_step_outlives_the_run(nodes: Nodes, tmp_path: Path, number: int) -> 
         until(lambda: len(list(workers(out))) == 2)
         running = [pid for _, pid in workers(out)]
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=LIMIT)
     finally:
         process.kill()
-    until(lambda: all(map(gone, running)), 30)
+    until(lambda: all(map(gone, running)))
     if number == signal.SIGTERM:
         assert process.returncode == 143
         assert said.splitlines()[-1] == "stopped; the same command goes on from here"

@@ -159,14 +159,14 @@ class _Watch:
 def _forget_peak() -> None:
     """Let the system measure this process's peak memory from now on, where it can (Linux)."""
     try:
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", "utf-8")
     except OSError:
         return
 
 
 def _peak() -> int | None:
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path("/proc/self/status").read_text("utf-8", "replace")
     except OSError:
         return None
     for line in status.splitlines():

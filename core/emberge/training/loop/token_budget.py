@@ -58,7 +58,7 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     """
     path = work / "engine.json"
     if path.is_file():
-        return EngineSettings(**json.loads(path.read_text()))
+        return EngineSettings(**json.loads(path.read_text(encoding="utf-8")))
     precision = options.precision
     resolved = dtype_for(device) if precision == "auto" else precision
     budget = options.token_budget or default_token_budget(device, training=True)

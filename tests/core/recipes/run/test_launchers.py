@@ -39,6 +39,7 @@ from emberge.recipes.run.run_state import StepsFailedError
 from emberge_local.local import Local
 
 from tests.support.launched import (
+    LIMIT,
     PLUGIN,
     STEPS,
     contents,
@@ -306,8 +307,8 @@ def test_no_worker_outlives_the_run(tmp_path: Path, number: int) -> None:
     until(lambda: [s.state for s in status(out).steps] == ["running", "running", "waiting"])
     until(lambda: all(re.search(r"of 100 ticks\) \d+ s left", s) for s in status(out).lines[:2]))
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
-    until(lambda: all(map(gone, running.values())), 10)
+    _, said = process.communicate(timeout=LIMIT)
+    until(lambda: all(map(gone, running.values())))
     assert [s.state for s in status(out).steps] == ["stopped", "stopped", "waiting"]
     if number != signal.SIGKILL:
         assert (process.returncode, said) == (
