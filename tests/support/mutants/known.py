@@ -226,6 +226,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "shared = between[np.argsort(+often)][: int(np.count_nonzero(often >= _OFTEN))].tolist()",
         "which values are counted row by row costs passes and nothing else",
     ),
+    (
+        "two_stage.py",
+        "if info.task not in RETRIEVAL or self.retrieval_ratio == 1:",
+        "if info.task not in RETRIEVAL or self.retrieval_ratio == 2:",
+        "a sample of all rows is all rows",
+    ),
 )
 
 _KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}
