@@ -76,6 +76,9 @@ def test_data_for_less_than_a_step_makes_one() -> None:
     batches = mixed(8, draws=2).batches(pool, 0)
     assert len(batches) == 1
     assert [len(part.rows) for part in batches[0].parts] == [4, 4]
+    for place in (-1, 1):
+        with pytest.raises(IndexError):
+            batches[place]
     alone = mixed(8, draws=1).batches({DatasetInfo("only", "sts", 8): range(8)}, 0)
     assert alone.kinds() == {("only", "auto")}
 
