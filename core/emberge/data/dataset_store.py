@@ -30,7 +30,9 @@ class Rows:
     """The parsed rows of one file, in a memory-mapped file of JSON lines."""
 
     def __init__(self, folder: Path) -> None:
-        self.summary = FileSummary(**json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+        self.summary = FileSummary(
+            **json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        )
         self._ends = array("Q")
         with (folder / "ends.bin").open("rb") as file:
             self._ends.fromfile(file, self.summary.rows)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
-from emberge import Batches, DatasetInfo, PerDataset
+from emberge import Batch, Batches, DatasetInfo, PerDataset
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_codiemb.samplers.mixed import Mixed
 
@@ -44,27 +45,29 @@ def test_draws_are_independent_and_may_share_rows() -> None:
     assert first & second
 
 
-def test_another_seed_draws_other_steps_and_other_rows() -> None:
+def companies(batches: Iterable[Batch], name: str, draw: int) -> frozenset[frozenset[int]]:
+    """Rows of a dataset as they stand together in one draw's small batches, in whatever order."""
+    parts = [batch.parts[draw] for batch in batches if batch.parts[draw].dataset == name]
+    return frozenset(frozenset(map(int, part.rows)) for part in parts)
+
+
+def test_another_seed_draws_other_steps_of_other_rows() -> None:
     steps = [list(mixed(draws=2).batches(POOL, seed)) for seed in (0, 1)]
     first, second = ([tuple(part.dataset for part in b.parts) for b in one] for one in steps)
     assert first != second
     for name in ("find", "alike"):
-        rows = [
-            [int(row) for b in one for p in b.parts if p.dataset == name for row in p.rows]
-            for one in steps
-        ]
-        assert rows[0] != rows[1]
+        first, second = (companies(one, name, draw=0) for one in steps)
+        assert not first & second
 
 
-def test_each_draw_has_each_sets_rows_in_an_order_of_its_own() -> None:
+def test_each_draw_puts_each_sets_rows_together_by_itself() -> None:
+    """In 16 steps of two draws, each draw sees about half of every set's 16 small batches."""
     pool = {DatasetInfo(name, "sts", 64): range(64) for name in "ab"}
     steps = list(mixed(8, draws=2).batches(pool, 0))
-    rows: dict[tuple[int, str], list[int]] = {}
-    for batch in steps:
-        for draw, part in enumerate(batch.parts):
-            rows.setdefault((draw, part.dataset), []).extend(map(int, part.rows))
-    heads = {tuple(found[:8]) for found in rows.values()}
-    assert len(heads) == len(rows) == 4
+    found = [companies(steps, name, draw) for name in "ab" for draw in (0, 1)]
+    assert all(len(one) > 3 for one in found)
+    for number, one in enumerate(found):
+        assert not any(one & other for other in found[number + 1 :])
 
 
 def test_data_for_less_than_a_step_makes_one() -> None:
@@ -73,6 +76,9 @@ def test_data_for_less_than_a_step_makes_one() -> None:
     batches = mixed(8, draws=2).batches(pool, 0)
     assert len(batches) == 1
     assert [len(part.rows) for part in batches[0].parts] == [4, 4]
+    for place in (-1, 1):
+        with pytest.raises(IndexError):
+            batches[place]
     alone = mixed(8, draws=1).batches({DatasetInfo("only", "sts", 8): range(8)}, 0)
     assert alone.kinds() == {("only", "auto")}
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from emberge import BasePolicy, Options, PerTensor, Scope, Stage, WeightRole
+from emberge import BasePolicy, ChainSpec, Options, PerTensor, Scope, Stage, WeightRole
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from emberge_merge.methods import strategies, transforms
 from emberge_merge.methods.averages.linear import Linear
@@ -192,6 +192,34 @@ def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float
     given = link(name).schedules()[option]
     assert isinstance(given, PerTensor)
     assert given.within == within
+
+
+# Named chains, and where their defaults differ from those of their links.
+CHAINS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "arcee_fusion": (("select_important", "task_arithmetic"), {}),
+    "breadcrumbs": (("trim_outliers", "rescale", "task_arithmetic"), {"rescale_mode": "none"}),
+    "breadcrumbs_ties": (
+        ("trim_outliers", "rescale", "sign_consensus"),
+        {"rescale_mode": "none", "normalize": False},
+    ),
+    "dare_linear": (("drop", "rescale", "task_arithmetic"), {}),
+    "dare_ties": (("drop", "rescale", "sign_consensus"), {"normalize": False}),
+    "della": (("drop_by_rank", "rescale", "sign_consensus"), {}),
+    "della_linear": (("drop_by_rank", "rescale", "task_arithmetic"), {}),
+    "sce": (("select_variance", "energy_weights", "sign_consensus"), {"elect": "unweighted"}),
+    "sce_unanimous": (("unanimous", "task_arithmetic"), {"normalize": True}),
+    "ties": (("trim", "sign_consensus"), {"density": 1.0}),
+}
+
+
+def test_named_chains_are_those_of_their_papers_and_of_mergekit() -> None:
+    named = {name: kind for name, kind in strategies().items() if isinstance(kind, ChainSpec)}
+    names = {kind: name for name, kind in LINKS.items()}
+    found = {
+        name: (tuple(names[kind] for kind in of.links), dict(of.defaults))
+        for name, of in named.items()
+    }
+    assert found == CHAINS
 
 
 Shape = tuple[int, ...] | None

