@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from emberge import (
     Artifact,
     EmbergeError,
+    Launch,
+    Launcher,
     Machine,
     ModelRef,
     Plugins,
@@ -192,6 +195,44 @@ def test_a_result_that_takes_the_place_of_an_older_one_leaves_that_or_is_whole(
         assert kept in ("a: A\nb: B\n", "a: A\nb: C\n"), cut
     faults = faults_of(recorder.log, tmp_path / "place", "C", more)
     assert not faults, faults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overloaded(Launcher):
+    """A launcher that takes no step; it announces which it was given."""
+
+    announce: Callable[[str], None]
+
+    @contextmanager
+    def open(self, machine: Machine) -> Iterator[Overloaded]:
+        yield self
+
+    has_room = True
+
+    def launch(self, launch: Launch) -> NoReturn:
+        self.announce(launch.work.name)
+        raise EmbergeError("all machines are taken; try later")
+
+
+def test_the_folder_of_a_launched_step_is_safe_before_its_process_works_in_it(
+    tmp_path: Path,
+) -> None:
+    """All that the process makes safe in it would be lost with its name."""
+    plugins = Plugins()
+    plugins.register(Registered(), "toy")
+    with DiskRecorder(tmp_path) as recorder, pytest.raises(EmbergeError, match="taken"):
+        run_recipe(
+            recipe(),
+            tmp_path / "out",
+            plugins,
+            machine=Machine(workers=1),
+            quiet=True,
+            launcher=Overloaded(announce=recorder.announce),
+        )
+    launched = [cut for cut in recorder.log.cuts() if cut.announced]
+    assert launched
+    for cut in launched:
+        assert f"out/.work/{cut.announced[0]}" in cut.tree, cut
 
 
 # ── emberge merge ───────────────────────────────────────────────────────────────────────────────
