@@ -11,7 +11,7 @@ from typing import Any
 
 from emberge.contracts.step import Machine
 from emberge.errors import Problem, RecipeError
-from emberge.files.atomic import publish
+from emberge.files.atomic import publish, sync
 from emberge.files.locks import OutInUseError, lock_holder
 from emberge.plugins import Plugins
 from emberge.recipes.checks.preflight import Report, check_recipe
@@ -143,6 +143,7 @@ def run_one_merge(
     show(check_recipe(recipe, plugins))
     try:
         results = run_recipe(recipe, beside, plugins, machine=machine, quiet=quiet)
+        sync(beside / ".work")  # or a power cut would bring back work that looks unfinished
         publish(results[last].resolve(), out)
     except Exception as error:
         if not _may_go_on(error):

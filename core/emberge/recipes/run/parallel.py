@@ -16,6 +16,7 @@ from typing import Any
 
 from emberge.contracts.launcher import Ended, Launch, Launched, Launcher, StepPool
 from emberge.errors import EmbergeError, RecipeError
+from emberge.files.atomic import make_folder
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.events import LaunchedError, error_of, new_lines
 from emberge.recipes.run.run_state import RunState
@@ -131,7 +132,7 @@ class ParallelRun:
         name = f".worker-{uuid.uuid4().hex[:12]}"
         events = work / f"{name}.jsonl"
         with explain_disk_full(run.place):
-            work.mkdir(parents=True, exist_ok=True)
+            make_folder(work)  # or the states in it could be lost with its name
             events.touch()
         call = StepCall.into(
             run.recipe,
