@@ -120,14 +120,30 @@ class DiskLog:
     begin: int = 0
 
     def cuts(
-        self, *, seed: int = 0, draws: int = 3, everywhere: bool = False, singles: bool = True
+        self,
+        *,
+        seed: int = 0,
+        draws: int = 3,
+        everywhere: bool = False,
+        singles: bool = True,
+        most: int | None = None,
     ) -> Iterator[Cut]:
         """Yield each different disk that a power cut may leave, as far as the module's text says.
 
         `draws` random subsets are taken right before each sync, with `everywhere` after each operation;
-        `singles` are the subsets in which one change alone is lost, or one alone has happened.
+        `singles` are the subsets in which one change alone is lost, or one alone has happened. With `most`
+        so many of all disks are drawn, the same each time.
         """
-        draw = random.Random(seed)
+        found = self._cuts(random.Random(seed), draws, everywhere, singles)
+        if most is None:
+            return found
+        every = list(found)
+        drawn = random.Random(seed).sample(range(len(every)), min(most, len(every)))
+        return (every[number] for number in sorted(drawn))
+
+    def _cuts(
+        self, draw: random.Random, draws: int, everywhere: bool, singles: bool
+    ) -> Iterator[Cut]:
         seen: set[tuple[bytes, int]] = set()
         for end in range(self.begin, len(self.operations) + 1):
             moment = Moment(self, end)

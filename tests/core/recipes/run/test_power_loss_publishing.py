@@ -156,7 +156,10 @@ def faults_of(log: DiskLog, place: Path, last: str, more: dict[str, Any]) -> str
 
 WAYS = pytest.mark.parametrize(
     "more",
-    [{"draws": 2}, pytest.param({"draws": 15, "everywhere": True}, marks=pytest.mark.slow)],
+    [
+        {"draws": 2, "most": 250},
+        pytest.param({"draws": 15, "everywhere": True}, marks=pytest.mark.slow),
+    ],
     ids=["", "many"],
 )
 
