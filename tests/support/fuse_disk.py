@@ -13,6 +13,7 @@ import os
 import pickle
 import stat
 import struct
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ def mounted(place: Path, log: Path) -> Iterator[None]:
             disk.serve()
             log.write_bytes(pickle.dumps(disk.log))
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     os.close(handle)
@@ -146,7 +149,11 @@ class _Disk:
         except OSError as error:
             code = error.errno or errno.EIO
         answer = b"" if code else answer
-        os.write(self.handle, struct.pack("<IiQ", 16 + len(answer), -code, unique) + answer)
+        try:
+            os.write(self.handle, struct.pack("<IiQ", 16 + len(answer), -code, unique) + answer)
+        except OSError as error:  # nobody waits for the answer, as in the middle of unmounting
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
 
     # ── names ───────────────────────────────────────────────────────────────────────────────────
 
