@@ -31,18 +31,18 @@ def inside(folder: Path, name: str, content: bytes = b"x") -> None:
     ("name", "said"),
     [
         ("pytorch_model.bin", "is a pickle, which can run any code"),
-        ("model.gguf", "holds only an export to GGUF (model.gguf)"),
-        ("onnx/model.onnx", "holds only an export to ONNX (onnx/model.onnx)"),
+        ("model.gguf", "has only an export to GGUF (model.gguf)"),
+        ("onnx/model.onnx", "has only an export to ONNX (onnx/model.onnx)"),
         (
             "openvino/openvino_model.xml",
-            "holds only an export to OpenVINO (openvino/openvino_model",
+            "has only an export to OpenVINO (openvino/openvino_model",
         ),
-        ("tf_model.h5", "holds only an export to TensorFlow"),
+        ("tf_model.h5", "has only an export to TensorFlow"),
         (
             "adapter_config.json",
             "is an adapter (adapter_config.json), not a whole model; name it with",
         ),
-        ("best.safetensors", "holds best.safetensors, but neither"),
+        ("best.safetensors", "has best.safetensors, but neither"),
     ],
 )
 def test_a_folder_of_another_format_is_refused_by_its_name(

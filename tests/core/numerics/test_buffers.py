@@ -56,4 +56,4 @@ def test_larger_blocks_take_the_place_of_smaller_ones() -> None:
     for rows in (3, 30, 300):
         held = [pooled_like(LIKE, (rows, 50_000)) for _ in range(2)]
         del held
-    assert sum(map(len, buffers._LOCAL.held)) <= 2 * 300 * 50_000 * 4
+    assert sum(map(len, buffers._LOCAL.pool)) <= 2 * 300 * 50_000 * 4

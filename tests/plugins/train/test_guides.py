@@ -120,7 +120,13 @@ def _seen(bert: Path, guide: Path, store: Path, losses: Any) -> tuple[Embeddings
     student = TextEncoder().load(bert, device="cpu", dtype="float32")
     tables = build_tables([data], student, _options(), store, lambda *_: None)
     found = with_guides(
-        tables, [data], objective, folder_of=lambda _: guide, device="cpu", store=store
+        tables,
+        [data],
+        objective,
+        folder_of=lambda _: guide,
+        backbone=TextEncoder(),
+        device="cpu",
+        store=store,
     )
     sampler = (BatchShuffle(batch_size=PerDataset(default=6)),)
     plan = BatchPlan(

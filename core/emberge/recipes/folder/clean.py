@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import EmbergeError
+from emberge.files.atomic import sync
 from emberge.files.locks import OutInUseError, lock_folder, lock_holder
 from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
 from emberge.wording import human_size
@@ -281,7 +282,7 @@ def _remove(path: Path) -> None:
             if going.is_dir():  # the rest of an earlier removal
                 shutil.rmtree(going)
             path.rename(going)
-            _sync(path.parent)
+            sync(path.parent)  # new names are on the disk before anything is deleted under them
         shutil.rmtree(going)
     except OSError as error:
         raise EmbergeError(
@@ -293,12 +294,3 @@ def _remove(path: Path) -> None:
 def _going(path: Path) -> str:
     """Return what a folder is called while it is removed."""
     return path.name if path.name.startswith(_GOING) else f"{_GOING}{path.name.lstrip('.')}"
-
-
-def _sync(folder: Path) -> None:
-    """Have the new names in a folder on disk before anything is deleted under them."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -169,9 +169,7 @@ def test_other_work_begins_with_an_empty_folder(tmp_path: Path) -> None:
     assert tree(tmp_path / "elsewhere") == {"kept"}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{\n", "[]\n", '{"key": "work"}\n5\n', '{"key": "work"}\n{}\n', "\xff\n"]
-)
+@pytest.mark.parametrize("text", ["", "{\n", "[]\n", "\xff\n"])
 def test_a_journal_of_nonsense_is_other_work(tmp_path: Path, text: str) -> None:
     (tmp_path / "journal.jsonl").write_text(text, encoding="latin-1")
     (tmp_path / "model.safetensors").write_bytes(b"whose?")
@@ -216,3 +214,11 @@ def test_what_the_disk_refuses_names_the_folder_and_what_could_not_be_written(
 def test_whole_work_has_no_journal(tmp_path: Path) -> None:
     marked(tmp_path, "a").remove()
     assert tree(tmp_path) == set()
+
+
+@pytest.mark.parametrize("line", ["5\n", "{}\n", '{"done": 5}\n', "\0\0\n"])
+def test_a_line_of_nonsense_ends_what_a_journal_says(tmp_path: Path, line: str) -> None:
+    journal_of = tmp_path / "journal.jsonl"
+    journal_of.write_text('{"key": "work"}\n{"done": "a"}\n' + line + '{"done": "b"}\n')
+    assert Journal(tmp_path, "work").done == {"a"}
+    assert journal_of.read_text() == '{"key": "work"}\n{"done": "a"}\n'

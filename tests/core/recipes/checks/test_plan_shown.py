@@ -363,14 +363,14 @@ def test_without_weights_configs_and_cards_are_compared_still(
     for name in "ab":
         (place / name / "model.safetensors").unlink()
     state_licence(place / "a", "mit")
-    Path("hub.py").write_text(HUB)
-    plan, err = check(capsys, "--plugin", "hub.py", **linear("hub:a", "hub:b"))
+    Path("shelf.py").write_text(HUB)
+    plan, err = check(capsys, "--plugin", "shelf.py", **linear("hub:a", "hub:b"))
     assert err == ""
     assert plan["licences"] == ["mit: hub:a; not stated: hub:b"]
     assert plan["not seen"] == ["weights of hub:a, hub:b"]
     assert "tensors" not in plan
     rewrite(place / "b" / "tokenizer_config.json", pad_token="[MASK]")
-    assert "pad_token" in check(capsys, "--plugin", "hub.py", **linear("hub:a", "hub:b"))[1]
+    assert "pad_token" in check(capsys, "--plugin", "shelf.py", **linear("hub:a", "hub:b"))[1]
 
 
 def test_models_yet_to_be_made_are_taken_to_be_like_the_others(
