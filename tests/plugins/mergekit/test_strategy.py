@@ -11,7 +11,7 @@ import torch
 from emberge import PerModel, RecipeError, parse_recipe
 from emberge.cli.main import main
 from emberge.engine import merge_state_dicts
-from emberge_mergekit.library import methods
+from emberge_mergekit.library import find_method
 from emberge_mergekit.library.library import merge_one
 from emberge_mergekit.library.methods import METHODS
 from emberge_mergekit.library.strategy import Mergekit
@@ -150,7 +150,7 @@ def registered(tmp_path: Path) -> Iterator[Path]:
         from mergekit.merge_methods import registry
 
     registry._METHODS.pop("furthest")
-    methods._registered.cache_clear()
+    find_method._registered.cache_clear()
 
 
 def test_a_method_that_someone_registers_with_mergekit_is_a_method_of_configs(
