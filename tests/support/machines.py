@@ -124,7 +124,7 @@ def main(words: Sequence[str] | None = None) -> int:
         prog="python -m tests.support.machines",
         description="Run the tests as on other machines, and print one table. What is left over goes to "
         f"pytest; output is kept in {LOGS}.",
-        epilog="example: python -m tests.support.machines --cpu default tests/core/test_ranks.py -x",
+        epilog="example: python -m tests.support.machines --cpu default tests/core/ranks/test_ranks.py -x",
     )
     parser.add_argument(
         "--cpu", action="append", choices=list(CPUS), help="may be repeated; by default all"

@@ -91,8 +91,8 @@ ROOMS: Mapping[str, Room] = {
         ("tests/core/merging/streaming/test_journal.py",),
     ),
     "files": Room(
-        ("core/emberge/files/atomic.py",),
-        ("tests/core/files/test_atomic.py", "tests/core/files/test_publish.py"),
+        ("core/emberge/files/atomic.py", "core/emberge/files/locks.py"),
+        ("tests/core/files/test_atomic.py", "tests/core/files/test_locks.py"),
     ),
     "states": Room(
         ("core/emberge/training/loop/checkpoints.py",),

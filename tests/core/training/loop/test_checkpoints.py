@@ -91,21 +91,6 @@ def test_a_folder_of_that_name_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == handles, "files were closed"
 
 
-def test_a_folder_that_fails_to_fill_leaves_the_old_one(tmp_path: Path) -> None:
-    def fill(side: Path) -> None:
-        (side / "a").write_text("old")
-
-    replace_folder(tmp_path / "m", fill)
-
-    def fail(side: Path) -> None:
-        (side / "a").write_text("new")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        replace_folder(tmp_path / "m", fail)
-    assert (tmp_path / "m" / "a").read_text() == "old"
-
-
 def test_a_state_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
