@@ -102,7 +102,7 @@ def by_command(models: Path, disk: Path) -> dict[str, Any]:
 def go(models: Path, disk: Path) -> None:
     import emberge.merging.streaming.journal as journal
 
-    journal._INTERVAL = 0.0
+    journal.INTERVAL = 0.0
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=True)
     print(json.dumps({"call": by_call(models, disk), "command": by_command(models, disk)}))

@@ -78,7 +78,7 @@ def main(models: Path, root: Path, times: int) -> None:
     import emberge.merging.streaming.journal as journal
     import emberge_merge.methods.spherical.multi_slerp  # noqa: F401
 
-    journal._INTERVAL = 0.05
+    journal.INTERVAL = 0.05
     (root / "whole").mkdir(parents=True)
     began = time.monotonic()
     everything = went_on(models, root / "whole" / "out")

@@ -65,7 +65,7 @@ def without_card(found: dict[str, str]) -> dict[str, str]:
 def main(verb: str, models: Path, root: Path, every: int) -> None:
     import emberge.merging.streaming.journal as journal
 
-    journal._INTERVAL = 0.0
+    journal.INTERVAL = 0.0
     whole, place = root / "whole", root / "place"
     whole.mkdir(parents=True)
     assert command(words(verb, models, whole), Fuse()) == 0

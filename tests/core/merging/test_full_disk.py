@@ -85,7 +85,7 @@ def stopped_midway(models: list[MergeInput], out: Path, monkeypatch: pytest.Monk
         return real(handle, data, place)
 
     with monkeypatch.context() as patch:
-        patch.setattr("emberge.merging.streaming.journal._INTERVAL", 0.0)
+        patch.setattr("emberge.merging.streaming.journal.INTERVAL", 0.0)
         patch.setattr(os, "pwrite", full)
         with pytest.raises(UnwrittenError, match=r"layers\.\d+\.w could not be written"):
             merge(models, out)
@@ -249,7 +249,7 @@ def test_a_part_without_one_of_its_files_starts_over_even_when_killed_again(
     sharded = {"max_shard_size": "2MB"}
     merge(large, tmp_path / "whole", **sharded)
     with monkeypatch.context() as patch:
-        patch.setattr("emberge.merging.streaming.journal._INTERVAL", 0.0)
+        patch.setattr("emberge.merging.streaming.journal.INTERVAL", 0.0)
         patch.setattr("emberge.merging.streaming.journal.Journal.remove", lambda _: sys.exit(1))
         with pytest.raises(SystemExit):
             merge(large, tmp_path / "out", **sharded)

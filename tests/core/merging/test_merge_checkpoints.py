@@ -401,7 +401,7 @@ from emberge import PerModel, Machine
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
 from emberge_merge.methods.sparse.trim import Trim
 base, *folders, out, stop = sys.argv[1:]
-journal._INTERVAL = 0.0
+journal.INTERVAL = 0.0
 calls = [0]
 def progress(done, total, name):
     calls[0] += 1

@@ -139,7 +139,7 @@ import os, time
 import emberge.merging.streaming.journal as journal
 from emberge import MergeStrategy, hookimpl
 
-journal._INTERVAL = 0.0
+journal.INTERVAL = 0.0
 LOG = Path(os.environ["DAWDLE_LOG"])
 
 @dataclass(frozen=True, kw_only=True)

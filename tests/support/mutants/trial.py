@@ -37,7 +37,7 @@ ARGUMENTS = (
 )
 MEMORY = 12 << 30  # bytes that a mutant may take
 FILE = 2 << 30  # bytes that a mutant may write into one file
-PATIENCE = 30.0  # seconds beyond five times what the tests took unchanged
+PATIENCE = 30.0  # seconds beyond five times what a test, and all together, took unchanged
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Trial:
         plain = place.read_bytes()
         expected = sum(reach.seconds[test] for test in tests)
         with self._changed(place, code.encode(), plain):
-            found, _ = self._fork(lambda: _select(tests), timeout=PATIENCE + 5 * expected)
+            found, _ = self._fork(lambda: _select(tests, reach), timeout=PATIENCE + 5 * expected)
         return found != 0
 
     @contextlib.contextmanager
@@ -200,12 +200,12 @@ def _enter(root: Path, copy: Path, log: Path, scratch: Path) -> None:
     tempfile.tempdir = None
 
 
-def _select(tests: Sequence[str]) -> int:
+def _select(tests: Sequence[str], reach: Reach) -> int:
     """Run these tests, file by file, up to the first that fails; return 0 when all pass."""
     sys.dont_write_bytecode = True
     # That a mutant leaves none of the tests to run is no find: nothing would have failed.
     passed = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-    chosen = _Chosen(tests)
+    chosen = _Chosen(tests, reach)
     for file in dict.fromkeys(map(_file, tests)):
         code = pytest.main(["-x", *ARGUMENTS, file], [chosen])
         if code not in passed:
@@ -214,13 +214,26 @@ def _select(tests: Sequence[str]) -> int:
 
 
 class _Chosen:
-    """A pytest plugin that keeps the chosen tests, in the order given for their files."""
+    """A pytest plugin that keeps the chosen tests, and ends the process where one takes too long."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
+    def __init__(self, tests: Sequence[str], reach: Reach) -> None:
         self.tests = set(tests)
+        # The first test of a file that runs also makes the fixtures that others made before.
+        self.slowest: dict[str, float] = {}
+        for test, seconds in reach.seconds.items():
+            self.slowest[_file(test)] = max(seconds, self.slowest.get(_file(test), 0.0))
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items[:] = [item for item in items if item.nodeid in self.tests]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: Any) -> Iterator[Any]:
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE + 5 * self.slowest[_file(item.nodeid)])
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _measure(sources: Sequence[Path], tests: Sequence[Path], out: Path) -> int:

@@ -17,7 +17,7 @@ from emberge.files.disk_space import writing
 __all__ = ["Journal"]
 
 _NAME = "journal.jsonl"
-_INTERVAL = 2.0  # seconds of finished work that a kill may cost
+INTERVAL = 2.0  # seconds of finished work that a kill may cost
 _WEIGHTS = ".safetensors"
 
 
@@ -56,7 +56,7 @@ class Journal:
         """Note a tensor as finished; every few seconds, sync and write the names noted since."""
         with self._lock:
             self._waiting.append(name)
-            if time.monotonic() - self._last < _INTERVAL:
+            if time.monotonic() - self._last < INTERVAL:
                 return
             batch, self._waiting = self._waiting, []
             self._last = time.monotonic()

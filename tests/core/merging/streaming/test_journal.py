@@ -13,13 +13,13 @@ from emberge.files.disk_space import UnwrittenError
 from emberge.merging.streaming import journal
 from emberge.merging.streaming.journal import Journal
 
-INTERVAL = journal._INTERVAL
+INTERVAL = journal.INTERVAL
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every name written as soon as it is marked."""
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "INTERVAL", 0.0)
 
 
 @pytest.fixture
@@ -94,14 +94,14 @@ def test_names_are_written_together_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within the interval names wait, and the disk is left alone; the next one after it brings them along."""
-    monkeypatch.setattr(journal, "_INTERVAL", 3600.0)
+    monkeypatch.setattr(journal, "INTERVAL", 3600.0)
     synced: list[str] = []
     opened = Journal(tmp_path, "work")
     for name in ("a", "b"):
         opened.mark(name, lambda: synced.append("weights"))
     assert synced == []
     assert Journal(tmp_path, "work").done == set()
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "INTERVAL", 0.0)
     opened.mark("c", lambda: synced.append("weights"))
     assert synced == ["weights"]
     assert Journal(tmp_path, "work").done == {"a", "b", "c"}
@@ -116,7 +116,7 @@ def test_two_seconds_of_work_may_be_lost_and_no_more(
     """Every writing begins them anew."""
     clock = [100.0]
     monkeypatch.setattr(journal.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(journal, "_INTERVAL", INTERVAL)
+    monkeypatch.setattr(journal, "INTERVAL", INTERVAL)
     opened = Journal(tmp_path, "work")
     written = []
     for now in (101.9, 102.0, 103.9, 104.0):
