@@ -6,7 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from emberge import DataEntry, DataError, EmbergeError, Preflight, Problem, loss_problems
+from emberge import (
+    DataEntry,
+    DataError,
+    EmbergeError,
+    Preflight,
+    Problem,
+    dimension_problems,
+    loss_problems,
+)
 from emberge.engine import FitOptions
 
 from emberge_boom.study.one_by_one import one_by_one
@@ -27,8 +35,12 @@ def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]
     if study.model.adapter is not None:
         yield context.problem("a study starts from a whole model, not an adapter", "model")
     elif folder is not None:
-        for message in study.backbone.check(folder):
+        problems = study.backbone.check(folder)
+        for message in problems:
             yield context.problem(message, "backbone")
+        dimension = None if problems else study.backbone.dimension(folder)
+        for message in dimension_problems(study.loss, dimension):
+            yield context.problem(message, "loss")
     for sampler in study.sampler:
         yield from sampler.check(context)
     checked = check_entries(
@@ -88,8 +100,6 @@ def _preview(
         readers=context.readers,
         resolve=context.data,
         sampler=[narrowed(one, names) if names else one for one in study.sampler],
-        options=FitOptions(
-            **{f.name: getattr(own, f.name) for f in dataclasses.fields(FitOptions)}
-        ),
+        options=FitOptions.of(own),
         seed=study.seed or 0,
     )
