@@ -129,11 +129,74 @@ def test_a_new_folder_is_in_a_parent_that_has_its_name(tmp_path: Path, calls: li
     assert calls == [f"sync {tmp_path.name}", "sync a"]
 
 
-def test_a_link_is_replaced_at_once(tmp_path: Path) -> None:
+def test_a_link_is_replaced_at_once(tmp_path: Path, calls: list[str]) -> None:
     for target in ("first", "second"):
         atomic.replace_link(tmp_path / "link", target)
     assert os.readlink(tmp_path / "link") == "second"
     assert _names(tmp_path) == ["link"]
+    assert calls == ["rename link", f"sync {tmp_path.name}"] * 2
+
+
+def test_some_files_are_left_to_those_who_sync_them(tmp_path: Path, calls: list[str]) -> None:
+    for name in ("a.json", "b.safetensors", "cXXXX"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "elsewhere").symlink_to("nowhere")
+    atomic.sync_tree(tmp_path, skipped=".safetensors")
+    assert calls == ["sync a.json", "sync cXXXX", f"sync {tmp_path.name}"]
+    calls.clear()
+    atomic.sync_files(tmp_path)
+    assert calls == ["sync a.json", "sync b.safetensors", "sync cXXXX", f"sync {tmp_path.name}"]
+    calls.clear()
+    atomic.sync_tree(tmp_path)
+    assert calls == ["sync a.json", "sync b.safetensors", "sync cXXXX", f"sync {tmp_path.name}"]
+
+
+def test_texts_of_two_writers_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides: list[str] = []
+    real = os.replace
+
+    def replaced(side: Path, path: Path) -> None:
+        sides.append(Path(side).name)
+        real(side, path)
+
+    monkeypatch.setattr(os, "replace", replaced)
+    for shared in (False, True, True):
+        atomic.write_text(tmp_path / "a", "x", shared=shared)
+    assert sides[0] == ".a.part"
+    assert len(set(sides)) == 3
+
+
+def test_a_second_name_takes_the_place_of_a_file(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("new")
+    target.write_text("old")
+    atomic.link_or_copy(str(source), str(target))
+    assert target.samefile(source)
+    assert target.read_text() == "new"
+
+
+def test_without_hard_links_a_file_is_copied_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(source: str, target: str) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("new")
+    os.utime(source, (1, 1))
+    atomic.link_or_copy(str(source), str(target))
+    assert not target.samefile(source)
+    assert target.read_text() == "new"
+    assert target.stat().st_mtime == 1
+
+
+def test_what_a_kill_left_in_the_way_of_a_folder_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".m.part").mkdir()
+    (tmp_path / ".m.part" / "half").write_text("")
+    atomic.replace_folder(tmp_path / "m", _fill("whole"))
+    assert _names(tmp_path) == ["m"]
+    assert _names(tmp_path / "m") == ["inner"]
 
 
 def test_only_nothing_or_an_empty_folder_is_free(tmp_path: Path) -> None:

@@ -1,16 +1,88 @@
-"""A folder that one process works in, until its result is published or the process ends."""
+"""Locks that keep a second process out of an OUT, of a store, and of a folder that is worked in."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
 from emberge.files.disk_space import UnwrittenError
-from emberge.files.locks import working_in
+from emberge.files.locks import (
+    Holder,
+    OutInUseError,
+    lock_folder,
+    lock_holder,
+    wait_for_lock,
+    working_in,
+)
+
+
+def test_who_has_a_lock_is_known_while_he_has_it(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    assert lock_holder(lock) is None, "no run has ever been here"
+    lock.write_text("{" * 500)  # as a run that was killed left it
+    with lock_folder(lock):
+        holder = lock_holder(lock)
+        assert holder is not None
+        assert (holder.pid, holder.host) == (os.getpid(), socket.gethostname())
+        began = time.mktime(time.strptime(holder.since, "%Y-%m-%d %H:%M:%S"))
+        assert 0 <= time.time() - began < 3600
+        with pytest.raises(OutInUseError) as caught:
+            lock_folder(lock, patience=0).__enter__()
+        place, pid = str(tmp_path), f"process {os.getpid()} on {socket.gethostname()}"
+        assert place in str(caught.value)
+        assert pid in str(caught.value)
+        assert "--out" in str(caught.value)
+    assert lock_holder(lock) is None
+    assert lock.read_text() == ""
+    with lock_folder(lock, patience=0):
+        pass
+
+
+def test_a_lock_is_also_seen_before_its_process_has_written_who_it_is(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert lock_holder(lock) == Holder(0, "an unknown host", "an unknown time")
+        with pytest.raises(OutInUseError, match="in use by another process"):
+            lock_folder(lock, patience=0).__enter__()
+
+
+def test_looking_at_a_lock_turns_no_run_away(tmp_path: Path) -> None:
+    """One who looks has a shared lock for a moment, and a run that starts just then waits for it."""
+    lock = tmp_path / "lock"
+    with lock.open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert lock_holder(lock) is None, "several may look at once"
+        threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
+        with lock_folder(lock, patience=60):
+            assert lock_holder(lock) is not None
+
+
+def test_a_second_one_waits_for_a_lock_and_then_has_it(tmp_path: Path) -> None:
+    lock, order, waits = tmp_path / "lock", [], threading.Event()
+
+    def second() -> None:
+        waits.set()
+        with wait_for_lock(lock):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with wait_for_lock(lock):
+        thread.start()
+        waits.wait()
+        time.sleep(0.1)
+        order.append("first")
+    thread.join(60)
+    assert order == ["first", "second"]
+    with wait_for_lock(lock), lock.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def test_a_folder_is_locked_while_it_is_worked_in_and_free_after(tmp_path: Path) -> None:

@@ -100,6 +100,9 @@ ROOMS: Mapping[str, Room] = {
     ),
     "optimizer": Room(
         ("core/emberge/training/loop/optimizer.py",),
-        ("tests/core/training/loop/test_fit.py",),
+        (
+            "tests/core/training/loop/test_fit.py",
+            "tests/core/training/loop/test_optimizer.py",
+        ),
     ),
 }

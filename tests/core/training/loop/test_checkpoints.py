@@ -8,8 +8,20 @@ from typing import Any
 
 import pytest
 import torch
+from emberge import DatasetInfo, PerDataset
+from emberge.engine import FitOptions
 from emberge.files.atomic import clear_torn, replace_folder
-from emberge.training.loop.checkpoints import latest_state, save_state
+from emberge.training.loop.checkpoints import KeptCheckpoints, latest_state, save_state
+from emberge.training.plan.batch_plan import BatchPlan
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+
+# Two epochs of five steps.
+PLAN = BatchPlan(
+    {DatasetInfo("find", "retrieval", 40): range(40)},
+    [BatchShuffle(batch_size=PerDataset(default=8))],
+    seed=1,
+    epochs=2,
+)
 
 
 def _save(folder: Path, step: int) -> Path:
@@ -114,3 +126,54 @@ def test_a_state_is_on_the_disk_before_it_has_its_name(
     before, after = ({name for _, name in part} for part in (done[:moved], done[moved + 1 :]))
     assert before - {tmp_path.name} == {done[moved][1], *(path.name for path in state.iterdir())}
     assert after == {"states"}
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"keep_last": 0}, set()),
+        ({"keep_last": 0, "save_steps": 3}, set()),
+        ({"keep_last": 4}, {5, 10}),
+        ({"keep_last": 4, "save_steps": 3}, {3, 6, 9}),
+        ({"keep_last": 1, "save_steps": 10}, {10}),
+    ],
+)
+def test_models_are_kept_at_the_ends_of_epochs_or_every_so_many_steps(
+    tmp_path: Path, options: dict[str, int], steps: set[int]
+) -> None:
+    kept = KeptCheckpoints.of(PLAN, FitOptions(**options), tmp_path)  # type: ignore[arg-type]
+    assert kept.steps == steps
+    assert kept.keep_last == options["keep_last"]
+
+
+def test_the_newest_few_models_are_kept_and_put_into_the_result(tmp_path: Path) -> None:
+    options = FitOptions(keep_last=2, save_steps=1)
+    kept = KeptCheckpoints.of(PLAN, options, tmp_path / "checkpoints")
+    assert kept.copy_into(tmp_path / "none") == ()
+    for step in (9, 10, 8, 11):  # a later name may sort before an earlier one
+        kept.keep(step, lambda side, step=step: (side / "model").write_text(str(step)))
+    newest = {"step-10": "10", "step-11": "11"}
+    assert {p.parent.name: p.read_text() for p in tmp_path.rglob("model")} == newest
+    result = tmp_path / "result"
+    (result / "checkpoints" / "step-10").mkdir(parents=True)
+    (result / "checkpoints" / "step-10" / "model").write_text("of a run that was killed")
+    assert [str(p) for p in kept.copy_into(result)] == [
+        "checkpoints/step-10",
+        "checkpoints/step-11",
+    ]
+    for name, text in newest.items():
+        there = result / "checkpoints" / name / "model"
+        assert there.read_text() == text
+        assert there.samefile(tmp_path / "checkpoints" / name / "model"), "no second copy"
+
+
+def test_models_that_came_back_with_a_power_cut_are_not_handed_over(tmp_path: Path) -> None:
+    kept = KeptCheckpoints(tmp_path / "kept", frozenset({1, 2, 3}), 2)
+    for step in (1, 2, 3):
+        (tmp_path / "kept" / f"step-{step}").mkdir(parents=True)
+    assert len(kept.copy_into(tmp_path / "out")) == 2
+    none = KeptCheckpoints(tmp_path / "kept", frozenset(), 0)
+    assert none.copy_into(tmp_path / "none") == ()
+    (tmp_path / "kept" / ".step-4.part").mkdir()
+    kept.clear_torn()
+    assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == ["step-1", "step-2", "step-3"]

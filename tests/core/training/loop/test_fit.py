@@ -25,7 +25,6 @@ from emberge import (
     Rehearsal,
 )
 from emberge.engine import FitOptions, FitResult
-from emberge.training.loop.optimizer import learning_rate_factor
 from emberge_boom.samplers.bagging import Bagging
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
@@ -397,35 +396,6 @@ def test_bfloat16_learns_too(shaky: Path, tmp_path: Path) -> None:
     assert kinds == {torch.float32}
     name = "encoder.layer.0.output.dense.weight"
     assert not torch.equal(found["float32"][name], found["bfloat16"][name])
-
-
-@pytest.mark.parametrize(
-    ("schedule", "values"),
-    [
-        ("linear", [0.5, 1.0, 1.0, 0.5, 0.125]),
-        ("cosine", [0.5, 1.0, 1.0, 0.5, 0.0380602]),
-        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0]),
-        ("warmup_stable_decay", [0.5, 1.0, 1.0, 1.0, 1.0]),
-    ],
-)
-def test_schedules(schedule: Any, values: list[float]) -> None:
-    found = [learning_rate_factor(step, 10, 0.2, schedule) for step in (0, 1, 2, 6, 9)]
-    assert found == pytest.approx(values)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "values"),
-    [
-        ("linear", [1 / 2, 1.0, 13 / 13, 12 / 13, 2 / 13, 1 / 13]),
-        ("warmup_stable_decay", [1 / 2, 1.0, 1.0, 1.0, 1.0, 1 / 2]),
-    ],
-)
-def test_a_begun_step_of_warm_up_or_decay_is_a_whole_one(
-    schedule: Any, values: list[float]
-) -> None:
-    """A tenth of 15 steps is 1.5: two steps of warm-up, and two of decay."""
-    found = [learning_rate_factor(step, 15, 0.1, schedule) for step in (0, 1, 2, 3, 13, 14)]
-    assert found == pytest.approx(values)
 
 
 def test_the_schedule_may_restart_with_every_stretch(shaky: Path, tmp_path: Path) -> None:

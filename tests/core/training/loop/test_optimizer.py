@@ -1,0 +1,131 @@
+"""AdamW as a training uses it: what decays, how the rate goes, and what a resumed run continues with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from emberge.engine import FitOptions
+from emberge.training.loop.optimizer import (
+    adamw,
+    learning_rate_factor,
+    optimizer_state,
+    restore_optimizer,
+)
+from torch import nn
+
+OPTIONS = FitOptions(
+    learning_rate=0.1, weight_decay=0.5, adam_beta1=0.7, adam_beta2=0.8, adam_epsilon=0.25
+)
+
+
+def _parameters() -> dict[str, nn.Parameter]:
+    draw = torch.Generator().manual_seed(1)
+    shapes = {"matrix": (3, 2), "cube": (2, 2, 2), "bias": (3,), "temperature": ()}
+    return {
+        name: nn.Parameter(torch.randn(shape, generator=draw, dtype=torch.float64))
+        for name, shape in shapes.items()
+    }
+
+
+def _stepped(
+    parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, times: int
+) -> None:
+    for number in range(times):
+        for place, parameter in enumerate(parameters.values()):
+            parameter.grad = torch.full_like(parameter, 0.5 + number - place)
+        optimizer.step()
+
+
+def test_one_step_is_the_formula_s_and_only_matrices_decay() -> None:
+    """The first step: m / (1 - beta) is the gradient and v's root its size, whatever the betas."""
+    parameters = _parameters()
+    before = {name: p.detach().clone() for name, p in parameters.items()}
+    _stepped(parameters, adamw(parameters, OPTIONS), 1)
+    for place, (name, parameter) in enumerate(parameters.items()):
+        gradient = 0.5 - place
+        decay = 0.1 * 0.5 if name in ("matrix", "cube") else 0.0
+        wanted = before[name] * (1 - decay) - 0.1 * gradient / (abs(gradient) + 0.25)
+        torch.testing.assert_close(parameter.detach(), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_two_steps_have_both_betas() -> None:
+    parameters = {"bias": nn.Parameter(torch.tensor([1.0], dtype=torch.float64))}
+    _stepped(parameters, adamw(parameters, OPTIONS), 2)
+    value, mean, square = 1.0, 0.0, 0.0
+    for step, gradient in ((1, 0.5), (2, 1.5)):
+        mean = 0.7 * mean + 0.3 * gradient
+        square = 0.8 * square + 0.2 * gradient**2
+        root = (square / (1 - 0.8**step)) ** 0.5
+        value -= 0.1 * mean / (1 - 0.7**step) / (root + 0.25)
+    assert parameters["bias"].item() == pytest.approx(value, rel=1e-12)
+
+
+def test_an_optimizer_that_is_restored_goes_on_as_if_it_had_not_stopped() -> None:
+    whole, halves = _parameters(), _parameters()
+    _stepped(whole, adamw(whole, OPTIONS), 4)
+
+    first = adamw(halves, OPTIONS)
+    _stepped(halves, first, 2)
+    saved = {name: value.clone() for name, value in optimizer_state(first, halves).items()}
+    assert set(saved) == {
+        f"{key}.{name}" for key in ("step", "exp_avg", "exp_avg_sq") for name in halves
+    }
+    second = adamw(halves, OPTIONS)
+    restore_optimizer(second, halves, saved)
+    for number in (2, 3):
+        for place, parameter in enumerate(halves.values()):
+            parameter.grad = torch.full_like(parameter, 0.5 + number - place)
+        second.step()
+    for name in whole:
+        assert torch.equal(whole[name], halves[name]), name
+
+
+def test_an_optimizer_without_steps_has_no_state_and_takes_none() -> None:
+    parameters = _parameters()
+    optimizer = adamw(parameters, OPTIONS)
+    assert optimizer_state(optimizer, parameters) == {}
+    restore_optimizer(optimizer, parameters, {})
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        ("linear", [0.5, 1.0, 1.0, 0.5, 0.125]),
+        ("cosine", [0.5, 1.0, 1.0, 0.5, 0.0380602]),
+        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0]),
+        ("warmup_stable_decay", [0.5, 1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_schedules(schedule: Any, values: list[float]) -> None:
+    found = [learning_rate_factor(step, 10, 0.2, schedule) for step in (0, 1, 2, 6, 9)]
+    assert found == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        ("linear", [1 / 2, 1.0, 13 / 13, 12 / 13, 2 / 13, 1 / 13]),
+        ("warmup_stable_decay", [1 / 2, 1.0, 1.0, 1.0, 1.0, 1 / 2]),
+    ],
+)
+def test_a_begun_step_of_warm_up_or_decay_is_a_whole_one(
+    schedule: Any, values: list[float]
+) -> None:
+    """A tenth of 15 steps is 1.5: two steps of warm-up, and two of decay."""
+    found = [learning_rate_factor(step, 15, 0.1, schedule) for step in (0, 1, 2, 3, 13, 14)]
+    assert found == pytest.approx(values)
+
+
+def test_a_stable_rate_falls_over_the_last_tenth() -> None:
+    found = [learning_rate_factor(step, 25, 0.0, "warmup_stable_decay") for step in range(25)]
+    assert found[:22] == [1.0] * 22
+    assert found[22:] == pytest.approx([1.0, 2 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "warmup_stable_decay", "constant"])
+def test_a_training_of_one_step_learns(schedule: str) -> None:
+    for warmup in (0.0, 0.1, 1.0):
+        assert learning_rate_factor(0, 1, warmup, schedule) == 1.0  # type: ignore[arg-type]
