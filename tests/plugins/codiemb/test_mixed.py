@@ -30,6 +30,9 @@ def test_a_step_sees_several_datasets() -> None:
     tasks = Counter(frozenset(part.dataset for part in batch.parts) for batch in batches)
     assert tasks[frozenset({"find", "alike"})] > len(batches) / 2
     assert batches.kinds() == {("find", "auto"), ("alike", "auto")}
+    for beyond in (len(batches), -1):
+        with pytest.raises(IndexError):
+            batches[beyond]
 
 
 def test_draws_are_independent_and_may_share_rows() -> None:
