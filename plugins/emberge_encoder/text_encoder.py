@@ -15,14 +15,15 @@ from emberge.engine import (
     ModuleFolder,
     read_layout,
     read_object,
-    read_trunk_settings,
 )
 
 from emberge_encoder.attention import Attention, is_causal, probe, with_attention
+from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora
+from emberge_encoder.modalities import refuse_modalities
+from emberge_encoder.tokenizer import load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
-_PLAIN_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 Kernel = Literal["eager", "sdpa", "flash_attention_2"]
 
 
@@ -77,7 +78,7 @@ class TextEncoder(Backbone):
     def check(self, checkpoint: Path) -> list[str]:
         """Return problems of this backbone on that checkpoint, from configs alone."""
         try:
-            self._layout(checkpoint)
+            chat_format(*self._layout(checkpoint))
         except CheckpointError as error:
             return [str(error)]
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
@@ -98,8 +99,6 @@ class TextEncoder(Backbone):
         return size
 
     def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
-        from transformers import AutoTokenizer
-
         from emberge_encoder.text_model import TextModel, with_limits
         from emberge_encoder.trunk_weights import load_trunk
 
@@ -108,20 +107,13 @@ class TextEncoder(Backbone):
         trunk = load_trunk(layout.trunk_folder, config, self.dtype or dtype, kernel)
         self._probe(layout, trunk)
         adapter = self.lora.on(trunk, checkpoint) if self.lora is not None else None
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                str(layout.trunk_folder), local_files_only=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            line = str(error).strip().splitlines()[0]
-            raise CheckpointError(f"{checkpoint}: has no tokenizer to load: {line}") from error
-        if layout.lower_case:
-            _lower(tokenizer)
+        tokenizer = load_tokenizer(layout)
+        chat = chat_format(layout, config)
         positions = getattr(trunk.config.get_text_config(), "max_position_embeddings", None)
         if self.gradient_checkpointing:
             _recompute(trunk, checkpoint)
         layout = with_limits(layout, tokenizer, positions)
-        model = TextModel(layout, config, trunk, tokenizer, adapter)
+        model = TextModel(layout, config, trunk, tokenizer, adapter, chat)
         model.module.to(device)
         if self.torch_compile:
             trunk.compile(dynamic=True)
@@ -149,7 +141,7 @@ class TextEncoder(Backbone):
         config = read_object(path)
         _refuse_remote_code(path, config)
         if not layout.bare:
-            _refuse_modalities(layout)
+            refuse_modalities(layout)
         try:
             config = with_attention(config, self.attention)
         except CheckpointError as error:
@@ -247,34 +239,3 @@ def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
         raise CheckpointError(
             f"{path}: transformers has no model type '{kind}'" + (why and f"; {why}")
         )
-
-
-def _refuse_modalities(layout: Layout) -> None:
-    """Refuse a folder whose text does not reach the transformer as plain tokens.
-
-    sentence-transformers formats every text by the chat template where there are messages: plain text has
-    other embeddings there (cosine 0.36 in a tiny model).
-    """
-    settings = read_trunk_settings(layout.trunk_folder)
-    modalities = settings.get("modality_config") or {"text": _PLAIN_TEXT}
-    if "message" in modalities:
-        raise CheckpointError(
-            f"{layout.trunk_folder}: sentence-transformers formats every text by the chat template here, and "
-            "text_encoder embeds it plain; to train it so, take 'message' out of modality_config in "
-            "sentence_bert_config.json, which changes its embeddings"
-        )
-    text = modalities.get("text")
-    output = settings.get("module_output_name") or "token_embeddings"
-    if text != _PLAIN_TEXT or output != "token_embeddings":
-        raise CheckpointError(
-            f"{layout.trunk_folder}: sentence_bert_config.json sends text through {text} to {output}, and "
-            "text_encoder takes a transformer's last hidden state; use a model of text alone"
-        )
-
-
-def _lower(tokenizer: Any) -> None:
-    from tokenizers import normalizers
-
-    backend = tokenizer.backend_tokenizer
-    before = [backend.normalizer] if backend.normalizer is not None else []
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])

@@ -15,6 +15,7 @@ from emberge.engine import Checkpoint, Layout, copy_template, write_layout
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
+from emberge_encoder.chat_format import ChatFormat
 from emberge_encoder.lora import LoraTrunk
 from emberge_encoder.stock_modules import save_module, tail_module
 from emberge_encoder.trunk_weights import save_trunk
@@ -44,8 +45,10 @@ class TextModel:
         trunk: Any,
         tokenizer: Any,
         adapter: LoraTrunk | None = None,
+        chat: ChatFormat | None = None,
     ) -> None:
         self.layout = layout
+        self._chat = chat
         self._adapter = adapter
         self._config = dict(config)
         self._tokenizer = tokenizer
@@ -100,6 +103,7 @@ class TextModel:
                 backend.no_padding()
             text = backend.to_str() if backend is not None else repr(self._tokenizer.get_vocab())
             parts = [text, type(self._tokenizer).__name__, str(self.layout.max_length)]
+            parts += [self._chat.key] if self._chat is not None else []
             self._fingerprint = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
         return self._fingerprint
 
@@ -108,6 +112,9 @@ class TextModel:
     ) -> list[TokenisedText]:
         if not texts:
             return []
+        if self._chat is not None:
+            limit = max_length or self.layout.max_length
+            return [TokenisedText(ids) for ids in self._chat.ids(texts, prompt, limit)]
         length = self._prompt_length(prompt) if prompt else 0
         # A tokenizer without special tokens makes nothing of an empty text; a model needs one token.
         nothing = [self._pad]
