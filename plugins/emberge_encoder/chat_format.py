@@ -8,6 +8,7 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.engine import Layout, read_trunk_settings
 
+from emberge_encoder.modalities import message_of
 from emberge_encoder.tokenizer import load_tokenizer
 
 __all__ = ["ChatFormat", "chat_format"]
@@ -24,10 +25,10 @@ def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
         CheckpointError: for a chat template that is missing, does not take a text or one of the prompts, or
             asks for the kind of text.
     """
-    settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)
-    message = (settings.get("modality_config") or {}).get("message")
+    message = message_of(layout)
     if message is None:
         return None
+    settings = read_trunk_settings(layout.trunk_folder)
     found = ChatFormat(
         layout,
         load_tokenizer(layout),

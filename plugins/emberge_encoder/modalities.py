@@ -8,11 +8,17 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.engine import Layout, read_trunk_settings
 
-__all__ = ["refuse_modalities"]
+__all__ = ["message_of", "refuse_modalities"]
 
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Options of a chat template that are the tokenizer's.
 _SIZES = ("padding", "truncation", "max_length", "return_tensors")
+
+
+def message_of(layout: Layout) -> Mapping[str, Any] | None:
+    """Return how messages reach the transformer in a folder whose texts are messages; else None."""
+    settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)
+    return (settings.get("modality_config") or {}).get("message")
 
 
 def refuse_modalities(layout: Layout) -> None:

@@ -20,7 +20,7 @@ from emberge.engine import (
 from emberge_encoder.attention import Attention, is_causal, probe, with_attention
 from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora
-from emberge_encoder.modalities import refuse_modalities
+from emberge_encoder.modalities import message_of, refuse_modalities
 from emberge_encoder.tokenizer import load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
@@ -37,6 +37,12 @@ class TextEncoder(Backbone):
     causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe makes sure that
     the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is
     that of the weights. Saved models load without remote code.
+
+    With `include_prompt: false` the transformer reads a prompt and pooling leaves its tokens out, as CoDiEmb
+    (arXiv:2508.11442) does with instructions; the saved folder has sentence-transformers do the same. A
+    token that crosses the prompt's end is the text's. sentence-transformers counts the tokens of the prompt
+    alone, and so leaves that one out: where words begin with their space (byte-level tokenizers), end such
+    a prompt without one. A chat template's prompt is always pooled.
 
     `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only each block's input
     and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that grow
@@ -59,6 +65,7 @@ class TextEncoder(Backbone):
     pooling: Pooling | None = None
     normalize: bool | None = None
     prompts: dict[str, str] = field(default_factory=dict)
+    include_prompt: bool | None = None
     max_length: int | None = None
     attention: Attention = "as is"
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
@@ -84,6 +91,18 @@ class TextEncoder(Backbone):
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
         return []
+
+    def check_without_prompts(self, checkpoint: Path) -> list[str]:
+        """Return a problem if prompts are to be left out and the model has none of its own either."""
+        if self.include_prompt is not False or self.check(checkpoint):
+            return []
+        layout, _ = self._layout(checkpoint)
+        if any(layout.prompts.values()):
+            return []
+        return [
+            "include_prompt: false has no effect without a prompt; give prompts here, or query_prompt or "
+            "document_prompt beside, or a prompt in the data"
+        ]
 
     def dimension(self, checkpoint: Path) -> int | None:
         """Return the last Dense's outputs, or the hidden size once for each way of pooling."""
@@ -161,7 +180,7 @@ class TextEncoder(Backbone):
         """Refuse an adapter with options that change more than weights, which it could not store."""
         if not self.leaves_adapter:
             return
-        given = ("pooling", "normalize", "prompts", "max_length", "attention")
+        given = ("pooling", "normalize", "prompts", "include_prompt", "max_length", "attention")
         changed = [name for name in given if getattr(self, name) not in (None, {}, "as is")]
         if layout.bare:
             changed = ["pooling"]
@@ -195,7 +214,23 @@ class TextEncoder(Backbone):
             )
         if self.pooling or layout.bare:
             layout = dataclasses.replace(layout, pooling=(str(pooling),))
-        return self._normalized(layout)
+        return self._normalized(self._with_prompts(layout))
+
+    def _with_prompts(self, layout: Layout) -> Layout:
+        """Return the layout with prompts pooled or left out as the option has it."""
+        if self.include_prompt is None:
+            return layout
+        where = ""
+        if "cls" in layout.pooling or set(layout.pooling) == {"last"}:
+            one = "cls" if "cls" in layout.pooling else "last"
+            where = f"{one} pooling, which takes one token; set pooling: mean, or take it out"
+        elif message_of(layout) is not None:
+            where = "messages of a chat template, which are pooled whole; take it out"
+        if where and not self.include_prompt:
+            raise CheckpointError(
+                f"{layout.folder}: include_prompt: false has no effect on {where}"
+            )
+        return dataclasses.replace(layout, include_prompt=self.include_prompt)
 
     def _normalized(self, layout: Layout) -> Layout:
         has = any(m.kind == "Normalize" for m in layout.modules)

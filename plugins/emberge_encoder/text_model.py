@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from emberge_encoder.blocks import BlockInputs
 from emberge_encoder.chat_format import ChatFormat
 from emberge_encoder.lora import LoraTrunk
+from emberge_encoder.prompt_lengths import prompt_lengths
 from emberge_encoder.stock_modules import save_module, tail_module
 from emberge_encoder.trunk_weights import save_trunk
 
@@ -59,7 +60,6 @@ class TextModel:
         # Modules beside an adapter are frozen with the transformer.
         self._chain.tail.requires_grad_(adapter is None)
         self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTED, False)]
-        self._prompt_lengths: dict[str, int] = {}
         self._fingerprint: str | None = None
 
     @property
@@ -112,35 +112,26 @@ class TextModel:
     ) -> list[TokenisedText]:
         if not texts:
             return []
-        if self._chat is not None:
-            limit = max_length or self.layout.max_length
-            return [TokenisedText(ids) for ids in self._chat.ids(texts, prompt, limit)]
-        length = self._prompt_length(prompt) if prompt else 0
-        # A tokenizer without special tokens makes nothing of an empty text; a model needs one token.
-        nothing = [self._pad]
-        return [
-            TokenisedText(ids or nothing, min(length, len(ids)))
-            for ids in self._ids([prompt + text for text in texts], max_length)
-        ]
-
-    def _ids(self, texts: list[str], max_length: int | None) -> list[list[int]]:
         limit = max_length or self.layout.max_length
-        ids: list[list[int]] = self._tokenizer(
-            texts,
+        if self._chat is not None:
+            # sentence-transformers pools over the prompt of a message, whatever the pooling says.
+            return [TokenisedText(ids) for ids in self._chat.ids(texts, prompt, limit)]
+        whole = [prompt + text for text in texts]
+        encoded = self._tokenizer(
+            whole,
             truncation=limit is not None,
             max_length=limit,
             padding=False,
             return_attention_mask=False,
             return_token_type_ids=False,
-        )["input_ids"]
-        return ids
-
-    def _prompt_length(self, prompt: str) -> int:
-        if prompt not in self._prompt_lengths:
-            (ids,) = self._ids([prompt], None)
-            special = bool(ids) and ids[-1] in self._tokenizer.all_special_ids
-            self._prompt_lengths[prompt] = len(ids) - special
-        return self._prompt_lengths[prompt]
+        )
+        lengths = prompt_lengths(self._tokenizer, encoded, whole, prompt)
+        # A tokenizer without special tokens makes nothing of an empty text; a model needs one token.
+        nothing = [self._pad]
+        return [
+            TokenisedText(ids or nothing, length)
+            for ids, length in zip(encoded["input_ids"], lengths, strict=True)
+        ]
 
     @property
     def _pad(self) -> int:

@@ -276,6 +276,11 @@ def test_a_prompt_that_a_template_does_not_take_is_named_when_it_comes(tmp_path:
         encoder.tokenise(TEXTS, prompt="sort: ", max_length=None)
 
 
+def test_a_messages_prompt_cannot_be_left_out(tmp_path: Path) -> None:
+    (problem,) = TextEncoder(include_prompt=False).check(_chat(tmp_path / "m"))
+    assert "include_prompt: false has no effect on messages" in problem
+
+
 def test_a_missing_template_is_a_problem_of_the_folder(tmp_path: Path) -> None:
     source = _chat(tmp_path / "m")
     (source / "chat_template.jinja").unlink()
