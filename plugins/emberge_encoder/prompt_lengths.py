@@ -35,4 +35,4 @@ def _length(encoding: Any, text: str, characters: int) -> int:
     if first is not None:
         return int(first)
     # Nothing of the text is left, and a special token at the end is not the prompt's.
-    return len(encoding.ids) - sum(encoding.special_tokens_mask[-1:])
+    return int(len(encoding.ids) - sum(encoding.special_tokens_mask[-1:]))

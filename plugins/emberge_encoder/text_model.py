@@ -112,10 +112,13 @@ class TextModel:
     ) -> list[TokenisedText]:
         if not texts:
             return []
+        # A tokenizer without special tokens makes nothing of an empty text; a model needs one token.
+        nothing = [self._pad]
         limit = max_length or self.layout.max_length
         if self._chat is not None:
             # sentence-transformers pools over the prompt of a message, whatever the pooling says.
-            return [TokenisedText(ids) for ids in self._chat.ids(texts, prompt, limit)]
+            rows = self._chat.ids(texts, prompt, limit)
+            return [TokenisedText(ids or nothing) for ids in rows]
         whole = [prompt + text for text in texts]
         encoded = self._tokenizer(
             whole,
@@ -126,8 +129,6 @@ class TextModel:
             return_token_type_ids=False,
         )
         lengths = prompt_lengths(self._tokenizer, encoded, whole, prompt)
-        # A tokenizer without special tokens makes nothing of an empty text; a model needs one token.
-        nothing = [self._pad]
         return [
             TokenisedText(ids or nothing, length)
             for ids, length in zip(encoded["input_ids"], lengths, strict=True)
