@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from emberge import CheckpointError
@@ -47,13 +48,28 @@ class BlockInputs:
 
 
 def blocks_of(trunk: Any) -> nn.ModuleList:
-    """Return the blocks of a transformer, first to last.
+    """Return the blocks of a transformer that text goes through, first to last.
+
+    A vision or audio tower may have as many: its list is farther from the word embeddings.
 
     Raises:
         CheckpointError: for one that does not keep them in one list.
     """
     count = trunk.config.get_text_config().num_hidden_layers
-    for module in trunk.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            return module
-    raise CheckpointError(f"{type(trunk).__name__}: its {count} layers were not found")
+    embeddings = trunk.get_input_embeddings()
+    modules = dict(trunk.named_modules())
+    words = next(name for name, module in modules.items() if module is embeddings)
+    lists = {
+        _shared(name, words): module
+        for name, module in reversed(modules.items())
+        if isinstance(module, nn.ModuleList) and len(module) == count
+    }
+    if not lists:
+        raise CheckpointError(f"{type(trunk).__name__}: its {count} layers were not found")
+    return lists[max(lists)]
+
+
+def _shared(name: str, other: str) -> int:
+    """Return how many modules lie above both, beside the root."""
+    pairs = zip(name.split("."), other.split("."), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -15,14 +15,15 @@ from emberge.engine import (
     ModuleFolder,
     read_layout,
     read_object,
-    read_trunk_settings,
 )
 
 from emberge_encoder.attention import Attention, is_causal, probe, with_attention
+from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora
+from emberge_encoder.modalities import message_of, refuse_modalities
+from emberge_encoder.tokenizer import load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
-_PLAIN_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 Kernel = Literal["eager", "sdpa", "flash_attention_2"]
 
 
@@ -36,6 +37,12 @@ class TextEncoder(Backbone):
     causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe makes sure that
     the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is
     that of the weights. Saved models load without remote code.
+
+    With `include_prompt: false` the transformer reads a prompt and pooling leaves its tokens out, as CoDiEmb
+    (arXiv:2508.11442) does with instructions; the saved folder has sentence-transformers do the same. A
+    token that crosses the prompt's end is the text's. sentence-transformers counts the tokens of the prompt
+    alone, and so leaves that one out: where words begin with their space (byte-level tokenizers), end such
+    a prompt without one. A chat template's prompt is always pooled.
 
     `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only each block's input
     and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that grow
@@ -58,6 +65,7 @@ class TextEncoder(Backbone):
     pooling: Pooling | None = None
     normalize: bool | None = None
     prompts: dict[str, str] = field(default_factory=dict)
+    include_prompt: bool | None = None
     max_length: int | None = None
     attention: Attention = "as is"
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
@@ -77,12 +85,24 @@ class TextEncoder(Backbone):
     def check(self, checkpoint: Path) -> list[str]:
         """Return problems of this backbone on that checkpoint, from configs alone."""
         try:
-            self._layout(checkpoint)
+            chat_format(*self._layout(checkpoint))
         except CheckpointError as error:
             return [str(error)]
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
         return []
+
+    def check_without_prompts(self, checkpoint: Path) -> list[str]:
+        """Return a problem if prompts are to be left out and the model has none of its own either."""
+        if self.include_prompt is not False or self.check(checkpoint):
+            return []
+        layout, _ = self._layout(checkpoint)
+        if any(layout.prompts.values()):
+            return []
+        return [
+            "include_prompt: false has no effect without a prompt; give prompts here, or query_prompt or "
+            "document_prompt beside, or a prompt in the data"
+        ]
 
     def dimension(self, checkpoint: Path) -> int | None:
         """Return the last Dense's outputs, or the hidden size once for each way of pooling."""
@@ -98,8 +118,6 @@ class TextEncoder(Backbone):
         return size
 
     def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
-        from transformers import AutoTokenizer
-
         from emberge_encoder.text_model import TextModel, with_limits
         from emberge_encoder.trunk_weights import load_trunk
 
@@ -108,20 +126,13 @@ class TextEncoder(Backbone):
         trunk = load_trunk(layout.trunk_folder, config, self.dtype or dtype, kernel)
         self._probe(layout, trunk)
         adapter = self.lora.on(trunk, checkpoint) if self.lora is not None else None
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                str(layout.trunk_folder), local_files_only=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            line = str(error).strip().splitlines()[0]
-            raise CheckpointError(f"{checkpoint}: has no tokenizer to load: {line}") from error
-        if layout.lower_case:
-            _lower(tokenizer)
+        tokenizer = load_tokenizer(layout)
+        chat = chat_format(layout, config)
         positions = getattr(trunk.config.get_text_config(), "max_position_embeddings", None)
         if self.gradient_checkpointing:
             _recompute(trunk, checkpoint)
         layout = with_limits(layout, tokenizer, positions)
-        model = TextModel(layout, config, trunk, tokenizer, adapter)
+        model = TextModel(layout, config, trunk, tokenizer, adapter, chat)
         model.module.to(device)
         if self.torch_compile:
             trunk.compile(dynamic=True)
@@ -149,7 +160,7 @@ class TextEncoder(Backbone):
         config = read_object(path)
         _refuse_remote_code(path, config)
         if not layout.bare:
-            _refuse_modalities(layout)
+            refuse_modalities(layout)
         try:
             config = with_attention(config, self.attention)
         except CheckpointError as error:
@@ -169,7 +180,7 @@ class TextEncoder(Backbone):
         """Refuse an adapter with options that change more than weights, which it could not store."""
         if not self.leaves_adapter:
             return
-        given = ("pooling", "normalize", "prompts", "max_length", "attention")
+        given = ("pooling", "normalize", "prompts", "include_prompt", "max_length", "attention")
         changed = [name for name in given if getattr(self, name) not in (None, {}, "as is")]
         if layout.bare:
             changed = ["pooling"]
@@ -203,7 +214,23 @@ class TextEncoder(Backbone):
             )
         if self.pooling or layout.bare:
             layout = dataclasses.replace(layout, pooling=(str(pooling),))
-        return self._normalized(layout)
+        return self._normalized(self._with_prompts(layout))
+
+    def _with_prompts(self, layout: Layout) -> Layout:
+        """Return the layout with prompts pooled or left out as the option has it."""
+        if self.include_prompt is None:
+            return layout
+        where = ""
+        if "cls" in layout.pooling or set(layout.pooling) == {"last"}:
+            one = "cls" if "cls" in layout.pooling else "last"
+            where = f"{one} pooling, which takes one token; set pooling: mean, or take it out"
+        elif message_of(layout) is not None:
+            where = "messages of a chat template, which are pooled whole; take it out"
+        if where and not self.include_prompt:
+            raise CheckpointError(
+                f"{layout.folder}: include_prompt: false has no effect on {where}"
+            )
+        return dataclasses.replace(layout, include_prompt=self.include_prompt)
 
     def _normalized(self, layout: Layout) -> Layout:
         has = any(m.kind == "Normalize" for m in layout.modules)
@@ -247,34 +274,3 @@ def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
         raise CheckpointError(
             f"{path}: transformers has no model type '{kind}'" + (why and f"; {why}")
         )
-
-
-def _refuse_modalities(layout: Layout) -> None:
-    """Refuse a folder whose text does not reach the transformer as plain tokens.
-
-    sentence-transformers formats every text by the chat template where there are messages: plain text has
-    other embeddings there (cosine 0.36 in a tiny model).
-    """
-    settings = read_trunk_settings(layout.trunk_folder)
-    modalities = settings.get("modality_config") or {"text": _PLAIN_TEXT}
-    if "message" in modalities:
-        raise CheckpointError(
-            f"{layout.trunk_folder}: sentence-transformers formats every text by the chat template here, and "
-            "text_encoder embeds it plain; to train it so, take 'message' out of modality_config in "
-            "sentence_bert_config.json, which changes its embeddings"
-        )
-    text = modalities.get("text")
-    output = settings.get("module_output_name") or "token_embeddings"
-    if text != _PLAIN_TEXT or output != "token_embeddings":
-        raise CheckpointError(
-            f"{layout.trunk_folder}: sentence_bert_config.json sends text through {text} to {output}, and "
-            "text_encoder takes a transformer's last hidden state; use a model of text alone"
-        )
-
-
-def _lower(tokenizer: Any) -> None:
-    from tokenizers import normalizers
-
-    backend = tokenizer.backend_tokenizer
-    before = [backend.normalizer] if backend.normalizer is not None else []
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])

@@ -15,7 +15,9 @@ from emberge.engine import Checkpoint, Layout, copy_template, write_layout
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
+from emberge_encoder.chat_format import ChatFormat
 from emberge_encoder.lora import LoraTrunk
+from emberge_encoder.prompt_lengths import prompt_lengths
 from emberge_encoder.stock_modules import save_module, tail_module
 from emberge_encoder.trunk_weights import save_trunk
 
@@ -44,8 +46,10 @@ class TextModel:
         trunk: Any,
         tokenizer: Any,
         adapter: LoraTrunk | None = None,
+        chat: ChatFormat | None = None,
     ) -> None:
         self.layout = layout
+        self._chat = chat
         self._adapter = adapter
         self._config = dict(config)
         self._tokenizer = tokenizer
@@ -56,7 +60,6 @@ class TextModel:
         # Modules beside an adapter are frozen with the transformer.
         self._chain.tail.requires_grad_(adapter is None)
         self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTED, False)]
-        self._prompt_lengths: dict[str, int] = {}
         self._fingerprint: str | None = None
 
     @property
@@ -100,6 +103,7 @@ class TextModel:
                 backend.no_padding()
             text = backend.to_str() if backend is not None else repr(self._tokenizer.get_vocab())
             parts = [text, type(self._tokenizer).__name__, str(self.layout.max_length)]
+            parts += [self._chat.key] if self._chat is not None else []
             self._fingerprint = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
         return self._fingerprint
 
@@ -108,32 +112,27 @@ class TextModel:
     ) -> list[TokenisedText]:
         if not texts:
             return []
-        length = self._prompt_length(prompt) if prompt else 0
         # A tokenizer without special tokens makes nothing of an empty text; a model needs one token.
         nothing = [self._pad]
-        return [
-            TokenisedText(ids or nothing, min(length, len(ids)))
-            for ids in self._ids([prompt + text for text in texts], max_length)
-        ]
-
-    def _ids(self, texts: list[str], max_length: int | None) -> list[list[int]]:
         limit = max_length or self.layout.max_length
-        ids: list[list[int]] = self._tokenizer(
-            texts,
+        if self._chat is not None:
+            # sentence-transformers pools over the prompt of a message, whatever the pooling says.
+            rows = self._chat.ids(texts, prompt, limit)
+            return [TokenisedText(ids or nothing) for ids in rows]
+        whole = [prompt + text for text in texts]
+        encoded = self._tokenizer(
+            whole,
             truncation=limit is not None,
             max_length=limit,
             padding=False,
             return_attention_mask=False,
             return_token_type_ids=False,
-        )["input_ids"]
-        return ids
-
-    def _prompt_length(self, prompt: str) -> int:
-        if prompt not in self._prompt_lengths:
-            (ids,) = self._ids([prompt], None)
-            special = bool(ids) and ids[-1] in self._tokenizer.all_special_ids
-            self._prompt_lengths[prompt] = len(ids) - special
-        return self._prompt_lengths[prompt]
+        )
+        lengths = prompt_lengths(self._tokenizer, encoded, whole, prompt)
+        return [
+            TokenisedText(ids or nothing, length)
+            for ids, length in zip(encoded["input_ids"], lengths, strict=True)
+        ]
 
     @property
     def _pad(self) -> int:

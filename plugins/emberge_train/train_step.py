@@ -36,7 +36,7 @@ from emberge_train.training_warnings import loss_warnings, negative_warnings, op
 
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight
-    from emberge.engine import TrainingPreview
+    from emberge.engine import CheckedData, TrainingPreview
 
 __all__ = ["Train", "expected_of"]
 
@@ -152,8 +152,19 @@ class Train(FitOptions, Step):
             scored = head.example.positive_scores is not None
             for fault in loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "loss")
+        yield from self._check_prompts(context, checked)
         for warning in negative_warnings(FitOptions.of(self), checked):
             yield context.warning(warning, "hard_negatives")
+
+    def _check_prompts(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
+        folder = context.model(self.model)
+        given = [head.prompt for head in checked.heads]
+        for option in (self.query_prompt, self.document_prompt):
+            given += [option.default or "", *option.by_task.values(), *option.by_dataset.values()]
+        if any(given) or checked.problems or folder is None:
+            return
+        for message in self.backbone.check_without_prompts(folder):
+            yield context.problem(message, "backbone")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
         from emberge.engine import preview_training

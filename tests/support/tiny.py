@@ -172,8 +172,8 @@ def checkpoint(
         model.load_state_dict(state)
     model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=max_shard_size)
     if sentence_transformer:
-        pooling = "last" if architecture == "qwen3" else "mean"
-        write_modules(folder, model.config.hidden_size, pooling=pooling)
+        pooling = "last" if architecture in ("qwen3", "qwen3-vl") else "mean"
+        write_modules(folder, model.config.get_text_config().hidden_size, pooling=pooling)
     return folder
 
 
@@ -311,6 +311,7 @@ def _config(architecture: str, vocabulary: int, **changes: Any) -> Any:
         Gemma3TextConfig,
         ModernBertConfig,
         Qwen3Config,
+        Qwen3VLConfig,
         XLMRobertaConfig,
     )
 
@@ -342,6 +343,18 @@ def _config(architecture: str, vocabulary: int, **changes: Any) -> Any:
         "qwen3": lambda **c: Qwen3Config(bos_token_id=2, eos_token_id=3, **decoder, **c),
         "gemma3": lambda **c: Gemma3TextConfig(
             bos_token_id=2, eos_token_id=3, sliding_window=8, **decoder, **c
+        ),
+        # As many vision as text layers.
+        "qwen3-vl": lambda **c: Qwen3VLConfig(
+            text_config={
+                **{"bos_token_id": 2, "eos_token_id": 3, **decoder, **c},
+                "rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]},
+            },
+            vision_config={
+                **{"depth": c["num_hidden_layers"], "hidden_size": 16, "intermediate_size": 32},
+                **{"num_heads": 2, "patch_size": 4, "num_position_embeddings": 16},
+                **{"out_hidden_size": c["hidden_size"], "deepstack_visual_indexes": [0]},
+            },
         ),
     }
     return makers[architecture](**{**common, **changes})

@@ -136,6 +136,7 @@ def of_pass(folder: Path, tokens: int = 64) -> float:
     part, and mean and variance of two norms; at the end the tokens and the length of the vector.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = config.get("text_config", config)
     wide = config.get("hidden_size") or config["n_embd"]
     inner = config.get("intermediate_size") or 4 * wide
     blocks = config.get("num_hidden_layers") or config["n_layer"]

@@ -111,6 +111,10 @@ class Backbone:
         """Return reasons why this backbone cannot load that checkpoint, from configs alone."""
         return []
 
+    def check_without_prompts(self, checkpoint: Path) -> list[str]:
+        """Return reasons why it cannot be trained on data that gives no text a prompt."""
+        return []
+
     def dimension(self, checkpoint: Path) -> int | None:
         """Return the size of the embeddings that `load` would give, from configs alone; None if unknown.
 

@@ -107,6 +107,14 @@ def test_only_factors_are_trained_and_they_begin_as_nothing(bert: Path) -> None:
     assert_same_pass(_embedded(encoder), _embedded(_load(TextEncoder(), bert)), bert)
 
 
+def test_a_vision_tower_as_deep_as_the_text_is_left_alone(tmp_path: Path) -> None:
+    source = tiny.checkpoint(tmp_path / "m", "qwen3-vl")
+    encoder = _load(TextEncoder(lora=Lora(rank=2)), source)
+    moved = {n for n, p in encoder.module.named_parameters() if p.requires_grad}
+    assert {n.partition(".layers.")[0] for n in moved} == {"trunk.language_model"}
+    assert len(moved) == 2 * 7 * 3, "factors of q, k, v, o, gate, up and down in each layer"
+
+
 def test_where_it_begins_is_a_matter_of_its_seed_alone(bert: Path) -> None:
     def start(seed: int) -> torch.Tensor:
         torch.manual_seed(torch.seed())

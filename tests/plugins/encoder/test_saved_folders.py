@@ -20,6 +20,7 @@ from sentence_transformers import SentenceTransformer
 from tests.support import tiny
 
 TEXTS = ["how to read a file", "Sort a LIST of numbers", "weather", "a " * 300]
+FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 TEMPLATE = "{% for m in messages %}{{ m['role'] }} the {{ m['content'] }} file {% endfor %}"
 
 
@@ -88,7 +89,27 @@ def _in_subfolder(folder: Path) -> Path:
     return source
 
 
-KINDS = [_classic, _new, _only_new, _in_subfolder]
+def _chat(
+    folder: Path,
+    template: str = TEMPLATE,
+    architecture: str = "bert",
+    pooling: str = "mean",
+    **options: Any,
+) -> Path:
+    """As the newest release saves a model whose tokenizer has a chat template."""
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    plain = tiny.checkpoint(folder.with_name("plain"), architecture, sentence_transformer=False)
+    (plain / "chat_template.jinja").write_text(template)
+    trunk = Transformer(str(plain), processing_kwargs={"chat_template": options})
+    SentenceTransformer(
+        modules=[trunk, Pooling(32, pooling)], prompts={"query": "find: "}, device="cpu"
+    ).save_pretrained(str(folder))
+    assert "message" in (folder / "sentence_bert_config.json").read_text()
+    return folder
+
+
+KINDS = [_classic, _new, _only_new, _in_subfolder, _chat]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,39 +191,120 @@ def test_options_change_a_folder_of_the_newest_release_in_its_own_words(tmp_path
     assert {"modality_config", "module_output_name"} <= trunk.keys()
 
 
-def _chat(folder: Path) -> Path:
-    """As the newest release saves a model whose tokenizer has a chat template."""
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    plain = tiny.checkpoint(folder.with_name("plain"), sentence_transformer=False)
-    (plain / "chat_template.jinja").write_text(TEMPLATE)
-    model = SentenceTransformer(modules=[Transformer(str(plain)), Pooling(32)], device="cpu")
-    model.save_pretrained(str(folder))
-    return folder
-
-
-def test_a_folder_whose_texts_are_messages_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    source = _chat(tmp_path / "m")
-    by_message = _by_library(source)
-    (problem,) = TextEncoder().check(source)
-    assert str(source) in problem
-    assert "'message'" in problem
-    assert "modality_config in sentence_bert_config.json" in problem
-    with pytest.raises(CheckpointError, match="chat template"):
-        TextEncoder().load(source, device="cpu", dtype="float32")
-    settings = json.loads((source / "sentence_bert_config.json").read_text())
-    del settings["modality_config"]["message"]
-    (source / "sentence_bert_config.json").write_text(json.dumps(settings))
-    plain = TextEmbedder(TextEncoder().load(source, device="cpu", dtype="float32")).embed(TEXTS)
-    assert np.abs(plain - _by_library(source)).max() <= 1e-5
-    assert np.abs(plain - by_message).max() > 1e-2, "which is why it was refused"
-
-
 def test_a_bare_folder_with_a_chat_template_embeds_plain_text(tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m", sentence_transformer=False)
     (source / "chat_template.jinja").write_text(TEMPLATE)
     ours = _trained(TextEncoder(pooling="mean"), source, tmp_path / "saved")
     assert np.abs(ours - _by_library(tmp_path / "saved")).max() <= 1e-5
+
+
+STRUCTURED = (
+    "{% for m in messages %}{{ m.role }}{% for c in m.content %}{% if c.type == 'text' %}: {{ c.text }}"
+    "{% endif %}{% endfor %} file {% endfor %}{% if add_generation_prompt %}answer{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "options"),
+    [
+        (TEMPLATE, {}),
+        (STRUCTURED, {}),
+        (STRUCTURED, {"add_generation_prompt": True}),
+        (STRUCTURED, {"add_generation_prompt": True, "restore_suffix": False}),
+        ("of {{ messages[-1]['content'] }}", {}),
+    ],
+)
+def test_a_text_is_the_message_that_sentence_transformers_makes_of_it(
+    template: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    source = _chat(tmp_path / "m", template, "qwen3", "lasttoken", **options)
+    backbone = TextEncoder(max_length=24)
+    assert backbone.check(source) == []
+    _trained(backbone, source, tmp_path / "saved")
+    before, after = (
+        json.loads((folder / "sentence_bert_config.json").read_text())
+        for folder in (source, tmp_path / "saved")
+    )
+    assert after == before | {"max_seq_length": 24, "do_lower_case": False}
+    for folder in (source, tmp_path / "saved"):
+        encoder = TextEmbedder(TextEncoder().load(folder, device="cpu", dtype="float32"))
+        for prompt in ("", "find: "):
+            theirs = _by_library(folder, prompt=prompt)
+            assert np.abs(encoder.embed(TEXTS, prompt=prompt) - theirs).max() <= 1e-5
+
+
+def test_messages_and_plain_texts_share_no_tokens(tmp_path: Path) -> None:
+    message = TextEncoder().load(_chat(tmp_path / "m"), device="cpu", dtype="float32")
+    other = _chat(tmp_path / "other", TEMPLATE + "list")
+    found = {message.tokenizer_fingerprint}
+    found.add(TextEncoder().load(other, device="cpu", dtype="float32").tokenizer_fingerprint)
+    _edit(other, "sentence_bert_config.json", modality_config={"text": FORWARD})
+    plain = TextEncoder().load(other, device="cpu", dtype="float32")
+    assert len(found | {plain.tokenizer_fingerprint}) == 3, "their token caches are apart"
+    assert (
+        np.abs(TextEmbedder(plain).embed(TEXTS) - TextEmbedder(message).embed(TEXTS)).max() > 0.01
+    )
+    assert np.abs(TextEmbedder(plain).embed(TEXTS) - _by_library(other)).max() <= 1e-5
+
+
+ALONE = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('alone!') }}{% endif %}" + TEMPLATE
+)
+BY_TASK = TEMPLATE + "{% if task == 'query' %}?{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "named"),
+    [(ALONE, ("'find: '", "alone!")), (BY_TASK, ("a query", "`task`"))],
+)
+def test_a_template_that_is_no_format_of_one_text_is_refused(
+    template: str, named: tuple[str, ...], tmp_path: Path
+) -> None:
+    source = _chat(tmp_path / "m", template)
+    (problem,) = TextEncoder().check(source)
+    assert all(part in problem for part in (str(source), *named))
+    with pytest.raises(CheckpointError, match="chat template"):
+        TextEncoder().load(source, device="cpu", dtype="float32")
+
+
+def test_a_prompt_that_a_template_does_not_take_is_named_when_it_comes(tmp_path: Path) -> None:
+    source = _chat(tmp_path / "m", ALONE)
+    _edit(source, "config_sentence_transformers.json", prompts={})
+    encoder = TextEncoder().load(source, device="cpu", dtype="float32")
+    assert len(encoder.tokenise(TEXTS, prompt="", max_length=None)) == len(TEXTS)
+    with pytest.raises(CheckpointError, match=r"'sort: '.*alone!"):
+        encoder.tokenise(TEXTS, prompt="sort: ", max_length=None)
+
+
+def test_a_messages_prompt_cannot_be_left_out(tmp_path: Path) -> None:
+    (problem,) = TextEncoder(include_prompt=False).check(_chat(tmp_path / "m"))
+    assert "include_prompt: false has no effect on messages" in problem
+
+
+def test_a_missing_template_is_a_problem_of_the_folder(tmp_path: Path) -> None:
+    source = _chat(tmp_path / "m")
+    (source / "chat_template.jinja").unlink()
+    (problem,) = TextEncoder().check(source)
+    assert str(source) in problem
+    assert "chat template" in problem
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"modality_config": {"text": FORWARD, "message": FORWARD, "image": FORWARD}}, "'message'"),
+        ({"processing_kwargs": {"text": {"add_special_tokens": False}}}, "'add_special_tokens'"),
+        ({"processing_kwargs": {"chat_template": {"max_length": 9}}}, "'max_length'"),
+    ],
+)
+def test_settings_of_messages_that_cannot_be_followed_are_refused(
+    settings: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    source = _chat(tmp_path / "m")
+    _edit(source, "sentence_bert_config.json", **settings)
+    (problem,) = TextEncoder().check(source)
+    assert f"{source}: sentence_bert_config.json" in problem
+    assert named in problem
 
 
 def test_text_that_goes_another_way_is_refused(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_pooling_may_leave_the_prompt_out(mode: str, tmp_path: Path) -> None:
     assert_same_pass(together[2:], TextEmbedder(encoder).embed(TEXTS[:2]), source)
 
 
-@pytest.mark.parametrize("architecture", ["bert", "qwen3"])
+@pytest.mark.parametrize("architecture", ["bert", "qwen3", "qwen3-vl"])
 def test_intermediate_layers_are_pooled_hidden_states(architecture: str, tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m", architecture)
     encoder = _load(TextEncoder(), source)

@@ -233,6 +233,31 @@ def test_check_names_every_fault_and_its_place(
     assert any("find.jsonl.gz:1" in problem for problem in _check(_step(data), room))
 
 
+def test_prompts_that_pooling_leaves_out_have_to_be_there(
+    data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
+) -> None:
+    backbone = TextEncoder(include_prompt=False)
+    look = Look(tmp_path, bert)
+    (problem,) = _check(_step(data, backbone=backbone), look)
+    assert problem.startswith("recipe.yaml:backbone: ")
+    assert "include_prompt: false" in problem
+    assert "query_prompt" in problem
+    instructed = PerDataset(default="", by_task={"sts": "Alike: "})
+    own = TextEncoder(include_prompt=False, prompts={"query": "find: "})
+    of_data = (dataclasses.replace(data[0], prompt="find: "), data[1])
+    for step in (
+        _step(data, backbone=backbone, query_prompt=instructed),
+        _step(data, backbone=backbone, document_prompt=PerDataset(by_dataset={"find": "Text: "})),
+        _step(data, backbone=own),
+        _step(of_data, backbone=backbone),
+    ):
+        assert _check(step, look) == []
+    room = Room(tmp_path, bert)
+    _step(data, backbone=backbone, query_prompt=instructed, max_steps=2).run(room)
+    pooling = json.loads((room.folder / "1_Pooling/config.json").read_text())
+    assert pooling["include_prompt"] is False
+
+
 def test_check_names_sizes_that_the_models_embeddings_do_not_have(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
