@@ -55,14 +55,17 @@ def _check_losses(
 def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
     """Note the rows that are sampled and the steps they make, if the data can be counted quickly."""
     try:
-        sizes = _preview(study, context, study.data).sizes
+        whole = _preview(study, context, study.data)
     except EmbergeError as error:
         yield context.problem(str(error), "sampler")
         return
-    if not sizes:
+    if not whole.datasets:
         return
+    for info in whole.datasets:
+        for fault in loss_problems(study.loss, info, scored=info.scores is not None):
+            yield context.problem(fault, "loss")
     try:
-        rows = sample_size(study.rows, sizes)
+        rows = sample_size(study.rows, whole.sizes)
     except DataError as error:
         yield context.problem(str(error), "rows")
         return
