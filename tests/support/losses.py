@@ -8,7 +8,10 @@ from typing import Any
 
 import torch
 from emberge import Embeddings, Guide, Loss, ModelRef
+from emberge_codiemb.losses.mid_nce import MidNCE
 from emberge_codiemb.losses.pearson import Pearson
+from emberge_codiemb.losses.pro import PRO
+from emberge_codiemb.losses.rank_kl import RankKL
 from emberge_codiemb.losses.ranknet import RankNet
 from emberge_train.losses.angle import AnglE
 from emberge_train.losses.cosent import CoSENT
@@ -51,6 +54,31 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "angle": (AnglE(), {}),
     "angle, unscored": (AnglE(unscored=True), {}),
     "pearson": (Pearson(), {}),
+    "rank_kl": (RankKL(), {}),
+    "rank_kl, sum": (RankKL(reduction="sum", temperature=0.5), {}),
+    "pro": (PRO(), {}),
+    "pro, sum": (PRO(reduction="sum", temperature=0.5), {}),
+    "mid_nce": (MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=0.7), {}),
+    "mid_nce, the embedding": (
+        MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=0.7, layer=None),
+        {},
+    ),
+    "mid_nce, without a match": (MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=1.1), {}),
+    "mid_nce, sum": (
+        MidNCE(
+            loss=(
+                InfoNCE(temperature=0.1, learn_temperature=True, slot_reduction="sum"),
+                InfoNCE(temperature=0.5, symmetric=True, mask_equal_text=True, weight=0.3),
+            ),
+            layer=0.3,
+            least_score=0.5,
+        ),
+        {},
+    ),
+    "mid_nce, guided": (
+        MidNCE(loss=(InfoNCE(temperature=0.1, guide=GUIDE),), least_score=0.5),
+        {},
+    ),
     "ranknet": (RankNet(), {}),
     "ranknet, mean": (RankNet(reduction="mean", scale=20), {}),
     "margin_mse": (MarginMSE(), {}),
@@ -81,6 +109,29 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
 def at(*degrees: float) -> list[list[float]]:
     """Unit vectors at some angles."""
     return [[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in degrees]
+
+
+def angled_groups(
+    positive: Sequence[Sequence[float]],
+    negative: Sequence[Sequence[float]],
+    anchors: Sequence[float] = (0, 90),
+    in_batch: bool = True,
+) -> Embeddings:
+    """Unit vectors at some angles: an anchor, its positives and its negatives a row."""
+    rows, slots, hard = len(anchors), len(positive[0]), len(negative[0])
+
+    def vectors(angles: Sequence[Sequence[float]]) -> Tensor:
+        flat = at(*(angle for row in angles for angle in row))
+        return torch.tensor(flat, dtype=torch.float64).view(rows, -1, 2)
+
+    return Embeddings(
+        anchor=vectors([[angle] for angle in anchors])[:, 0],
+        positive=vectors(positive),
+        negative=vectors(negative) if hard else torch.zeros(rows, 0, 2, dtype=torch.float64),
+        valid=torch.ones(rows, slots + hard, dtype=torch.bool),
+        text_id=torch.arange(rows * (1 + slots + hard)).view(rows, -1),
+        in_batch=in_batch,
+    )
 
 
 def scored_pairs(cosines: Tensor, scores: Sequence[float] | None) -> Embeddings:

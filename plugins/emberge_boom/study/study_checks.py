@@ -61,9 +61,7 @@ def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Proble
         return
     if not whole.datasets:
         return
-    for info in whole.datasets:
-        for fault in loss_problems(study.loss, info, scored=info.scores is not None):
-            yield context.problem(fault, "loss")
+    yield from _check_scores(study, context, whole)
     try:
         rows = sample_size(study.rows, whole.sizes)
     except DataError as error:
@@ -78,6 +76,15 @@ def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Proble
         else:
             lines.append(f"{name}: {steps:,} steps alone")
     context.note("samples", lines)
+
+
+def _check_scores(
+    study: StudyOptions, context: Preflight, whole: TrainingPreview
+) -> Iterator[Problem]:
+    """Yield what the losses have against the scores of whole datasets."""
+    for info in whole.datasets:
+        for fault in loss_problems(study.loss, info, scored=info.scores is not None):
+            yield context.problem(fault, "loss")
 
 
 def _preview(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Embeddings, Example, Loss, PerDataset, load_plugins
+from emberge import Embeddings, Example, Loss, OuterLoss, PerDataset, load_plugins
 from emberge.engine import FitOptions
 from emberge.ranks.gather_batch import rows_of
 from emberge.ranks.ranks import mark, shard_rows
@@ -157,12 +157,12 @@ def rest(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, A
 
 
 def _with_cross_rank(loss: Loss, gathers: bool) -> Loss:
-    inner = getattr(loss, "loss", None)
-    if isinstance(inner, tuple):  # a loss of losses does as they do
-        return dataclasses.replace(
-            loss, loss=tuple(_with_cross_rank(one, gathers) for one in inner)
-        )
-    return dataclasses.replace(loss, cross_rank=gathers)
+    more: dict[str, Any] = {}
+    if isinstance(loss, OuterLoss):
+        more["loss"] = tuple(_with_cross_rank(one, gathers) for one in loss.loss)
+    if "cross_rank" in {option.name for option in dataclasses.fields(loss) if option.init}:
+        more["cross_rank"] = gathers  # otherwise it does as the losses inside
+    return dataclasses.replace(loss, **more)
 
 
 def test_every_registered_loss_is_tried() -> None:
