@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from emberge import Embeddings, Guide, Loss, ModelRef
+from emberge.ranks.gather_batch import rows_of
+from emberge.ranks.ranks import shard_rows
 from emberge_codiemb.losses.mid_nce import MidNCE
 from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.pro import PRO
@@ -175,6 +178,36 @@ def random_batch(
 def as_columns(batch: Embeddings) -> list[Tensor]:
     """Anchor, positives and negatives as the peer's losses take them: one tensor a column."""
     return [batch.anchor, *batch.candidates.unbind(1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnShards(Loss):
+    """The mean of a loss over shards of a batch, weighted by their rows, taken by one rank."""
+
+    loss: Loss
+    ranks: int = 2
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.loss.needs
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        return self.loss.parameters()
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        size = len(embeddings.anchor)
+        total = embeddings.anchor.new_zeros(())
+        for rank in range(self.ranks):
+            own = shard_rows(size, rank, self.ranks)
+            if own.start < own.stop:
+                part = self.loss(rows_of(embeddings, own), parameters)
+                total = total + part * (own.stop - own.start) / size
+        return total
+
+
+def on_shards(loss: Loss, ranks: int = 2) -> OnShards:
+    """The loss as so many ranks take it, each of its own rows."""
+    return OnShards(loss=loss, ranks=ranks, weight=loss.weight, layers=loss.layers)
 
 
 class Through(nn.Module):
