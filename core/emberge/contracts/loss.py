@@ -125,9 +125,9 @@ class Loss:
         return ()
 
     def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        """Return reasons why it learns nothing from a data set with scores from `lowest` to `highest`.
+        """Return reasons why it learns nothing from a dataset whose scores run from `lowest` to `highest`.
 
-        It is asked only about data sets that have scores; those are scaled to 0 to 1.
+        Scores are scaled to 0 to 1; a dataset without any is refused by `needs`.
         """
         return ()
 
@@ -148,7 +148,8 @@ class Loss:
 class OuterLoss(Loss):
     """Loss that hands other losses, one or a weighted sum of several, embeddings that it has changed.
 
-    What those need, learn and warn of it passes on; their `cross_rank` is for the subclass to decide.
+    It passes on what those need, learn, refuse and warn of. A subclass decides about `cross_rank`, and its
+    call gives them embeddings through `inner`.
     """
 
     loss: tuple[Loss, ...]
@@ -262,7 +263,9 @@ def loss_problems(
 
 def score_problems(losses: Sequence[Loss], info: DatasetInfo) -> Iterator[str]:
     """Yield reasons why losses learn nothing from a dataset's scores; none where those are not known."""
-    for loss in losses if info.scores is not None else ():
+    if info.scores is None:
+        return
+    for loss in losses:
         for text in loss.check_scores(*info.scores):
             yield f"loss {type(loss).__name__}, dataset '{info.name}' ({info.task}): {text}"
 

@@ -23,8 +23,8 @@ class MidNCE(OuterLoss):
     model's depth, pooled as the model pools. Of an anchor's texts those with a score of at least
     `least_score` are its positives; all others are negatives, its own and other rows', so that a row without
     a match is no anchor and its texts are still candidates. Scores run from 0 to 1: the 5 of STS-B is 1. A
-    batch without a match gives 0. Which ranks' rows it reads its own `cross_rank` decides, not that of the
-    inner loss; local to a rank by default.
+    batch without a match gives 0. Its own `cross_rank`, not the inner loss's, decides whether ranks gather;
+    local to a rank by default.
 
     `layer: null` takes the final embedding: so `mid_nce: {layer: null}` alone is the paper's InfoNCE baseline
     for similarity data. The paper's whole loss for similarity, with the weights of its code, is this list.

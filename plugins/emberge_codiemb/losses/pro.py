@@ -39,6 +39,7 @@ class PRO(Loss):
     """
 
     temperature: float = 0.05
+    """Divisor of the cosines."""
     reduction: Literal["mean", "sum"] = "mean"
     cross_rank: bool = False
 

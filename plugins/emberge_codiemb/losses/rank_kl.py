@@ -21,7 +21,7 @@ class RankKL(Loss):
     Over every anchor with each of its scored positives and negatives. Of n pairs in falling order of score,
     the one of rank r (counted from 0, equal scores share their mean rank) has the target R = (n - 1 - r) /
     (n - 1); the loss is the Kullback-Leibler divergence of softmax(cos / temperature) from
-    softmax(R / temperature). Ranks do not depend on how a data set spreads its scores. `reduction: mean`
+    softmax(R / temperature). Ranks do not depend on how a dataset spreads its scores. `reduction: mean`
     divides by n, as the paper's code does and its weight of 5 expects; its formula is the `sum`. A batch with
     equal scores pulls its cosines together. Local to a rank by default.
 
@@ -35,6 +35,7 @@ class RankKL(Loss):
     """
 
     temperature: float = 0.05
+    """Divisor of the cosines and of the targets."""
     reduction: Literal["mean", "sum"] = "mean"
     cross_rank: bool = False
 

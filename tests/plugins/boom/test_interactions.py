@@ -340,6 +340,7 @@ def test_options_by_dataset_hold_for_the_trainings_that_have_it(data: Path) -> N
         ("[find, seek, like, name]", "[find]", "between two datasets, and there is 1"),
         ("batch_size: 4", "batch_size: 64", "no dataset fills a batch"),
         ("[find, seek, like, name]", "[find, lik]", "there is no training set 'lik'"),
+        ("cosent}", "{mid_nce: {least_score: 1.5}}}", "'like' .* highest score is 1, .* 1.5"),
     ],
 )
 def test_what_is_wrong_with_a_study_is_said_before_it_starts(
