@@ -31,6 +31,7 @@ from .contracts.launcher import StepPool as StepPool
 from .contracts.loss import Embeddings as Embeddings
 from .contracts.loss import Guide as Guide
 from .contracts.loss import Loss as Loss
+from .contracts.loss import OuterLoss as OuterLoss
 from .contracts.loss import TokenLoss as TokenLoss
 from .contracts.loss import Tokens as Tokens
 from .contracts.loss import dimension_problems as dimension_problems

@@ -16,10 +16,19 @@ def register_samplers() -> Mapping[str, type[Sampler]]:
 
 @hookimpl
 def register_losses() -> Mapping[str, type[Loss]]:
+    from emberge_codiemb.losses.mid_nce import MidNCE
     from emberge_codiemb.losses.pearson import Pearson
+    from emberge_codiemb.losses.pro import PRO
+    from emberge_codiemb.losses.rank_kl import RankKL
     from emberge_codiemb.losses.ranknet import RankNet
 
-    return {"pearson": Pearson, "ranknet": RankNet}
+    return {
+        "mid_nce": MidNCE,
+        "pearson": Pearson,
+        "pro": PRO,
+        "rank_kl": RankKL,
+        "ranknet": RankNet,
+    }
 
 
 @hookimpl

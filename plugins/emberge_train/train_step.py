@@ -185,6 +185,9 @@ class Train(FitOptions, Step):
             for line in str(error).splitlines():
                 yield context.problem(line, "sampler")
             return
+        for info in ahead.datasets:
+            for fault in loss_problems(self.loss, info, scored=info.scores is not None):
+                yield context.problem(fault, "loss")
         if ahead.lines:
             context.note("training", ahead.lines)
         context.expect(expected_of(ahead))
@@ -329,8 +332,12 @@ def _used(
 def expected_of(ahead: TrainingPreview) -> Expected:
     """Return the artifact that a training is expected to leave."""
     datasets: dict[str, dict[str, Any]] = {
-        name: {"task": ahead.tasks[name], "rows": len(ahead.rows.get(name, ())), "of": size}
-        for name, size in ahead.sizes.items()
+        info.name: {
+            "task": info.task,
+            "rows": len(ahead.rows.get(info.name, ())),
+            "of": info.size,
+        }
+        for info in ahead.datasets
     }
     details: dict[str, Any] = {"datasets": datasets}
     if not datasets and ahead.share is not None:

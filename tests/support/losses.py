@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from emberge import Embeddings, Guide, Loss, ModelRef
+from emberge.ranks.gather_batch import rows_of
+from emberge.ranks.ranks import shard_rows
+from emberge_codiemb.losses.mid_nce import MidNCE
 from emberge_codiemb.losses.pearson import Pearson
+from emberge_codiemb.losses.pro import PRO
+from emberge_codiemb.losses.rank_kl import RankKL
 from emberge_codiemb.losses.ranknet import RankNet
 from emberge_train.losses.angle import AnglE
 from emberge_train.losses.cosent import CoSENT
@@ -51,6 +57,31 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "angle": (AnglE(), {}),
     "angle, unscored": (AnglE(unscored=True), {}),
     "pearson": (Pearson(), {}),
+    "rank_kl": (RankKL(), {}),
+    "rank_kl, sum": (RankKL(reduction="sum", temperature=0.5), {}),
+    "pro": (PRO(), {}),
+    "pro, sum": (PRO(reduction="sum", temperature=0.5), {}),
+    "mid_nce": (MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=0.7), {}),
+    "mid_nce, the embedding": (
+        MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=0.7, layer=None),
+        {},
+    ),
+    "mid_nce, without a match": (MidNCE(loss=(InfoNCE(temperature=0.1),), least_score=1.1), {}),
+    "mid_nce, sum": (
+        MidNCE(
+            loss=(
+                InfoNCE(temperature=0.1, learn_temperature=True, slot_reduction="sum"),
+                InfoNCE(temperature=0.5, symmetric=True, mask_equal_text=True, weight=0.3),
+            ),
+            layer=0.3,
+            least_score=0.5,
+        ),
+        {},
+    ),
+    "mid_nce, guided": (
+        MidNCE(loss=(InfoNCE(temperature=0.1, guide=GUIDE),), least_score=0.5),
+        {},
+    ),
     "ranknet": (RankNet(), {}),
     "ranknet, mean": (RankNet(reduction="mean", scale=20), {}),
     "margin_mse": (MarginMSE(), {}),
@@ -81,6 +112,29 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
 def at(*degrees: float) -> list[list[float]]:
     """Unit vectors at some angles."""
     return [[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in degrees]
+
+
+def angled_groups(
+    positive: Sequence[Sequence[float]],
+    negative: Sequence[Sequence[float]],
+    anchors: Sequence[float] = (0, 90),
+    in_batch: bool = True,
+) -> Embeddings:
+    """Unit vectors at some angles: an anchor, its positives and its negatives a row."""
+    rows, slots, hard = len(anchors), len(positive[0]), len(negative[0])
+
+    def vectors(angles: Sequence[Sequence[float]]) -> Tensor:
+        flat = at(*(angle for row in angles for angle in row))
+        return torch.tensor(flat, dtype=torch.float64).view(rows, -1, 2)
+
+    return Embeddings(
+        anchor=vectors([[angle] for angle in anchors])[:, 0],
+        positive=vectors(positive),
+        negative=vectors(negative) if hard else torch.zeros(rows, 0, 2, dtype=torch.float64),
+        valid=torch.ones(rows, slots + hard, dtype=torch.bool),
+        text_id=torch.arange(rows * (1 + slots + hard)).view(rows, -1),
+        in_batch=in_batch,
+    )
 
 
 def scored_pairs(cosines: Tensor, scores: Sequence[float] | None) -> Embeddings:
@@ -124,6 +178,36 @@ def random_batch(
 def as_columns(batch: Embeddings) -> list[Tensor]:
     """Anchor, positives and negatives as the peer's losses take them: one tensor a column."""
     return [batch.anchor, *batch.candidates.unbind(1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnShards(Loss):
+    """The mean of a loss over shards of a batch, weighted by their rows, taken by one rank."""
+
+    loss: Loss
+    ranks: int = 2
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.loss.needs
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        return self.loss.parameters()
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        size = len(embeddings.anchor)
+        total = embeddings.anchor.new_zeros(())
+        for rank in range(self.ranks):
+            own = shard_rows(size, rank, self.ranks)
+            if own.start < own.stop:
+                part = self.loss(rows_of(embeddings, own), parameters)
+                total = total + part * (own.stop - own.start) / size
+        return total
+
+
+def on_shards(loss: Loss, ranks: int = 2) -> OnShards:
+    """The loss as so many ranks take it, each of its own rows."""
+    return OnShards(loss=loss, ranks=ranks, weight=loss.weight, layers=loss.layers)
 
 
 class Through(nn.Module):

@@ -55,7 +55,8 @@ class Example:
 class DatasetInfo:
     """The facts of a dataset that a sampler may use: no text, only names, kinds and the number of rows.
 
-    `negatives` is the catalogue's rule for other rows' texts as negatives.
+    `negatives` is the catalogue's rule for other rows' texts as negatives. `scores` are the lowest and the
+    highest score of all its texts, scaled to 0 to 1; None without scores, or where they are not known.
     """
 
     name: str
@@ -63,6 +64,7 @@ class DatasetInfo:
     size: int
     weight: float = 1.0
     negatives: Literal["auto", "in_batch", "hard_only"] = "auto"
+    scores: tuple[float, float] | None = None
 
 
 class Dataset(Protocol):

@@ -20,10 +20,12 @@ __all__ = [
     "Embeddings",
     "Guide",
     "Loss",
+    "OuterLoss",
     "TokenLoss",
     "Tokens",
     "dimension_problems",
     "loss_problems",
+    "score_problems",
 ]
 
 
@@ -122,6 +124,13 @@ class Loss:
         """Return reasons why it cannot be used on embeddings of `dimension` numbers."""
         return ()
 
+    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
+        """Return reasons why it learns nothing from a dataset whose scores run from `lowest` to `highest`.
+
+        Scores are scaled to 0 to 1; a dataset without any is refused by `needs`.
+        """
+        return ()
+
     def warnings(self) -> Sequence[str]:
         """Return a sentence for each option that is legal and surely a mistake; `check` shows them."""
         return ()
@@ -133,6 +142,64 @@ class Loss:
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the loss of this batch, a scalar that keeps the graph."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class OuterLoss(Loss):
+    """Loss that hands other losses, one or a weighted sum of several, embeddings that it has changed.
+
+    It passes on what those need, learn, refuse and warn of. A subclass decides about `cross_rank`, and its
+    call gives them embeddings through `inner`.
+    """
+
+    loss: tuple[Loss, ...]
+    layers: tuple[float, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        if not self.loss:
+            raise ValueError("loss takes at least one loss")
+        guides = [one.guided_by for one in self.loss if one.guided_by is not None]
+        if any(guide != guides[0] for guide in guides):
+            raise ValueError("its losses have different guides; wrap each of them by itself")
+        wanted = {layer for one in self.loss for layer in one.layers}
+        object.__setattr__(self, "layers", tuple(sorted(wanted)))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset().union(*(one.needs for one in self.loss))
+
+    @property
+    def guided_by(self) -> Guide | None:
+        return next((one.guided_by for one in self.loss if one.guided_by is not None), None)
+
+    def check(self, dimension: int) -> Sequence[str]:
+        return [fault for one in self.loss for fault in one.check(dimension)]
+
+    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
+        return [fault for one in self.loss for fault in one.check_scores(lowest, highest)]
+
+    def warnings(self) -> Sequence[str]:
+        return [warning for one in self.loss for warning in one.warnings()]
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        return {
+            f"{number}.{name}": value
+            for number, one in enumerate(self.loss)
+            for name, value in one.parameters().items()
+        }
+
+    def inner(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the weighted sum of its losses, each with the parameters that it learns."""
+        total = embeddings.anchor.new_zeros(())
+        for number, one in enumerate(self.loss):
+            prefix = f"{number}."
+            learned = {
+                name.removeprefix(prefix): value
+                for name, value in parameters.items()
+                if name.startswith(prefix)
+            }
+            total = total + one.weight * one(embeddings, learned)
+        return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,6 +258,16 @@ def loss_problems(
                 f"loss {type(loss).__name__} needs scores, which dataset '{info.name}' ({info.task}) has "
                 "not; choose another under by_task"
             )
+    yield from score_problems(own or (), info)
+
+
+def score_problems(losses: Sequence[Loss], info: DatasetInfo) -> Iterator[str]:
+    """Yield reasons why losses learn nothing from a dataset's scores; none where those are not known."""
+    if info.scores is None:
+        return
+    for loss in losses:
+        for text in loss.check_scores(*info.scores):
+            yield f"loss {type(loss).__name__}, dataset '{info.name}' ({info.task}): {text}"
 
 
 def dimension_problems(

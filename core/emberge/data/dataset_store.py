@@ -114,7 +114,14 @@ class StoredDataset:
         self._chosen = chosen
         self._decisions = decisions
         self._labels = _by_label(name, rows) if rows.summary.labelled else None
-        self.info = DatasetInfo(name, decisions.task, len(chosen), weight, decisions.negatives)
+        self.info = DatasetInfo(
+            name,
+            decisions.task,
+            len(chosen),
+            weight,
+            decisions.negatives,
+            _scores(rows.summary, decisions),
+        )
         self.prompt = decisions.prompt
         self.symmetric = decisions.symmetric
         self.notes = decisions.notes
@@ -134,6 +141,13 @@ class StoredDataset:
         if self._labels is not None:
             return self._labels.example(number, found)
         return self._decisions.example(found)
+
+
+def _scores(summary: FileSummary, decisions: DataDecisions) -> tuple[float, float] | None:
+    """Return the lowest and the highest score of the whole file, those of rows beyond a limit too."""
+    if not summary.scored:
+        return None
+    return decisions.scaled(summary.lowest), decisions.scaled(summary.highest)
 
 
 class _ByLabel:

@@ -140,8 +140,12 @@ class DataDecisions:
         return Example(row.anchor, row.positives, row.negatives, above, below, row.label)
 
     def _scaled(self, scores: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        return None if scores is None else tuple(map(self.scaled, scores))
+
+    def scaled(self, score: float) -> float:
+        """Return a score of the file on the scale of 0 to 1."""
         low, high = self.score_range
-        return None if scores is None else tuple((score - low) / (high - low) for score in scores)
+        return (score - low) / (high - low)
 
 
 def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:

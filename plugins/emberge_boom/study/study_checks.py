@@ -67,14 +67,15 @@ def _check_losses(
 def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
     """Note the rows that are sampled and the steps they make, if the data can be counted quickly."""
     try:
-        sizes = _preview(study, context, study.data).sizes
+        whole = _preview(study, context, study.data)
     except EmbergeError as error:
         yield context.problem(str(error), "sampler")
         return
-    if not sizes:
+    if not whole.datasets:
         return
+    yield from _check_scores(study, context, whole)
     try:
-        rows = sample_size(study.rows, sizes)
+        rows = sample_size(study.rows, whole.sizes)
     except DataError as error:
         yield context.problem(str(error), "rows")
         return
@@ -87,6 +88,15 @@ def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Proble
         else:
             lines.append(f"{name}: {steps:,} steps alone")
     context.note("samples", lines)
+
+
+def _check_scores(
+    study: StudyOptions, context: Preflight, whole: TrainingPreview
+) -> Iterator[Problem]:
+    """Yield what the losses have against the scores of whole datasets."""
+    for info in whole.datasets:
+        for fault in loss_problems(study.loss, info, scored=info.scores is not None):
+            yield context.problem(fault, "loss")
 
 
 def _preview(

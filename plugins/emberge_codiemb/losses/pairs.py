@@ -9,7 +9,7 @@ from emberge import Embeddings, unit_vectors
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["scored_pairs"]
+__all__ = ["equal_scores", "require_positive", "scored_pairs"]
 
 
 def scored_pairs(e: Embeddings, loss: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -26,3 +26,23 @@ def scored_pairs(e: Embeddings, loss: str) -> tuple[Tensor, Tensor, Tensor]:
     score = e.scores.flatten()
     there = e.valid.flatten() & ~score.isnan()
     return cosine.flatten().masked_fill(~there, 0.0), score.masked_fill(~there, 0.0), there
+
+
+def equal_scores(lowest: float, highest: float) -> list[str]:
+    """Return the reason why a loss of order learns nothing from scores that are all equal; else none."""
+    if lowest < highest:
+        return []
+    return [
+        f"all scores are {highest:g}, and it learns from their order alone; give scores that differ, or "
+        "choose another loss under by_dataset"
+    ]
+
+
+def require_positive(value: float, option: str) -> None:
+    """Refuse a divisor or factor of cosines that is not above 0.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    if not value > 0:
+        raise ValueError(f"{option} must be above 0, not {value:g}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import Embeddings, Loss
 
-from emberge_codiemb.losses.pairs import scored_pairs
+from emberge_codiemb.losses.pairs import equal_scores, scored_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +39,9 @@ class Pearson(Loss):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"positive_score"})
+
+    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
+        return equal_scores(lowest, highest)
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch

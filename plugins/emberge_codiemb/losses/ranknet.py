@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from emberge import Embeddings, Loss, blockwise
 
-from emberge_codiemb.losses.pairs import scored_pairs
+from emberge_codiemb.losses.pairs import equal_scores, require_positive, scored_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,12 +36,14 @@ class RankNet(Loss):
     cross_rank: bool = False
 
     def __post_init__(self) -> None:
-        if self.scale <= 0:
-            raise ValueError(f"scale must be above 0, not {self.scale:g}")
+        require_positive(self.scale, "scale")
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"positive_score"})
+
+    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
+        return equal_scores(lowest, highest)
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch

@@ -181,7 +181,7 @@ class InfoNCE(Loss):
         valid = e.valid[:, : e.positive.shape[1]]
         terms = terms.masked_fill(~valid, 0.0)
         if self.slot_reduction == "sum":
-            return terms.sum() / max(1, len(terms))
+            return terms.sum() / valid.any(1).sum().clamp(min=1)
         return terms.sum() / valid.sum().clamp(min=1)
 
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge import DataError, Embeddings, Guide, Loss, unit_vectors
+from emberge import DataError, Embeddings, Loss, OuterLoss, unit_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matryoshka(Loss):
+class Matryoshka(OuterLoss):
     """Losses at several sizes of the embedding at once (Kusupati et al., 2022, arXiv:2205.13147).
 
     For every size m of `dims` the first m numbers of each embedding, brought to length one, go through `loss`
@@ -35,7 +35,6 @@ class Matryoshka(Loss):
     dims: tuple[int, ...]
     weights: tuple[float, ...] = ()
     cross_rank: bool = field(init=False, default=True)
-    layers: tuple[float, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         if not self.loss or not self.dims:
@@ -48,52 +47,23 @@ class Matryoshka(Loss):
             raise ValueError(
                 "its losses differ in cross_rank; give each a matryoshka of its own, or set cross_rank alike"
             )
-        guides = [one.guided_by for one in self.loss if one.guided_by is not None]
-        if any(guide != guides[0] for guide in guides):
-            raise ValueError("its losses have different guides; give each a matryoshka of its own")
+        super().__post_init__()
         object.__setattr__(self, "cross_rank", self.loss[0].cross_rank)
-        wanted = sorted({layer for one in self.loss for layer in one.layers})
-        object.__setattr__(self, "layers", tuple(wanted))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset().union(*(one.needs for one in self.loss))
-
-    @property
-    def guided_by(self) -> Guide | None:
-        return next((one.guided_by for one in self.loss if one.guided_by is not None), None)
 
     def check(self, dimension: int) -> Sequence[str]:
         if max(self.dims) > dimension:
             return [
                 f"dims asks for the first {max(self.dims)} numbers of embeddings that have {dimension}"
             ]
-        return [fault for size in self.dims for one in self.loss for fault in one.check(size)]
-
-    def warnings(self) -> list[str]:
-        return [warning for one in self.loss for warning in one.warnings()]
-
-    def parameters(self) -> Mapping[str, Tensor]:
-        return {
-            f"{number}.{name}": value
-            for number, one in enumerate(self.loss)
-            for name, value in one.parameters().items()
-        }
+        return [fault for size in self.dims for fault in super(Matryoshka, self).check(size)]
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         for fault in self.check(embeddings.anchor.shape[-1]):
             raise DataError(f"matryoshka: {fault}")
         total = embeddings.anchor.new_zeros(())
         for size, weight in zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True):
-            part = _first(embeddings, size)
-            for number, one in enumerate(self.loss):
-                total = total + weight * one.weight * one(part, _of(parameters, f"{number}."))
+            total = total + weight * self.inner(_first(embeddings, size), parameters)
         return total
-
-
-def _of(parameters: Mapping[str, Tensor], prefix: str) -> Mapping[str, Tensor]:
-    own = {name: value for name, value in parameters.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): value for name, value in own.items()}
 
 
 def _first(e: Embeddings, size: int) -> Embeddings:

@@ -135,6 +135,20 @@ def test_a_score_range_becomes_0_to_1(tmp_path: Path) -> None:
     assert only(tmp_path, row, score_range=(-1.0, 1.0))[0].positive_scores == (0.5,)
 
 
+def test_a_set_knows_the_lowest_and_highest_score_of_its_whole_file(tmp_path: Path) -> None:
+    rows = [
+        {"query": "a", "pos": ["b"], "neg": ["c"], "pos_scores": [high], "neg_scores": [low]}
+        for high, low in ((3, -1), (1, 0), (2, 1))
+    ]
+    path = write(tmp_path / "scored.jsonl", rows)
+    assert load(path, score_range=(-1, 4)).info.scores == (0.0, 0.8)
+    few = load(path, score_range=(-1, 4), limit=1)
+    assert len(few) == 1
+    assert few.info.scores == (0.0, 0.8)
+    plain = write(tmp_path / "plain.jsonl", [{"query": "a", "pos": ["b"]}])
+    assert load(plain).info.scores is None
+
+
 def test_a_label_beside_two_sentences_is_a_score(tmp_path: Path) -> None:
     row = {"sentence1": "a", "sentence2": "b", "label": 1}
     assert only(tmp_path, row) == (Example("a", ("b",), (), (1.0,)), "pair_classification")

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Embeddings, Example, Loss, PerDataset, load_plugins
+from emberge import Example, Loss, OuterLoss, PerDataset, load_plugins
 from emberge.engine import FitOptions
-from emberge.ranks.gather_batch import rows_of
 from emberge.ranks.ranks import mark, shard_rows
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
@@ -25,7 +24,7 @@ from safetensors.torch import load_file
 
 from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder
-from tests.support.losses import LOSSES
+from tests.support.losses import LOSSES, on_shards
 from tests.support.ranked_fit import Death, Training
 from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.support.training_data import InMemory, dataset, retrieval, similarity
@@ -57,32 +56,6 @@ def everything(size: int = 22) -> InMemory:
         for i in range(size)
     ]
     return dataset("all", "retrieval", rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnShards(Loss):
-    """The mean of a loss over shards of a batch, weighted by their rows, taken by one rank."""
-
-    loss: Loss
-    ranks: int = 2
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return self.loss.needs
-
-    def parameters(self) -> Mapping[str, torch.Tensor]:
-        return self.loss.parameters()
-
-    def __call__(
-        self, embeddings: Embeddings, parameters: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
-        size = len(embeddings.anchor)
-        total = embeddings.anchor.new_zeros(())
-        for rank in range(self.ranks):
-            own = shard_rows(size, rank, self.ranks)
-            part = self.loss(rows_of(embeddings, own), parameters)
-            total = total + part * (own.stop - own.start) / size
-        return total
 
 
 def _arguments(model: Path, loss: Loss, **more: Any) -> dict[str, Any]:
@@ -124,7 +97,7 @@ def _pairs(model: Path, root: Path, names: Iterable[str]) -> Mapping[str, tuple[
     ]
     both, one = [], []
     for number, (_, gathers, loss) in enumerate(wanted):
-        alone = loss if gathers else OnShards(loss=loss, weight=loss.weight)
+        alone = loss if gathers else on_shards(loss)
         both.append(Training(root / f"both{number}", _arguments(model, loss), exact=True))
         one.append(Training(root / f"one{number}", _arguments(model, alone), exact=True))
     two = ranked_fit.run(both, root / "both.pkl", 2)
@@ -157,12 +130,12 @@ def rest(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, A
 
 
 def _with_cross_rank(loss: Loss, gathers: bool) -> Loss:
-    inner = getattr(loss, "loss", None)
-    if isinstance(inner, tuple):  # a loss of losses does as they do
-        return dataclasses.replace(
-            loss, loss=tuple(_with_cross_rank(one, gathers) for one in inner)
-        )
-    return dataclasses.replace(loss, cross_rank=gathers)
+    more: dict[str, Any] = {}
+    if isinstance(loss, OuterLoss):
+        more["loss"] = tuple(_with_cross_rank(one, gathers) for one in loss.loss)
+    if "cross_rank" in {option.name for option in dataclasses.fields(loss) if option.init}:
+        more["cross_rank"] = gathers  # otherwise it does as the losses inside
+    return dataclasses.replace(loss, **more)
 
 
 def test_every_registered_loss_is_tried() -> None:
@@ -201,7 +174,7 @@ def mixed(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, 
     local = {
         **arguments,
         "losses": PerDataset(
-            default=(both[0], OnShards(loss=both[1], ranks=3, weight=0.3)),
+            default=(both[0], on_shards(both[1], ranks=3)),
             by_task={"sts": (CoSENT(cross_rank=True),)},
         ),
     }

@@ -1,38 +1,188 @@
+"""Losses on the order of scored pairs, beside the same by loops, on plain batches and on odd ones."""
+
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 import torch
+from emberge import Embeddings, Loss
 from emberge_codiemb.losses.pearson import Pearson
+from emberge_codiemb.losses.pro import PRO
+from emberge_codiemb.losses.rank_kl import RankKL
 from emberge_codiemb.losses.ranknet import RankNet
+from torch import Tensor
 
 from tests.support.losses import random_batch, scored_pairs
 
 Y4 = ([0.8, 0.6, 0.3, 0.4], [1, 0.5, 0.5, 0])
-Y3 = ([0.5, 0.5, 1.0], [1, 0.5, 0])
+# Cosines and scores of a batch's pairs.
+Pairs = tuple[Sequence[Tensor], Sequence[float]]
 
 
 def _pairs(example: tuple[list[float], list[float]]) -> Any:
     return scored_pairs(torch.tensor(example[0], dtype=torch.float64), example[1])
 
 
-def test_pearson_worked_number() -> None:
-    assert float(Pearson()(_pairs(Y4), {})) == pytest.approx(0.263540306, abs=1e-9)
+# ── by loops ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("example", "expected"), [(Y4, 2.927766635), (Y3, 2.641301149)])
-def test_ranknet_worked_numbers(example: Any, expected: float) -> None:
-    assert float(RankNet()(_pairs(example), {})) == pytest.approx(expected, abs=1e-9)
+def pearson(pairs: Pairs) -> Tensor:
+    cosines, scores = pairs
+    n = len(scores)
+    middle, level = torch.stack([*cosines]).sum() / n, sum(scores) / n
+    squares = torch.stack([(c - middle) ** 2 for c in cosines]).sum()
+    spread = sum((y - level) ** 2 for y in scores)
+    if spread < 1e-16 or squares.item() < 1e-16:
+        return middle * 0
+    together = torch.stack(
+        [(c - middle) * (y - level) for c, y in zip(cosines, scores, strict=True)]
+    ).sum()
+    return 1 - together / (squares**0.5 * spread**0.5)
 
 
-def test_ranknet_worked_gradient() -> None:
-    cosines = torch.tensor([0.5, 0.5, 0.9999999], dtype=torch.float64, requires_grad=True)
-    RankNet()(scored_pairs(cosines, Y3[1]), {}).backward()
-    assert cosines.grad is not None
-    expected = torch.tensor([-1.122459, -0.122459, 1.244919], dtype=torch.float64)
-    assert torch.allclose(cosines.grad, expected, atol=1e-5)
+def ranknet(pairs: Pairs) -> Tensor:
+    cosines, scores = pairs
+    terms = [
+        (1 + (low - high).exp()).log()
+        for high, y in zip(cosines, scores, strict=True)
+        for low, other in zip(cosines, scores, strict=True)
+        if y > other
+    ]
+    return torch.stack([*terms, cosines[0] * 0]).sum()
+
+
+def rank_kl(pairs: Pairs, temperature: float = 0.05) -> Tensor:
+    cosines, scores = pairs
+    n = len(scores)
+    ranks = [sum(o > y for o in scores) + (sum(o == y for o in scores) - 1) / 2 for y in scores]
+    targets = [math.exp((n - 1 - r) / max(1, n - 1) / temperature) for r in ranks]
+    shares = [math.exp(float(c.detach()) / temperature) for c in cosines]
+    assert all(map(math.isfinite, (*targets, *shares)))
+    total = torch.stack([(c / temperature).exp() for c in cosines]).sum()
+    terms = []
+    for c, target in zip(cosines, targets, strict=True):
+        p = target / sum(targets)
+        terms.append(p * (math.log(p) - (c / temperature - total.log())))
+    return torch.stack(terms).sum() / n
+
+
+def pro(pairs: Pairs, temperature: float = 0.05) -> Tensor:
+    cosines, scores = pairs
+    terms = []
+    for high, y in zip(cosines, scores, strict=True):
+        below = [(low, y - o) for low, o in zip(cosines, scores, strict=True) if y - o > 1e-8]
+        if below:
+            own = (high * max(gap for _, gap in below) / temperature).exp()
+            others = torch.stack([(low * gap / temperature).exp() for low, gap in below]).sum()
+            terms.append(-(own / (own + others)).log())
+    return torch.stack(terms).mean() if terms else cosines[0] * 0
+
+
+BY_LOOPS: Mapping[str, tuple[Loss, Callable[[Pairs], Tensor]]] = {
+    "pearson": (Pearson(), pearson),
+    "ranknet": (RankNet(), ranknet),
+    "rank_kl": (RankKL(), rank_kl),
+    "rank_kl, sum": (RankKL(reduction="sum"), lambda pairs: rank_kl(pairs) * len(pairs[1])),
+    "rank_kl, warm": (RankKL(temperature=2), lambda pairs: rank_kl(pairs, 2)),
+    "pro": (PRO(), pro),
+    "pro, warm": (PRO(temperature=2), lambda pairs: pro(pairs, 2)),
+}
+
+
+def _scored(rows: int, negatives: int = 0, levels: int = 5) -> Embeddings:
+    """Pairs with so many different scores, from 0 to 1."""
+    batch = random_batch(rows, negatives=negatives)
+    score = (batch.scores * levels).floor() / max(1, levels - 1)
+    return dataclasses.replace(batch, positive_score=score[:, :1], negative_score=score[:, 1:])
+
+
+def _alike(batch: Embeddings) -> Embeddings:
+    """The batch with one and the same cosine in each of its pairs."""
+    return dataclasses.replace(
+        batch,
+        anchor=batch.anchor[:1].expand_as(batch.anchor),
+        positive=batch.positive[:1].expand_as(batch.positive),
+    )
+
+
+def _with_gaps(batch: Embeddings) -> Embeddings:
+    """The batch with places that are filling, and texts without a score."""
+    valid, score = batch.valid.clone(), batch.scores
+    valid[0, 1] = valid[3, 2] = False
+    score[1, 1] = score[4, 0] = torch.nan
+    return dataclasses.replace(
+        batch, valid=valid, positive_score=score[:, :1], negative_score=score[:, 1:]
+    )
+
+
+BATCHES: Mapping[str, Embeddings] = {
+    "scores with ties": _scored(12),
+    "negatives with scores": _scored(7, negatives=2),
+    "all scores different": random_batch(9, negatives=0),
+    "gaps": _with_gaps(_scored(8, negatives=2)),
+    "one pair": _scored(1),
+    "two pairs": random_batch(2, negatives=0),
+    "two pairs with one score": _scored(2, levels=1),
+    "constant scores": _scored(10, levels=1),
+    "constant cosines": _alike(_scored(10)),
+    "all constant": _alike(_scored(10, levels=1)),
+}
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", BY_LOOPS)
+def test_a_loss_and_its_gradient_are_those_of_loops(name: str, batch: str) -> None:
+    loss, by_loops = BY_LOOPS[name]
+    given = BATCHES[batch]
+    leaves = [
+        column.detach().clone().requires_grad_() for column in (given.anchor, given.candidates)
+    ]
+    anchor, texts = leaves
+    seen = dataclasses.replace(given, anchor=anchor, positive=texts[:, :1], negative=texts[:, 1:])
+    value = loss(seen, {})
+    cosines = torch.cosine_similarity(anchor[:, None], texts, dim=-1)
+    there = (given.valid & ~given.scores.isnan()).nonzero().tolist()
+    pairs = [cosines[i, c] for i, c in there], [float(given.scores[i, c]) for i, c in there]
+    expected = by_loops(pairs)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-9, abs=1e-12)
+    for own, other in zip(
+        torch.autograd.grad(value, leaves), torch.autograd.grad(expected, leaves), strict=True
+    ):
+        assert torch.isfinite(own).all()
+        assert torch.allclose(own, other, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", BY_LOOPS)
+def test_a_batch_without_a_scored_pair_gives_nothing(name: str) -> None:
+    batch = random_batch(3, negatives=0)
+    positive = batch.positive.clone().requires_grad_()
+    score = torch.full_like(batch.scores, torch.nan)
+    value = BY_LOOPS[name][0](
+        dataclasses.replace(batch, positive=positive, positive_score=score), {}
+    )
+    (gradient,) = torch.autograd.grad(value, positive)
+    assert value.item() == 0
+    assert not gradient.any()
+
+
+def test_a_tie_is_no_negative() -> None:
+    """Of two pairs with equal scores and one below them, each has that one against it alone."""
+    value = PRO(temperature=1)(_pairs(([0.9, 0.1, 0.5], [1, 1, 0])), {})
+    expected = [math.log(1 + math.exp(0.5 - cosine)) for cosine in (0.9, 0.1)]
+    assert float(value) == pytest.approx(sum(expected) / 2, rel=1e-12)
+
+
+def test_ranks_do_not_depend_on_the_scale_of_scores() -> None:
+    cosines = [0.3, 0.1, 0.8, 0.4]
+    one, other = (
+        float(RankKL()(_pairs((cosines, scores)), {}))
+        for scores in ([0.0, 0.1, 0.1, 0.2], [0.0, 0.9, 0.9, 1.0])
+    )
+    assert one == pytest.approx(other, rel=1e-12)
 
 
 def test_the_mean_of_ranknet_is_over_ordered_pairs() -> None:
@@ -40,13 +190,14 @@ def test_the_mean_of_ranknet_is_over_ordered_pairs() -> None:
     assert float(mean) == pytest.approx(2.927766635 / 5, abs=1e-9)  # six pairs, and one is a tie
 
 
-def test_blocks_of_ranknet_are_its_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("loss", [RankNet(scale=5), PRO()])
+def test_blocks_are_the_whole_table(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
     import emberge.numerics.similarity as vectors
 
     def found() -> tuple[float, torch.Tensor]:
         batch = random_batch(30, negatives=1)
         anchor = batch.anchor.requires_grad_()
-        value = RankNet(scale=5)(batch, {})
+        value = loss(batch, {})
         return value.item(), torch.autograd.grad(value, anchor)[0]
 
     whole, gradient = found()
@@ -103,9 +254,17 @@ def test_rounding_is_no_spread() -> None:
     assert not positive.grad.any()
 
 
-@pytest.mark.parametrize("loss", [Pearson(), RankNet()])
+@pytest.mark.parametrize("loss", [Pearson(), PRO(), RankKL(), RankNet()])
 def test_scores_are_needed(loss: Any) -> None:
     assert loss.needs == {"positive_score"}
     assert not loss.cross_rank
     with pytest.raises(ValueError, match="needs scores"):
         loss(random_batch(3, positive_score=None, negative_score=None), {})
+
+
+@pytest.mark.parametrize("loss", [Pearson(), PRO(), RankKL(), RankNet()])
+def test_a_set_of_one_score_has_no_order(loss: Loss) -> None:
+    assert not loss.check_scores(0.2, 0.4)
+    (problem,) = loss.check_scores(0.4, 0.4)
+    assert "0.4" in problem
+    assert "by_dataset" in problem

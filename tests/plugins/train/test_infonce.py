@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import pytest
 import torch
@@ -10,25 +9,7 @@ from emberge.testing import check_loss
 from emberge.testing.batches import example_embeddings
 from emberge_train.losses.infonce import InfoNCE
 
-from tests.support.losses import GUIDE
-
-
-def _at(*degrees: float) -> list[list[float]]:
-    return [[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in degrees]
-
-
-def _batch(positive: list[list[float]], negative: list[list[float]], in_batch: bool) -> Embeddings:
-    """Queries at 0° and 90° with groups at the given angles."""
-    p, n = len(positive[0]), len(negative[0])
-    tensor = lambda rows: torch.tensor([_at(*row) for row in rows], dtype=torch.float64)  # noqa: E731
-    return Embeddings(
-        anchor=torch.tensor(_at(0, 90), dtype=torch.float64),
-        positive=tensor(positive),
-        negative=tensor(negative),
-        valid=torch.ones(2, p + n, dtype=torch.bool),
-        text_id=torch.arange(2 * (1 + p + n)).view(2, -1),
-        in_batch=in_batch,
-    )
+from tests.support.losses import GUIDE, angled_groups
 
 
 @pytest.mark.parametrize(
@@ -38,25 +19,8 @@ def _batch(positive: list[list[float]], negative: list[list[float]], in_batch: b
 def test_boom_worked_numbers(temperature: float, hard: float, in_batch: float) -> None:
     loss = InfoNCE(temperature=temperature)
     for within, expected in ((False, hard), (True, in_batch)):
-        batch = _batch([[10], [80]], [[60], [150]], within)
+        batch = angled_groups([[10], [80]], [[60], [150]], in_batch=within)
         assert float(loss(batch, {})) == pytest.approx(expected, rel=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("temperature", "form", "expected"),
-    [
-        (1.0, "all", 1.093888186),
-        (1.0, "same_slot", 0.936331492),
-        (0.5, "all", 0.760541371),
-        (0.5, "same_slot", 0.665918997),
-        (0.02, "all", 1.315445e-03),
-        (0.02, "same_slot", 1.315445e-03),
-    ],
-)
-def test_codiemb_worked_numbers(temperature: float, form: str, expected: float) -> None:
-    loss = InfoNCE(temperature=temperature, positives_in_denominator=form)  # type: ignore[arg-type]
-    batch = _batch([[10, 20], [80, 100]], [[60], [150]], True)
-    assert float(loss(batch, {})) == pytest.approx(expected, rel=1e-6)
 
 
 class _Terms(InfoNCE):
@@ -76,29 +40,9 @@ class _Terms(InfoNCE):
     ],
 )
 def test_boom_worked_terms(temperature: float, in_batch: bool, expected: list[float]) -> None:
-    terms = _Terms(temperature=temperature)(_batch([[10], [80]], [[60], [150]], in_batch), {})
+    batch = angled_groups([[10], [80]], [[60], [150]], in_batch=in_batch)
+    terms = _Terms(temperature=temperature)(batch, {})
     assert terms[:, 0].tolist() == pytest.approx(expected, rel=2e-7)
-
-
-@pytest.mark.parametrize(
-    ("temperature", "form", "expected"),
-    [
-        (1.0, "all", [0.928707290, 0.956241484, 1.245301985, 1.245301985]),
-        (1.0, "same_slot", [0.796274143, 0.759426666, 1.081180957, 1.108444201]),
-        (0.5, "all", [0.530586483, 0.568728809, 0.971425095, 0.971425095]),
-        (0.5, "same_slot", [0.470847935, 0.438214191, 0.860868913, 0.893744950]),
-    ],
-)
-def test_codiemb_worked_terms(temperature: float, form: str, expected: list[float]) -> None:
-    loss = _Terms(temperature=temperature, positives_in_denominator=form)  # type: ignore[arg-type]
-    terms = loss(_batch([[10, 20], [80, 100]], [[60], [150]], True), {})
-    assert terms.flatten().tolist() == pytest.approx(expected, rel=1e-8)
-
-
-def test_slots_may_be_summed() -> None:
-    batch = _batch([[10, 20], [80, 100]], [[60], [150]], True)
-    loss = InfoNCE(temperature=1.0, slot_reduction="sum")
-    assert float(loss(batch, {})) == pytest.approx(2.187776372, rel=1e-8)
 
 
 def test_equal_texts_leave_the_denominator() -> None:

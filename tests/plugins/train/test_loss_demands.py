@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from emberge import Loss
 from emberge.testing.batches import example_embeddings
+from emberge_codiemb.losses.mid_nce import MidNCE
 from emberge_codiemb.losses.pearson import Pearson
+from emberge_codiemb.losses.pro import PRO
+from emberge_codiemb.losses.rank_kl import RankKL
 from emberge_codiemb.losses.ranknet import RankNet
 from emberge_train.losses import losses
 from emberge_train.losses.angle import AnglE
@@ -22,6 +25,7 @@ from emberge_train.losses.mlm import MLM
 from emberge_train.losses.sentence_transformers import SentenceTransformersLoss
 
 SIMILARITY = {"scale": 20.0, "unscored": False, "cross_rank": False}
+RANKS = {"temperature": 0.05, "reduction": "mean", "cross_rank": False}
 # Loss: what it reads, and its own options.
 LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
     AnglE: ({"positive_score"}, SIMILARITY),
@@ -48,6 +52,8 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
         {"similarity": "cosine", "scale": 1.0, "cross_rank": False},
     ),
     Pearson: ({"positive_score"}, {"cross_rank": False}),
+    PRO: ({"positive_score"}, RANKS),
+    RankKL: ({"positive_score"}, RANKS),
     RankNet: (
         {"positive_score"},
         {"scale": 1.0, "reduction": "sum", "cross_rank": False},
@@ -86,6 +92,14 @@ def test_matryoshka_is_what_its_losses_are() -> None:
     assert not Matryoshka(loss=(MarginMSE(),), dims=(8, 4)).cross_rank
 
 
+def test_mid_nce_takes_true_matches_of_the_middle_layer_and_stays_local() -> None:
+    loss = MidNCE(loss=(InfoNCE(mask_equal_label=True, layers=(1.0,)),))
+    assert (loss.layer, loss.least_score, loss.layers) == (0.5, 1.0, (0.5, 1.0))
+    assert loss.needs == {"positive_score", "label"}
+    assert not loss.cross_rank
+    assert MidNCE(loss=(InfoNCE(),), layer=None).layers == ()
+
+
 def test_names_that_recipes_use() -> None:
     assert losses() == {
         "infonce": InfoNCE,
@@ -104,7 +118,10 @@ SCORED: dict[str, Loss] = {
     "cosent": CoSENT(),
     "kl_distillation": KLDistillation(),
     "margin_mse": MarginMSE(),
+    "mid_nce": MidNCE(loss=(InfoNCE(),)),
     "pearson": Pearson(),
+    "pro": PRO(),
+    "rank_kl": RankKL(),
     "ranknet": RankNet(),
 }
 
@@ -122,6 +139,11 @@ def test_a_loss_without_the_scores_it_needs_is_named(name: str) -> None:
         (lambda: AnglE(scale=0), "scale"),
         (lambda: CoSENT(scale=0), "scale"),
         (lambda: RankNet(scale=0), "scale"),
+        (lambda: RankKL(temperature=0), "temperature"),
+        (lambda: PRO(temperature=-1), "temperature"),
+        (lambda: MidNCE(loss=(InfoNCE(),), layer=1.5), "layer"),
+        (lambda: MidNCE(loss=(InfoNCE(),), layer=-0.1), "layer"),
+        (lambda: MidNCE(loss=()), "loss"),
         (lambda: MarginMSE(scale=0), "scale"),
         (lambda: InfoNCE(temperature=0), "temperature"),
         (lambda: InfoNCE(lowest_temperature=0), "lowest_temperature"),

@@ -1,4 +1,4 @@
-"""Schedules: the worked numbers of BOOM and CoDiEmb, shares as promised, and laws on random pools."""
+"""Schedules: the worked numbers of BOOM, shares as promised, and laws on random pools."""
 
 from __future__ import annotations
 
@@ -55,36 +55,6 @@ def runs(batches: Iterable[Batch]) -> list[str]:
 
 def pairs(batches: Iterable[Batch]) -> list[tuple[str, int]]:
     return [(p.dataset, int(row)) for batch in batches for p in batch.parts for row in p.rows]
-
-
-def test_codiembs_steps_per_epoch() -> None:
-    """Eight devices, 64 retrieval and 32 similarity examples each: its corpora give 2,043 + 2,614 steps."""
-    retrieval = {
-        "cMedQAv2": (99_904, 195),
-        "DuReader": (83_456, 163),
-        "T2Ranking": (698_752, 1364),
-        "Ecom": (81_920, 160),
-        "Video": (82_560, 161),
-    }
-    similarity = {
-        "AFQMC": (34_334, 134),
-        "ATEC": (62_477, 244),
-        "BQ": (100_000, 390),
-        "LCQMC": (238_766, 932),
-        "PAWSX": (49_129, 191),
-        "QBQTC": (180_000, 703),
-        "STSB": (5_231, 20),
-    }
-    pool = pool_of(
-        *((name, "retrieval", n) for name, (n, _) in retrieval.items()),
-        *((name, "sts", n) for name, (n, _) in similarity.items()),
-    )
-    batches = BatchShuffle(batch_size=size(512, sts=256)).batches(pool, 49)
-    counted = Counter(names(batches))
-    assert counted == {name: n for name, (_, n) in {**retrieval, **similarity}.items()}
-    assert sum(counted[name] for name in retrieval) == 2043
-    assert sum(counted[name] for name in similarity) == 2614
-    assert len(batches) == 4657
 
 
 def test_a_smaller_batch_gives_a_task_more_steps() -> None:

@@ -42,6 +42,8 @@ class Option:
 def options_of(owner: type) -> Mapping[str, Option]:
     """Return the options of a component or nested dataclass by name, its own before those it inherits.
 
+    Those of one class come in the order in which it declares them.
+
     Raises:
         PluginError: naming class and field, for a type that cannot be found or expressed in a recipe.
     """
@@ -60,9 +62,14 @@ def _options_of(owner: Any) -> Mapping[str, Option]:
             default = option.default_factory()
         form = _field_form(declared, option.name)
         found[option.name] = Option(option.name, form, declared, default, default_component(option))
-    lineage = {one: place for place, one in enumerate(owner.__mro__)}
-    ordered = sorted(found.items(), key=lambda item: lineage[item[1].owner])
-    return types.MappingProxyType(dict(ordered))
+    # A dataclass keeps the place of a field that it declares anew; its first own option is meant otherwise.
+    declared_first = [
+        found[name]
+        for one in owner.__mro__
+        for name in inspect.get_annotations(one)
+        if name in found and found[name].owner is one
+    ]
+    return types.MappingProxyType({option.name: option for option in declared_first})
 
 
 def _declared_by(owner: type, name: str) -> type:

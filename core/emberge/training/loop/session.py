@@ -14,6 +14,7 @@ from torch import Tensor
 
 from emberge.contracts.backbone import Encoder, TokenisedText
 from emberge.contracts.dataset import Dataset, DatasetInfo
+from emberge.contracts.loss import score_problems
 from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import torch_threads
@@ -278,7 +279,10 @@ def _plan(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -> BatchP
 def _require_rows(
     plan: BatchPlan, tables: Mapping[str, ExampleTable], objective: Objective
 ) -> None:
-    """Refuse rows that lack what their losses read."""
+    """Refuse rows that lack what their losses read, and scores that these learn nothing from."""
+    problems = [p for info in plan.pool for p in score_problems(objective.of(info.name), info)]
+    if problems:
+        raise DataError("\n".join(problems))
     rows = {info.name: rows for info, rows in plan.pool.items()}
     for name, in_batch in plan.groups():
         for loss in objective.of(name):

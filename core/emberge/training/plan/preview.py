@@ -32,20 +32,24 @@ PRETENDED_ROWS = 1_000_000
 class TrainingPreview:
     """Rows and steps that a training will take of its data.
 
-    `rows` are the row numbers that it will see of each dataset of `sizes`, `tasks` the datasets' kinds of
-    task. Of data that could not be counted only `share` is known: that of every dataset, where it is one.
+    `rows` are the row numbers that it will see of each of the `datasets`. Of data that could not be counted
+    only `share` is known: that of every dataset, where it is one.
     """
 
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    tasks: Mapping[str, str] = field(default_factory=dict)
+    datasets: tuple[DatasetInfo, ...] = ()
     rows: Mapping[str, Rows] = field(default_factory=dict, compare=False)
     steps: int | None = None
     share: float | None = None
 
     @property
+    def sizes(self) -> Mapping[str, int]:
+        """Rows of each dataset before the sampler selects."""
+        return {info.name: info.size for info in self.datasets}
+
+    @property
     def lines(self) -> list[str]:
         """Preview as lines for the terminal."""
-        if not self.sizes:
+        if not self.datasets:
             partly = self.share is not None and self.share != 1
             return [f"{self.share:.3g} of the rows of every dataset"] if partly else []
         taken = {name: len(self.rows.get(name, ())) for name in self.sizes}
@@ -90,8 +94,7 @@ def preview_training(
         negatives=options.negatives,
     )
     return TrainingPreview(
-        sizes={info.name: info.size for info in infos},
-        tasks={info.name: info.task for info in infos},
+        datasets=infos,
         rows={info.name: rows for info, rows in plan.pool.items()},
         steps=plan.steps,
     )

@@ -163,6 +163,22 @@ def test_the_first_option_is_the_nearest_classs_own() -> None:
     assert first_option(Sampler) is None
 
 
+def test_own_options_come_as_the_class_declares_them() -> None:
+    """A dataclass leaves a field that is declared anew at its old place, before all new ones."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Local(Base):
+        """Has another default for an option of all losses."""
+
+        scale: float = 20.0
+        cross_rank: bool = False
+
+    assert list(options_of(Local)) == ["scale", "cross_rank", "margin", "weight", "layers"]
+    first = first_option(Local)
+    assert first is not None
+    assert first.name == "scale"
+
+
 def test_private_and_computed_fields_are_no_options() -> None:
     assert list(options_of(Derived)) == ["margin", "weight", "cross_rank", "layers"]
 

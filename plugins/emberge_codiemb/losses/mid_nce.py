@@ -1,0 +1,110 @@
+"""MidNCE: a contrast of true matches, on the embeddings of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from emberge import Embeddings, Loss, OuterLoss, component
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Scores are kept in single precision, where 0.7 may be a little less.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class MidNCE(OuterLoss):
+    """Contrast of true matches among scored pairs, by a middle layer (CoDiEmb, arXiv:2508.11442).
+
+    The inner `loss` (one, or a weighted sum of several) gets the embeddings of `layer`, a fraction of the
+    model's depth, pooled as the model pools. Of an anchor's texts those with a score of at least
+    `least_score` are its positives; all others are negatives, its own and other rows', so that a row without
+    a match is no anchor and its texts are still candidates. Scores run from 0 to 1: the 5 of STS-B is 1. A
+    batch without a match gives 0. Its own `cross_rank`, not the inner loss's, decides whether ranks gather;
+    local to a rank by default.
+
+    `layer: null` takes the final embedding: so `mid_nce: {layer: null}` alone is the paper's InfoNCE baseline
+    for similarity data. The paper's whole loss for similarity, with the weights of its code, is this list.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss:
+              by_task:
+                retrieval: infonce
+                sts:
+                  - pearson: {weight: 2}
+                  - rank_kl: {weight: 5}
+                  - pro: {weight: 0.5}
+                  - mid_nce: {weight: 1}
+            sampler: batch_shuffle
+    """
+
+    layer: float | None = 0.5
+    """Fraction of the depth: 0 is before the first layer, 1 after the last; null is the final embedding."""
+    least_score: float = 1.0
+    """Score from 0 to 1 from which on a pair is a match."""
+    loss: tuple[Loss, ...] = component("infonce")
+    cross_rank: bool = False
+
+    def __post_init__(self) -> None:
+        if self.layer is not None and not 0 <= self.layer <= 1:
+            raise ValueError(f"layer is a share of the depth from 0 to 1, not {self.layer:g}")
+        super().__post_init__()
+        if self.layer is not None:
+            object.__setattr__(self, "layers", tuple(sorted({self.layer, *self.layers})))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        # Other rows' texts are always negatives here.
+        return super().needs - {"contrast"} | {"positive_score"}
+
+    def check(self, dimension: int) -> Sequence[str]:
+        # A layer's states may be of another size than the final embedding.
+        return super().check(dimension) if self.layer is None else ()
+
+    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
+        if highest >= self.least_score - ROUNDING:
+            return super().check_scores(lowest, highest)
+        return [
+            f"the highest score is {highest:g}, so that nothing matches at least_score {self.least_score:g}; "
+            "lower that, or choose another loss under by_dataset"
+        ]
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        import torch
+
+        e = embeddings
+        if e.positive_score is None and e.negative_score is None:
+            raise ValueError("mid_nce needs scores")
+        matches = e.valid & (e.scores >= self.least_score - ROUNDING)
+        inside = {layer: e.layers[layer] for one in self.loss for layer in one.layers}
+        seen = e if self.layer is None else e.layers[self.layer]
+        value = self.inner(
+            _by_match(replace(seen, layers=inside, guide=e.guide), matches), parameters
+        )
+        return torch.where(matches.any(), value, 0 * value)
+
+
+def _by_match(e: Embeddings, matches: Tensor) -> Embeddings:
+    """Return the batch with each row's texts twice: as positives where they match, else as negatives."""
+    import torch
+
+    texts, scores = e.candidates, e.scores
+    return replace(
+        e,
+        positive=texts,
+        negative=texts,
+        valid=torch.cat([matches, e.valid & ~matches], dim=1),
+        text_id=torch.cat([e.text_id, e.text_id[:, 1:]], dim=1),
+        positive_score=scores,
+        negative_score=scores,
+        in_batch=True,
+        layers={layer: _by_match(inner, matches) for layer, inner in e.layers.items()},
+        guide=None if e.guide is None else _by_match(e.guide, matches),
+    )

@@ -1,0 +1,75 @@
+"""PRO: each pair against all pairs of a lower score, the more so the lower they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from emberge import Embeddings, Loss, blockwise, lowest_score
+
+from emberge_codiemb.losses.pairs import equal_scores, require_positive, scored_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Scores no further apart are equal.
+TIE = 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PRO(Loss):
+    """Preference ranking: contrast of each pair with those of a lower score (CoDiEmb, arXiv:2508.11442).
+
+    Over every anchor with each of its scored positives and negatives. For pair k and the pairs j with
+    y_j < y_k, with the gaps w_kj = y_k - y_j and the widest of them w_k: minus the logarithm of
+    e^(cos_k · w_k / T) / (e^(cos_k · w_k / T) + sum over j of e^(cos_j · w_kj / T)), T being `temperature`.
+    Equal scores are no negatives of each other. `reduction` is the mean or the sum over pairs that have one
+    below them, and 0 where none has. Gaps multiply the cosines: a number added to all cosines changes the
+    loss, and of pairs with negative cosines those with wider gaps weigh less. The table of pairs is made in
+    blocks. Local to a rank by default.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: {by_task: {retrieval: infonce, sts: pro}}
+            sampler: batch_shuffle
+    """
+
+    temperature: float = 0.05
+    """Divisor of the cosines."""
+    reduction: Literal["mean", "sum"] = "mean"
+    cross_rank: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive(self.temperature, "temperature")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"positive_score"})
+
+    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
+        return equal_scores(lowest, highest)
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        import torch
+
+        cosine, score, there = scored_pairs(embeddings, "pro")
+        scaled = cosine / self.temperature
+
+        def block(rows: slice) -> Tensor:
+            """Return each pair's term, and whether it has one [rows, 2]."""
+            gap = score[rows, None] - score[None]
+            below = (gap > TIE) & there[rows, None] & there[None]
+            logits = (scaled * gap).masked_fill(~below, lowest_score(scaled))
+            own = scaled[rows] * gap.masked_fill(~below, 0.0).amax(1)
+            against = logits.logsumexp(1) - own
+            any_below = below.any(1)
+            terms = torch.logaddexp(against, torch.zeros_like(against))
+            return torch.stack([terms.masked_fill(~any_below, 0.0), any_below], dim=1)
+
+        total: Tensor
+        total, count = blockwise(len(cosine), len(cosine), block).sum(0)
+        return total / count.clamp(min=1) if self.reduction == "mean" else total

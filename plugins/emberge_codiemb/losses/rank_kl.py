@@ -1,0 +1,74 @@
+"""Rank KL: the softmax of cosines is to be that of the scores' ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from emberge import Embeddings, Loss, lowest_score
+
+from emberge_codiemb.losses.pairs import equal_scores, require_positive, scored_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankKL(Loss):
+    """Divergence of a batch's cosines from the ranks of its scores (CoDiEmb, arXiv:2508.11442).
+
+    Over every anchor with each of its scored positives and negatives. Of n pairs in falling order of score,
+    the one of rank r (counted from 0, equal scores share their mean rank) has the target R = (n - 1 - r) /
+    (n - 1); the loss is the Kullback-Leibler divergence of softmax(cos / temperature) from
+    softmax(R / temperature). Ranks do not depend on how a dataset spreads its scores. `reduction: mean`
+    divides by n, as the paper's code does and its weight of 5 expects; its formula is the `sum`. A batch with
+    equal scores pulls its cosines together. Local to a rank by default.
+
+    Example:
+        trained:
+          train:
+            model: ./base
+            data: ./datasets.yaml
+            loss: {by_task: {retrieval: infonce, sts: rank_kl}}
+            sampler: batch_shuffle
+    """
+
+    temperature: float = 0.05
+    """Divisor of the cosines and of the targets."""
+    reduction: Literal["mean", "sum"] = "mean"
+    cross_rank: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive(self.temperature, "temperature")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"positive_score"})
+
+    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
+        return equal_scores(lowest, highest)
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        cosine, score, there = scored_pairs(embeddings, "rank_kl")
+
+        def log_shares(values: Tensor) -> Tensor:
+            scaled = values / self.temperature
+            return scaled.masked_fill(~there, lowest_score(scaled)).log_softmax(0)
+
+        found, wanted = log_shares(cosine), log_shares(_targets(score, there))
+        total = (wanted.exp() * (wanted - found)).masked_fill(~there, 0.0).sum()
+        return total / there.sum().clamp(min=1) if self.reduction == "mean" else total
+
+
+def _targets(score: Tensor, there: Tensor) -> Tensor:
+    """Return 1 for the highest score down to 0 for the lowest in even steps [m], equal ones at their mean."""
+    import torch
+
+    falling = (-score).masked_fill(~there, torch.inf)
+    ordered = falling.sort().values
+    higher = torch.searchsorted(ordered, falling)
+    not_lower = torch.searchsorted(ordered, falling, right=True)
+    rank = (higher + not_lower - 1).to(score.dtype) / 2
+    last = there.sum() - 1
+    return (last - rank) / last.clamp(min=1)

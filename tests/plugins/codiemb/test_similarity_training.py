@@ -1,0 +1,249 @@
+"""The similarity losses together, as a recipe has them: written, checked, and trained with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import (
+    DataError,
+    Loss,
+    Machine,
+    PerDataset,
+    RecipeError,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import FitOptions
+from emberge_codiemb.losses.mid_nce import MidNCE
+from emberge_codiemb.losses.pearson import Pearson
+from emberge_codiemb.losses.pro import PRO
+from emberge_codiemb.losses.rank_kl import RankKL
+from emberge_codiemb.samplers.mixed import Mixed
+from emberge_train.losses.infonce import InfoNCE
+from safetensors.torch import load_file
+
+from tests.support import ranked_fit
+from tests.support.exact import ExactEncoder
+from tests.support.losses import on_shards
+from tests.support.ranked_fit import Training
+from tests.support.tolerance import EXACT, exactly, of_adamw
+from tests.support.training_data import retrieval, similarity
+
+PLUGINS = load_plugins()
+PAPER = (
+    "[{pearson: {weight: 2}}, {rank_kl: {weight: 5}}, {pro: {weight: 0.5}}, {mid_nce: {weight: 1}}]"
+)
+RECIPE = """
+steps:
+  trained:
+    train:
+      model: ./base
+      data:
+        - {path: ./find.jsonl, task: retrieval}
+        - {path: ./alike.jsonl, task: sts}
+      sampler: {mixed: {draws: 2, batch_size: 8}}
+      max_steps: 2
+      loss:
+        by_task:
+          retrieval: infonce
+          sts: LOSSES
+"""
+LINE = 1 + RECIPE.splitlines().index("      loss:")
+
+
+@pytest.fixture
+def place(bert: Path, tmp_path: Path) -> Path:
+    """A folder with a model, pairs of retrieval and scored pairs."""
+    (tmp_path / "base").symlink_to(bert)
+    found = [{"anchor": e.anchor, "positive": e.positives[0]} for e in retrieval().rows]
+    write(tmp_path / "find.jsonl", found)
+    write_scores(tmp_path, lambda i: 5 * (i % 5) / 4)
+    return tmp_path
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_scores(place: Path, score: Callable[[int], float], count: int = 24) -> None:
+    rows = [
+        {"sentence1": e.anchor, "sentence2": e.positives[0], "score": score(i)}
+        for i, e in enumerate(similarity(count).rows)
+    ]
+    write(place / "alike.jsonl", rows)
+
+
+def recipe(place: Path, losses: str) -> Any:
+    return parse_recipe(RECIPE.replace("LOSSES", losses), PLUGINS, path=place / "recipe.yaml")
+
+
+def faults(place: Path, losses: str) -> dict[str, str]:
+    """The errors of a check, by their place in the recipe's folder."""
+    errors = check_recipe(recipe(place, losses), PLUGINS).errors
+    return {Path(problem.where).name: problem.message for problem in errors}
+
+
+# ── as it is written ────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_papers_list_of_similarity_losses() -> None:
+    (step,) = recipe(Path(), PAPER).steps
+    assert step.step.loss.by_task["sts"] == (
+        Pearson(weight=2),
+        RankKL(weight=5),
+        PRO(weight=0.5),
+        MidNCE(weight=1, layer=0.5, least_score=1.0, loss=(InfoNCE(),)),
+    )
+
+
+def test_the_papers_baseline_is_a_contrast_of_the_final_embedding() -> None:
+    (step,) = recipe(Path(), "{mid_nce: {layer: null}}").steps
+    assert step.step.loss.by_task["sts"] == (MidNCE(layer=None, loss=(InfoNCE(),)),)
+
+
+def test_the_layer_comes_first_and_inner_losses_may_be_several() -> None:
+    (step,) = recipe(Path(), "{mid_nce: 0.25}").steps
+    assert step.step.loss.by_task["sts"] == (MidNCE(layer=0.25, loss=(InfoNCE(),)),)
+    several = "{mid_nce: {loss: [{infonce: {temperature: 0.1}}, {infonce: {weight: 0.5}}]}}"
+    (step,) = recipe(Path(), several).steps
+    inner = (InfoNCE(temperature=0.1), InfoNCE(weight=0.5))
+    assert step.step.loss.by_task["sts"] == (MidNCE(loss=inner),)
+
+
+@pytest.mark.parametrize(
+    ("losses", "named"),
+    [
+        ("{mid_nce: {layer: 1.5}}", "layer"),
+        ("{mid_nce: {layer: -1}}", "layer"),
+        ("{rank_kl: {temperature: 0}}", "temperature"),
+        ("{pro: {temperature: -0.05}}", "temperature"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused_at_their_line(losses: str, named: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        recipe(Path(), losses)
+    (problem,) = caught.value.problems
+    line = 1 + RECIPE.splitlines().index("          sts: LOSSES")
+    assert problem.where.endswith(f"recipe.yaml:{line}")
+    assert named in problem.message
+
+
+# ── before a training ───────────────────────────────────────────────────────────────────────────
+
+
+def test_the_list_suits_scored_pairs(place: Path) -> None:
+    assert faults(place, PAPER) == {}
+
+
+@pytest.mark.parametrize("loss", ["rank_kl", "pro", "mid_nce", "pearson", "ranknet"])
+def test_a_set_without_scores_is_named(loss: str, place: Path) -> None:
+    text = RECIPE.replace("retrieval: infonce", f"retrieval: {loss}").replace("LOSSES", PAPER)
+    report = check_recipe(parse_recipe(text, PLUGINS, path=place / "recipe.yaml"), PLUGINS)
+    (problem,) = report.errors
+    assert problem.where.endswith(f"recipe.yaml:{LINE}")
+    assert "'find'" in problem.message
+    assert "scores" in problem.message
+
+
+@pytest.mark.parametrize("loss", ["rank_kl", "pro", "pearson", "ranknet"])
+def test_a_set_whose_scores_are_all_equal_is_named_with_its_score(loss: str, place: Path) -> None:
+    write_scores(place, lambda _: 4)
+    ((where, message),) = faults(place, loss).items()
+    assert where == f"recipe.yaml:{LINE}"
+    assert "'alike'" in message
+    assert "0.8" in message
+
+
+def test_a_least_score_above_all_of_a_set_is_named_with_its_highest(place: Path) -> None:
+    """The highest score comes after the rows that a check shows, and on the file's scale of 0 to 5."""
+    write_scores(place, lambda i: 4.5 if i == 119 else i % 3, count=120)
+    ((where, message),) = faults(place, "mid_nce").items()
+    assert where == f"recipe.yaml:{LINE}"
+    assert "'alike'" in message
+    assert "0.9" in message
+    assert "least_score" in message
+    assert faults(place, "{mid_nce: {least_score: 0.9}}") == {}
+
+
+def test_what_a_check_could_not_count_is_refused_before_the_first_step(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import emberge.training.plan.preview as preview
+
+    write_scores(place, lambda i: i % 3)
+    monkeypatch.setattr(preview, "COUNTED_BYTES", 0)
+    assert faults(place, "[mid_nce, pearson]") == {}
+    with pytest.raises(DataError, match=r"'alike'.* 0\.4"):
+        run_recipe(recipe(place, "[mid_nce, pearson]"), place / "out", PLUGINS, quiet=True)
+
+
+# ── trained ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_step_mixes_retrieval_and_similarity(place: Path) -> None:
+    done = run_recipe(recipe(place, PAPER), place / "out", PLUGINS, machine=Machine(), quiet=True)
+    names = {
+        name
+        for line in (done["trained"] / "metrics.jsonl").read_text().splitlines()
+        for name in [json.loads(line)["name"]]
+    }
+    assert "loss/alike+find" in names
+    assert (done["trained"] / "model.safetensors").is_file()
+
+
+LEARNING_RATE, EPSILON, STEPS = 1e-3, 1e-2, 4
+SIMILARITY: Sequence[Loss] = (
+    Pearson(weight=2),
+    RankKL(weight=5),
+    PRO(weight=0.5),
+    MidNCE(loss=(InfoNCE(),)),
+)
+
+
+def arguments(model: Path, losses: Sequence[Loss], **options: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        **{"learning_rate": LEARNING_RATE, "adam_epsilon": EPSILON, "dropout": False},
+        **{"max_steps": STEPS, "logging_steps": 1, "token_budget": 40, "kept_tokens": 0},
+        **options,
+    }
+    return {
+        "backbone": ExactEncoder(),
+        "checkpoint": model,
+        "datasets": [retrieval(), similarity()],
+        "sampler": (Mixed(batch_size=PerDataset(default=14), draws=2),),
+        "losses": PerDataset(default=(InfoNCE(),), by_task={"sts": tuple(losses)}),
+        "options": FitOptions(**given),
+        "seed": 2,
+    }
+
+
+def test_two_ranks_and_a_cache_learn_the_stated_mean(bert: Path, tmp_path: Path) -> None:
+    """Each rank takes its own rows' loss, and they are averaged by rows; chunks do not matter."""
+    by_rank = [on_shards(loss) for loss in SIMILARITY]
+    runs = {
+        "cached": (arguments(bert, SIMILARITY), 1),
+        "plain": (arguments(bert, SIMILARITY, token_budget=10**6, kept_tokens=None), 1),
+        "ranks": (arguments(bert, SIMILARITY), 2),
+        "mean of ranks": (arguments(bert, by_rank), 1),
+    }
+    losses, weights = {}, {}
+    for name, (given, ranks) in runs.items():
+        training = Training(tmp_path / name, given, exact=True)
+        (found,) = ranked_fit.run([training], tmp_path / f"{name}.pkl", ranks)
+        losses[name] = found["losses"]
+        weights[name] = load_file(tmp_path / name / "out" / "model.safetensors")
+    apart = of_adamw(LEARNING_RATE, STEPS, EPSILON, EXACT)
+    for one, other in (("cached", "plain"), ("ranks", "mean of ranks")):
+        assert len(losses[one]) == STEPS
+        assert losses[one] == exactly(losses[other])
+        for tensor, value in weights[one].items():
+            assert float((weights[other][tensor] - value).abs().max()) <= apart, tensor
+    assert losses["ranks"] != exactly(losses["cached"])
+    assert any(not torch.equal(weights["ranks"][n], v) for n, v in weights["cached"].items())

@@ -1,0 +1,230 @@
+"""The worked numbers of CoDiEmb's losses, of its baselines and of its sampler, each computed by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from emberge import DatasetInfo, Embeddings, Loss, PerDataset, TaskKind
+from emberge_codiemb.losses.mid_nce import MidNCE
+from emberge_codiemb.losses.pearson import Pearson
+from emberge_codiemb.losses.pro import PRO
+from emberge_codiemb.losses.rank_kl import RankKL
+from emberge_codiemb.losses.ranknet import RankNet
+from emberge_train.losses.cosent import CoSENT
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from torch import Tensor
+
+from tests.support.losses import angled_groups, at, scored_pairs
+
+Y4 = ([0.8, 0.6, 0.3, 0.4], [1, 0.5, 0.5, 0])
+Y3 = ([0.5, 0.5, 1.0], [1, 0.5, 0])
+
+
+def of(loss: Loss, example: tuple[list[float], list[float]]) -> float:
+    return float(loss(scored_pairs(torch.tensor(example[0], dtype=torch.float64), example[1]), {}))
+
+
+# ── T-B1: retrieval ─────────────────────────────────────────────────────────────────────────────
+
+GROUPS = angled_groups([[10, 20], [80, 100]], [[60], [150]])
+
+
+class _Terms(InfoNCE):
+    """The terms [b, p] before they are reduced."""
+
+    def _reduce(self, terms: Tensor, e: Embeddings) -> Tensor:
+        return terms
+
+
+@pytest.mark.parametrize(
+    ("temperature", "form", "expected"),
+    [
+        (1.0, "all", 1.093888186),
+        (1.0, "same_slot", 0.936331492),
+        (0.5, "all", 0.760541371),
+        (0.5, "same_slot", 0.665918997),
+        (0.02, "all", 1.315445e-03),
+        (0.02, "same_slot", 1.315445e-03),
+    ],
+)
+def test_infonce_with_several_positives(temperature: float, form: Any, expected: float) -> None:
+    loss = InfoNCE(temperature=temperature, positives_in_denominator=form)
+    assert float(loss(GROUPS, {})) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "form", "expected"),
+    [
+        (1.0, "all", [0.928707290, 0.956241484, 1.245301985, 1.245301985]),
+        (1.0, "same_slot", [0.796274143, 0.759426666, 1.081180957, 1.108444201]),
+        (0.5, "all", [0.530586483, 0.568728809, 0.971425095, 0.971425095]),
+        (0.5, "same_slot", [0.470847935, 0.438214191, 0.860868913, 0.893744950]),
+    ],
+)
+def test_the_terms_of_infonce(temperature: float, form: Any, expected: list[float]) -> None:
+    terms = _Terms(temperature=temperature, positives_in_denominator=form)(GROUPS, {})
+    assert terms.flatten().tolist() == pytest.approx(expected, rel=1e-8)
+
+
+def test_slots_of_infonce_may_be_summed() -> None:
+    loss = InfoNCE(temperature=1.0, slot_reduction="sum")
+    assert float(loss(GROUPS, {})) == pytest.approx(2.187776372, rel=1e-8)
+
+
+# ── T-B2 to T-B6: similarity ────────────────────────────────────────────────────────────────────
+
+
+def test_pearson() -> None:
+    assert of(Pearson(), Y4) == pytest.approx(0.263540306, abs=1e-9)
+
+
+@pytest.mark.parametrize(("temperature", "expected"), [(0.05, 0.018160673), (1.0, 0.025798503)])
+def test_rank_kl(temperature: float, expected: float) -> None:
+    total = of(RankKL(temperature=temperature, reduction="sum"), Y4)
+    assert total == pytest.approx(expected, abs=1e-9)
+    assert of(RankKL(temperature=temperature), Y4) == pytest.approx(total / 4, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("example", "temperature", "terms"),
+    [
+        (Y4, 0.05, [3.8304951e-4, 0.126928011, 1.313261688]),
+        (Y4, 1.0, [1.029225226, 0.644396660, 0.718459648]),
+        (Y3, 1.0, [1.231837567, 0.825939420]),
+    ],
+)
+def test_pro(example: Any, temperature: float, terms: Sequence[float]) -> None:
+    """The pair with the lowest score has none below it and no term; a tie with weight 0 would add to one."""
+    mean = of(PRO(temperature=temperature), example)
+    assert mean == pytest.approx(sum(terms) / len(terms), abs=2e-9)
+    total = of(PRO(temperature=temperature, reduction="sum"), example)
+    assert total == pytest.approx(sum(terms), abs=2e-9)
+
+
+def matches(*, layer: float | None) -> Embeddings:
+    """Anchors at 0°, 30° and 90°, texts at 10°, 50° and 70°, the middle pair no match; in a layer or not."""
+    batch = dataclasses.replace(
+        angled_groups([[10], [50], [70]], [[], [], []], anchors=(0, 30, 90), in_batch=False),
+        positive_score=torch.tensor([[1.0], [0.4], [1.0]], dtype=torch.float64),
+    )
+    if layer is None:
+        return batch
+    others = torch.tensor(at(200, 10, 77), dtype=torch.float64)
+    return dataclasses.replace(
+        batch, anchor=others, positive=others[:, None], layers={layer: batch}
+    )
+
+
+@pytest.mark.parametrize(("temperature", "expected"), [(1.0, 0.820015652), (0.02, 8.478261e-05)])
+@pytest.mark.parametrize("layer", [0.5, None])
+def test_mid_nce(layer: float | None, temperature: float, expected: float) -> None:
+    loss = MidNCE(loss=(InfoNCE(temperature=temperature),), layer=layer)
+    assert float(loss(matches(layer=layer), {})) == pytest.approx(expected, rel=1e-7)
+
+
+def test_the_weighted_sum_of_similarity() -> None:
+    parts = (Pearson(weight=2), RankKL(weight=5), PRO(weight=0.5))
+    total = sum(loss.weight * of(loss, Y4) for loss in parts)
+    assert total == pytest.approx(0.789876911, abs=1e-8)
+
+
+# ── T-B7: baselines ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("loss", "example", "expected"),
+    [
+        (RankNet(), Y4, 2.927766635),
+        (RankNet(), Y3, 2.641301149),
+        (CoSENT(scale=1), Y4, 1.613326966),
+        (CoSENT(scale=1), Y3, 1.667224165),
+        (CoSENT(scale=20), Y4, 2.131330262),
+        (CoSENT(scale=20), Y3, 10.693192579),
+        (PRO(temperature=1), Y4, 0.797360511),
+        (PRO(temperature=1), Y3, 1.028888493),
+    ],
+)
+def test_baselines(loss: Loss, example: Any, expected: float) -> None:
+    assert of(loss, example) == pytest.approx(expected, rel=2e-9)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (RankNet(), [-1.122459, -0.122459, 1.244919]),
+        (CoSENT(scale=1), [-0.5, -0.122459, 0.622459]),
+        (PRO(temperature=1), [-0.354122, -0.083739, 0.381056]),
+    ],
+)
+def test_gradients_of_baselines(loss: Loss, expected: list[float]) -> None:
+    cosines = torch.tensor([0.5, 0.5, 0.9999999], dtype=torch.float64, requires_grad=True)
+    loss(scored_pairs(cosines, Y3[1]), {}).backward()
+    assert cosines.grad is not None
+    assert cosines.grad.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+# ── T-B8: ranks as targets ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("scores", "raw"),
+    [
+        ([0.9, 0.88, 0.2], [0.549558, 0.449940, 0.000501]),
+        ([0.6, 0.2, 0.1], [0.975559, 0.017868, 0.006573]),
+    ],
+)
+def test_targets_do_not_depend_on_how_scores_are_spread(
+    scores: list[float], raw: list[float]
+) -> None:
+    """The gradient is the share of a cosine less its target, over the temperature."""
+    cosines = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    RankKL(temperature=0.1, reduction="sum")(scored_pairs(cosines, scores), {}).backward()
+    assert cosines.grad is not None
+    targets = 1 / 3 - 0.1 * cosines.grad
+    assert targets.tolist() == pytest.approx([0.993262, 0.006692, 0.000045], abs=1e-6)
+    plain = (torch.tensor(scores, dtype=torch.float64) / 0.1).softmax(0)
+    assert plain.tolist() == pytest.approx(raw, abs=1e-6)
+
+
+# ── T-B9: batches ───────────────────────────────────────────────────────────────────────────────
+
+# Rows and batches of the paper's training sets.
+RETRIEVAL = {
+    "cMedQAv2": (99_904, 195),
+    "DuReader": (83_456, 163),
+    "T2Ranking": (698_752, 1364),
+    "Ecom": (81_920, 160),
+    "Video": (82_560, 161),
+}
+SIMILARITY = {
+    "AFQMC": (34_334, 134),
+    "ATEC": (62_477, 244),
+    "BQ": (100_000, 390),
+    "LCQMC": (238_766, 932),
+    "PAWSX": (49_129, 191),
+    "QBQTC": (180_000, 703),
+    "STSB": (5_231, 20),
+}
+
+
+def test_steps_per_epoch() -> None:
+    """Eight devices, 64 retrieval and 32 similarity examples each: 2,043 + 2,614 steps."""
+    kinds: Sequence[tuple[TaskKind, Any]] = (("retrieval", RETRIEVAL), ("sts", SIMILARITY))
+    pool = {
+        DatasetInfo(name, task, rows): range(rows)
+        for task, sets in kinds
+        for name, (rows, _) in sets.items()
+    }
+    size = PerDataset(default=512, by_task={"sts": 256})
+    batches = BatchShuffle(batch_size=size).batches(pool, 49)
+    counted = Counter(part.dataset for batch in batches for part in batch.parts)
+    assert counted == {name: n for name, (_, n) in {**RETRIEVAL, **SIMILARITY}.items()}
+    assert sum(counted[name] for name in RETRIEVAL) == 2043
+    assert sum(counted[name] for name in SIMILARITY) == 2614
+    assert len(batches) == 4657
