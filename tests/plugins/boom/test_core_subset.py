@@ -81,7 +81,10 @@ def test_laws() -> None:
     [
         (lambda: CoreSubset(new=("d",), ratio=40), "did you mean 0.4"),
         (lambda: CoreSubset(new=()), "at least one"),
-        (lambda: kept(CoreSubset(new=("dd",))), "new names 'dd', which is no dataset here; did you mean 'd'"),
+        (
+            lambda: kept(CoreSubset(new=("dd",))),
+            "new names 'dd', which is no dataset here; did you mean 'd'",
+        ),
         (lambda: kept(CoreSubset(new=("a", "b", "c", "d"))), "every dataset is new"),
     ],
 )
