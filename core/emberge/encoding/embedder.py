@@ -6,6 +6,7 @@ Nothing else calls a model.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,9 +121,9 @@ class TextEmbedder:
         return result
 
     def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
-        """Return the mask of each text's tokens that are not special: those that no empty text has."""
+        """Return the mask of each text's own tokens: not those at its ends that an empty text has too."""
         (empty,) = self.encoder.tokenise([""], prompt="", max_length=None)
-        return [~np.isin(np.asarray(text.ids), np.asarray(empty.ids)) for text in texts]
+        return [_between(text.ids, empty.ids) for text in texts]
 
     def token_states(
         self, texts: Sequence[TokenisedText], kept: Sequence[NDArray[np.bool_]] | None = None
@@ -165,6 +166,21 @@ class TextEmbedder:
             yield
         finally:
             module.train(training)
+
+
+def _between(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
+    """Return the mask of the ids that are not those of `special`, first ones before and others behind."""
+    before = _shared(ids, special)
+    after = _shared(ids[before:][::-1], special[before:][::-1])
+    mask = np.zeros(len(ids), bool)
+    mask[before : len(ids) - after] = True
+    return mask
+
+
+def _shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many ids two sequences begin with alike."""
+    pairs = zip(first, second, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _collect(waiting: list[tuple[NDArray[np.int64], Tensor]], result: NDArray[Any]) -> int:

@@ -50,21 +50,18 @@ def _series(result: Geometry, x: str, y: str) -> dict[str, list[list[Any]]]:
 
 
 def _drift(result: Geometry) -> Iterator[dict[str, Any]]:
-    if not result.drift:
+    series = {
+        name: [[one.cka, one.neighbours]]
+        for name, one in result.drift.items()
+        if one.cka is not None
+    }
+    if not series:
         return
     probe = result.probe
     titles = drift_head(probe)
     yield {
         "title": f"Drift from {probe['parent']}",
-        "points": {
-            "x": titles[0],
-            "y": titles[1],
-            "series": {
-                name: [[one.cka, one.neighbours, name]]
-                for name, one in result.drift.items()
-                if one.cka is not None
-            },
-        },
+        "points": {"x": titles[0], "y": titles[1], "series": series},
         "caption": f"Embeddings of {probe['texts']:,} texts beside those of {probe['parent']}: at the top "
         "right they are alike.",
         "table": {
