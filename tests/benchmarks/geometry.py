@@ -1,6 +1,13 @@
 """The geometry of 10,000 sentences' tokens, beside encoding them alone.
 
 OMP_NUM_THREADS=1 python -m pytest -m benchmark -s tests/benchmarks/geometry.py
+
+all-MiniLM-L6-v2, float32, on sentences of four sets of ../shared/data. Encoding is the embedder alone, with its
+model loaded; the geometry is a whole recipe, run from reading the data to the report's figures. Both take every
+fourth sentence in turn, four times.
+
+CPU seconds, one thread of a shared 2-core EPYC (AVX-512): encoding 37.1, geometry 37.7, ratio 1.02. Chunks of
+equal length save the padding, which pays for the singular values (0.06 ms for 20 tokens of 384 numbers).
 """
 
 from __future__ import annotations
@@ -76,3 +83,4 @@ def test_geometry_beside_encoding_alone(minilm: Path, shared_data: Path, tmp_pat
     for place, kind in enumerate(("CPU", "wall")):
         own, other = float(geometry[place]), float(encoding[place])
         print(f"  {kind}: encoding {other:.1f}, geometry {own:.1f}: ratio {own / other:.2f}")
+    assert geometry[0] < 2 * encoding[0]

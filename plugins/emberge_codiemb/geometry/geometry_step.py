@@ -50,6 +50,7 @@ class Drift:
     data: tuple[DataEntry, ...]
     """The probe set: all texts of these data sets together, each embedded with its prompt."""
     neighbours: int = 10
+    """Nearest texts of each that are compared."""
 
     def __post_init__(self) -> None:
         if self.neighbours < 1:

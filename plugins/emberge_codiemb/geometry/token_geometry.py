@@ -46,7 +46,8 @@ class TokenGeometry:
 
     def __call__(self, states: Tensor) -> Mapping[str, Array]:
         """Return each measure [b] of token matrices [b, n, d], NaN where fewer than two rows are not zero."""
-        matrices = states.double().cpu()
+        # On the CPU: not every device has float64.
+        matrices = states.cpu().double()
         similarity = _token_similarity(matrices)
         sigma = singular_values(matrices)
         largest = sigma[:, :1]
@@ -81,7 +82,7 @@ def singular_values(matrices: Tensor) -> Tensor:
 
 
 def _token_similarity(matrices: Tensor) -> Tensor:
-    """Return the mean cosine of two different rows, zero rows left out; NaN with fewer than two others."""
+    """Return the mean cosine of two different rows, zero rows left out; NaN where fewer than two are left."""
     from emberge import unit_vectors
 
     rows = unit_vectors(matrices)

@@ -28,6 +28,7 @@ from emberge.engine import read_artifact
 from emberge.recipes.checks.rehearse import rehearse
 from emberge_codiemb.geometry.token_geometry import MEASURES
 from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder.text_model import TextModel
 from torch import Tensor
 
 from tests.plugins.codiemb.test_token_geometry import by_numpy, cka_by_kernels
@@ -297,7 +298,46 @@ def test_a_killed_run_goes_on_after_the_sets_that_are_done(place: Path, plugins:
     assert chunks[first:] == READ
 
 
-def test_kept_states_of_a_training_are_numbered(place: Path, plugins: Plugins) -> None:
+TRAINED = """
+steps:
+  trained:
+    train:
+      model: ./base
+      data: [{path: ./second.jsonl, task: retrieval}]
+      loss: infonce
+      sampler: {batch_shuffle: {batch_size: 4}}
+      max_steps: 6
+      save_steps: 2
+      keep_last: 2
+  geo:
+    geometry:
+      models: [./base, $trained.checkpoints]
+      data: [{path: ./first.jsonl, task: retrieval}]
+"""
+
+
+def test_checkpoints_of_a_killed_training_have_the_same_geometry(
+    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(place, plugins, TRAINED, "whole")
+    assert len({one["name"] for one in whole["models"]}) == 3
+    passes: list[int] = []
+    forward = TextModel.__call__
+
+    def dying(self: TextModel, *given: Any, **named: Any) -> Any:
+        passes.append(1)
+        if len(passes) == 5:
+            raise KilledError
+        return forward(self, *given, **named)
+
+    monkeypatch.setattr(TextModel, "__call__", dying)
+    with pytest.raises(KilledError):
+        run(place, plugins, TRAINED)
+    assert run(place, plugins, TRAINED) == whole
+    assert len(passes) > 6
+
+
+def test_an_adapter_is_measured_on_its_base(place: Path, plugins: Plugins) -> None:
     text = """
 steps:
   trained:
@@ -306,16 +346,13 @@ steps:
       data: [{path: ./second.jsonl, task: retrieval}]
       loss: infonce
       sampler: {batch_shuffle: {batch_size: 4}}
-      max_steps: 4
-      save_steps: 2
-      keep_last: 2
-  geo: {geometry: {models: [./base, $trained.checkpoints], data: [{path: ./first.jsonl, task: retrieval}]}}
+      max_steps: 2
+      learning_rate: 0.1
+      backbone: {text_encoder: {lora: {rank: 2}}}
+  geo: {geometry: {models: [./base, $trained], data: [{path: ./first.jsonl, task: retrieval}]}}
 """
-    found = run(place, plugins, text)
-    names = [one["name"] for one in found["models"]]
-    assert len(names) == 3
-    assert len(set(names)) == 3
-    assert found["drift"] is None
+    base, trained = run(place, plugins, text)["models"]
+    assert base["sets"]["first"]["mean"] != trained["sets"]["first"]["mean"]
 
 
 def test_a_rehearsal_takes_few_texts(place: Path, plugins: Plugins) -> None:
