@@ -2,9 +2,9 @@
 
 OMP_NUM_THREADS=1 python -m pytest -m benchmark -s tests/benchmarks/geometry.py
 
-all-MiniLM-L6-v2, float32, on sentences of four sets of ../shared/data. Encoding is the embedder alone, with its
-model loaded; the geometry is a whole recipe, run from reading the data to the report's figures. Both take every
-fourth sentence in turn, four times.
+all-MiniLM-L6-v2, float32, on sentences of four sets of ../shared/data. Encoding is the embedder alone, with
+its model loaded; the geometry is a whole recipe, run from reading the data to the report's figures. Both take
+a quarter of the sentences in turn, four times.
 
 CPU seconds, one thread of a shared 2-core EPYC (AVX-512): encoding 37.1, geometry 37.7, ratio 1.02. Chunks of
 equal length save the padding, which pays for the singular values (0.06 ms for 20 tokens of 384 numbers).

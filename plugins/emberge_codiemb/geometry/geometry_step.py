@@ -28,7 +28,12 @@ from emberge_codiemb.geometry.drift import linear_cka, shared_neighbours
 from emberge_codiemb.geometry.geometry_figures import figures_of
 from emberge_codiemb.geometry.geometry_result import Drifted, Geometry, MeasuredModel
 from emberge_codiemb.geometry.geometry_table import table_of
-from emberge_codiemb.geometry.measure_model import GeometryOptions, MeasureModel, read_models
+from emberge_codiemb.geometry.measure_model import (
+    GeometryOptions,
+    MeasureModel,
+    few_texts,
+    read_models,
+)
 
 __all__ = ["Drift", "GeometryStep"]
 
@@ -129,10 +134,17 @@ class GeometryStep(GeometryOptions, Step):
                 yield context.problem(f"model '{text}' is named {count} times", "models")
         if not self.data and self.drift is None:
             yield context.problem("there is nothing to measure on; name data, or a drift", "data")
-        yield from _data_problems(self.data, "data", context)
+        yield from _checked(self.data, "data", context)[0]
         if self.drift is not None:
-            yield from _data_problems(self.drift.data, "drift.data", context)
+            yield from self._check_probe(self.drift, context)
             yield from self._check_dimensions(self.drift.parent, context)
+
+    def _check_probe(self, drift: Drift, context: Preflight) -> Iterator[Problem]:
+        rows = drift.neighbours + 1
+        problems, texts = _checked(drift.data, "drift.data", context, max(100, rows))
+        yield from problems
+        if texts is not None and 0 < texts <= drift.neighbours:
+            yield context.problem(few_texts(texts, drift.neighbours), "drift.neighbours")
 
     def _check_dimensions(self, parent: ModelRef, context: Preflight) -> Iterator[Problem]:
         dimension = self._dimension(parent, context)
@@ -221,16 +233,30 @@ class GeometryStep(GeometryOptions, Step):
         return replace(result, drift=found, probe=probe)
 
 
-def _data_problems(data: Sequence[DataEntry], option: str, context: Preflight) -> Iterator[Problem]:
+def _checked(
+    data: Sequence[DataEntry], option: str, context: Preflight, limit_rows: int = 100
+) -> tuple[list[Problem], int | None]:
+    """Return problems of the first rows of data, and the most texts that all have; None where not known."""
     from emberge.engine import check_entries
 
     checked = check_entries(
-        data, readers=context.readers, resolve=context.data, network=context.deep
+        data,
+        readers=context.readers,
+        resolve=context.data,
+        limit_rows=limit_rows,
+        network=context.deep,
     )
-    for problem in checked.problems:
-        yield replace(problem, where=problem.where or context.where(option))
     for head in checked.heads:
         context.note(head.title, head.lines)
+    problems = [
+        replace(problem, where=problem.where or context.where(option))
+        for problem in checked.problems
+    ]
+    to_come = any(entry.path and context.data(entry.path) is None for entry in data)
+    counts = [head.texts for head in checked.heads if head.texts is not None]
+    if problems or to_come or len(counts) < len(checked.heads):
+        return problems, None
+    return problems, sum(counts)
 
 
 def _renamed(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:

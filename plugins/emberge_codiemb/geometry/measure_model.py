@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     Kept = Sequence[NDArray[np.bool_]]
 
-__all__ = ["GeometryOptions", "MeasureModel", "measure_texts", "read_models"]
+__all__ = ["GeometryOptions", "MeasureModel", "few_texts", "measure_texts", "read_models"]
 
 FILE = "measured.json"
 
@@ -229,10 +229,15 @@ def _require_neighbours(probe: Sequence[SetTexts], neighbours: int) -> None:
     """Refuse a probe set whose texts have not so many others."""
     count = sum(len(one) for one in probe)
     if probe and count <= neighbours:
-        raise DataError(
-            f"the probe set has {count} distinct texts, and each needs {neighbours} neighbours among the "
-            f"others: add texts, or set neighbours: {count - 1} or less"
-        )
+        raise DataError(few_texts(count, neighbours))
+
+
+def few_texts(count: int, neighbours: int) -> str:
+    """Return the message on a probe set whose texts have fewer others than neighbours are asked for."""
+    return (
+        f"the probe set has {count} distinct texts, and each needs {neighbours} neighbours among the "
+        "others: add texts, or ask for fewer neighbours"
+    )
 
 
 def read_models(folder: Path) -> list[MeasuredModel]:

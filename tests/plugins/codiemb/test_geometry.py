@@ -420,14 +420,30 @@ def test_a_backbone_without_states_is_refused(place: Path, plugins: Plugins) -> 
     assert found["drift"]["models"].keys() == {"old", "new"}  # which takes embeddings alone
 
 
-def test_a_probe_set_of_too_few_texts_is_refused_before_any_is_read(
+def test_a_probe_set_of_too_few_texts_is_refused_before_work(place: Path, plugins: Plugins) -> None:
+    text = RECIPE.replace("neighbours: 3", "neighbours: 24")
+    with pytest.raises(RecipeError, match=r"recipe.yaml:7.*has 24 distinct texts"):
+        run(place, plugins, text)
+    run(place, plugins, text.replace("24", "23"))
+
+
+def test_a_probe_set_that_a_step_has_yet_to_write_is_not_counted(
     place: Path, plugins: Plugins
 ) -> None:
-    text = RECIPE.replace("neighbours: 3", "neighbours: 24")
-    with pytest.raises(EmbergeError, match="set neighbours: 23 or less"):
+    text = RECIPE.replace("steps:\n", "steps:\n  corpus: {stdlib_corpus: {}}\n")
+    text = text.replace("data: [{path: ./second", "data: [$corpus, {path: ./second")
+    read = recipe(place, plugins, text.replace("neighbours: 3", "neighbours: 50"))
+    assert not check_recipe(read, plugins).errors
+
+
+def test_a_probe_set_that_a_check_cannot_count_is_refused_before_any_is_read(
+    place: Path, plugins: Plugins
+) -> None:
+    text = RECIPE.replace("neighbours: 3", "neighbours: 12")
+    text = text.replace("second.jsonl, task: retrieval}], n", "second.jsonl, limit: 4}], n")
+    with pytest.raises(EmbergeError, match="has 8 distinct texts"):
         run(place, plugins, text, more="backbone: frail_encoder")
     assert not READ
-    run(place, plugins, text.replace("24", "23"))
 
 
 def test_states_that_are_not_finite_are_named(
