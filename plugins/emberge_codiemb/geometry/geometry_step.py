@@ -151,11 +151,8 @@ class GeometryStep(GeometryOptions, Step):
         for _, model in self._named:
             own = self._dimension(model, context)
             if dimension and own and own != dimension:
-                yield context.problem(
-                    f"'{parent}' has embeddings of {dimension} numbers and '{model}' of {own}, so it is no "
-                    "parent of that one; leave one of them out",
-                    "drift.parent",
-                )
+                message = _no_parent(parent.text, dimension, model.text, own)
+                yield context.problem(message, "drift.parent")
 
     def _dimension(self, model: ModelRef, context: Preflight) -> int | None:
         folder = context.model(model)
@@ -224,6 +221,9 @@ class GeometryStep(GeometryOptions, Step):
         for done, (model, place) in enumerate(zip(result.models, folders, strict=True)):
             workspace.progress(done, len(folders), "models", f"drift of {model.name}")
             after = np.load(place / str(model.probe))
+            sizes = before.shape[1], after.shape[1]
+            if sizes[0] != sizes[1]:
+                raise DataError(_no_parent(drift.parent.text, sizes[0], model.name, sizes[1]))
             cka = linear_cka(before, after)
             share = shared_neighbours(before, after, count)
             found[model.name] = Drifted(None if math.isnan(cka) else cka, share)
@@ -231,6 +231,13 @@ class GeometryStep(GeometryOptions, Step):
         name = names[0] if names and names[0] else parents[0].name
         probe = {"parent": name, "texts": len(before), "neighbours": count}
         return replace(result, drift=found, probe=probe)
+
+
+def _no_parent(parent: str, dimension: int, model: str, own: int) -> str:
+    return (
+        f"'{parent}' has embeddings of {dimension} numbers and '{model}' of {own}, so it is no parent of "
+        "that one; leave one of them out"
+    )
 
 
 def _checked(

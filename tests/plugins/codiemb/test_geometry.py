@@ -393,6 +393,19 @@ def test_a_wrong_step_is_found_before_work(models: str, place: Path, plugins: Pl
     assert "recipe.yaml" in str(caught.value) or "none.jsonl" in words
 
 
+def test_a_parent_of_another_dimension_is_refused_when_a_step_made_it(
+    place: Path, plugins: Plugins
+) -> None:
+    tiny.checkpoint(place / "wide", hidden_size=48)
+    tiny.checkpoint(place / "wider", hidden_size=48, seed=1)
+    soup = "  soup: {merge: {models: [./wide, ./wider], strategy: linear}}\n"
+    text = RECIPE.replace("steps:\n", f"steps:\n{soup}").replace("./base", "$soup")
+    with pytest.raises(
+        EmbergeError, match=r"'\$soup' has embeddings of 48 numbers and 'old' of 32"
+    ):
+        run(place, plugins, text)
+
+
 def test_a_fault_of_the_data_is_told_once(place: Path, plugins: Plugins) -> None:
     text = RECIPE.replace("./first.jsonl", "./none.jsonl").partition("  page:")[0]
     report = check_recipe(recipe(place, plugins, text), plugins)
