@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Loss, MergeStrategy, Sampler, hookimpl
+from emberge import Loss, MergeStrategy, Sampler, Step, hookimpl
 
 
 @hookimpl
@@ -36,3 +36,10 @@ def register_merge_strategies() -> Mapping[str, type[MergeStrategy]]:
     from emberge_codiemb.layer_softmax import LayerSoftmax
 
     return {"layer_softmax": LayerSoftmax}
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_codiemb.geometry.geometry_step import GeometryStep
+
+    return {"geometry": GeometryStep}

@@ -157,21 +157,28 @@ class TextModel:
         return features
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
+        with BlockInputs(self._chain.trunk, layers) as taps:
+            # A compiled transformer has no place to listen in; its plain forward has.
+            states = self._last_states(features, plain=bool(layers))
+        pooled = {
+            layer: self._pool(taps.state(layer, states), features, self._poolings)
+            for layer in layers
+        }
+        return Embedded(self._pool(states, features, list(self._chain.tail)), pooled)
+
+    def states(self, features: Mapping[str, Tensor]) -> Tensor:
+        return self._last_states(features)
+
+    def _last_states(self, features: Mapping[str, Tensor], *, plain: bool = False) -> Tensor:
         inputs = {
             name: features[name] for name in ("input_ids", "attention_mask") if name in features
         }
         for layer in self._recomputed:
             # They look at their own switch, which is off for a training without dropout.
             layer.training = torch.is_grad_enabled()
-        trunk = self._chain.trunk
-        with BlockInputs(trunk, layers) as taps:
-            # A compiled transformer has no place to listen in; its plain forward has.
-            states = (trunk._call_impl if layers else trunk)(**inputs)[0]  # type: ignore[no-untyped-call]
-        pooled = {
-            layer: self._pool(taps.state(layer, states), features, self._poolings)
-            for layer in layers
-        }
-        return Embedded(self._pool(states, features, list(self._chain.tail)), pooled)
+        trunk: Any = self._chain.trunk
+        states: Tensor = (trunk._call_impl if plain else trunk)(**inputs)[0]
+        return states
 
     @property
     def _poolings(self) -> list[nn.Module]:

@@ -195,11 +195,8 @@ def test_what_the_token_cache_saves(minilm: Path, shared_data: Path, tmp_path: P
     texts = [text for pair in _pairs(shared_data, "mixed", 1500) for text in pair]
     encoder = TextEncoder().load(minilm, device="cpu", dtype="float32")
     made = [_cpu(lambda: encoder.tokenise(texts, prompt="", max_length=None)) for _ in range(3)]
-    TextEmbedder(encoder, store=tmp_path)._tokens(texts, "", None)
-    found = [
-        _cpu(lambda: TextEmbedder(encoder, store=tmp_path)._tokens(texts, "", None))
-        for _ in range(3)
-    ]
+    TextEmbedder(encoder, store=tmp_path).tokenise(texts)
+    found = [_cpu(lambda: TextEmbedder(encoder, store=tmp_path).tokenise(texts)) for _ in range(3)]
     embedded = _cpu(lambda: TextEmbedder(encoder).embed(texts[:100]))
     print(
         f"\n{len(texts)} texts: tokenised in {min(made):.3f} s, found in {min(found):.3f} s of CPU; "

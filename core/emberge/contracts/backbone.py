@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["Auxiliary", "Backbone", "Embedded", "Encoder", "NamesWeights", "TokenisedText"]
+__all__ = [
+    "Auxiliary",
+    "Backbone",
+    "Embedded",
+    "Encoder",
+    "NamesWeights",
+    "ReadsTokens",
+    "TokenisedText",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,18 @@ class NamesWeights(Protocol):
         """Return the name of every parameter of `module` with its tensor's name in a checkpoint.
 
         The trunk's may have any prefix; those of further modules begin with their folder (`2_Dense.`).
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """Encoder that gives the hidden states of single tokens: measures of a text's tokens need it."""
+
+    def states(self, features: Mapping[str, Tensor]) -> Tensor:
+        """Return the last hidden states [b, t, d] of a batch that is on the module's device.
+
+        They are what pooling gets, one for each place of the padded batch.
         """
         ...
 

@@ -27,7 +27,8 @@ SHOWN_CHARACTERS = 100
 class FirstRows:
     """The reading of a dataset, with its first example. `info.size` is 0 where rows were not counted.
 
-    `negatives` are the most that a row had among those that were looked at.
+    `negatives` are the most that a row had among those that were looked at. `texts` bounds the distinct texts
+    of the whole dataset from above, where that was looked at; None where it has more rows, or draws texts.
     """
 
     info: DatasetInfo
@@ -37,6 +38,7 @@ class FirstRows:
     columns: str = ""
     notes: tuple[str, ...] = ()
     negatives: int = 0
+    texts: int | None = None
 
     @property
     def title(self) -> str:
@@ -141,11 +143,16 @@ def _seen(
 def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
     summary, rows = FileSummary(source.place), source.rows(head=True)
     first: Row | None = None
-    most = 0
+    most = count = 0
+    anchors: set[str] = set()
+    others: set[str] = set()
     try:
         for row in understood(islice(rows, limit_rows), source.entry, summary):
             first = first or row
             most = max(most, len(row.negatives))
+            count += 1
+            anchors.add(row.anchor)
+            others.update(row.positives, row.negatives)
         if summary.bad_row_count:
             return summary.problems(), None
         decisions = decide_data(summary, source.entry)
@@ -157,7 +164,10 @@ def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRow
     example = decisions.example(first)
     info = DatasetInfo(source.name, decisions.task, 0, source.entry.weight, decisions.negatives)
     shown = (decisions.prompt, decisions.symmetric, summary.columns, decisions.notes)
-    return [], FirstRows(info, example, *shown, DRAWN_NEGATIVES if summary.labelled else most)
+    negatives = DRAWN_NEGATIVES if summary.labelled else most
+    whole = source.path is not None and count < limit_rows and not summary.labelled
+    texts = len(anchors) + len(others) if whole else None
+    return [], FirstRows(info, example, *shown, negatives, texts)
 
 
 def first_examples(datasets: Sequence[Dataset]) -> list[FirstRows]:

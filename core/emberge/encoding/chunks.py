@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["chunks", "padded_tokens"]
+__all__ = ["chunks", "equal_chunks", "padded_tokens"]
 
 # A chunk costs about as much beside its tokens as the budget divided by this, in tokens.
 OVERHEAD_SHARE = 32
@@ -57,6 +57,21 @@ def _best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
         end = int(came[end])
         starts.append(end)
     return starts[::-1]
+
+
+def equal_chunks(kept: Sequence[NDArray[np.bool_]], budget: int) -> list[NDArray[np.int64]]:
+    """Cut texts into chunks with the same mask of tokens, so of one length, within `budget` tokens.
+
+    Most tokens kept come first.
+    """
+    alike: dict[bytes, list[int]] = {}
+    for place, mask in enumerate(kept):
+        alike.setdefault(mask.tobytes(), []).append(place)
+    pieces = []
+    for places in sorted(alike.values(), key=lambda some: -int(kept[some[0]].sum())):
+        rows = max(1, budget // max(1, len(kept[places[0]])))
+        pieces += [places[start : start + rows] for start in range(0, len(places), rows)]
+    return [np.asarray(piece, np.int64) for piece in pieces]
 
 
 def padded_tokens(lengths: NDArray[np.int64], pieces: Sequence[NDArray[np.int64]]) -> int:

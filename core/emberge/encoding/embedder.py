@@ -1,11 +1,13 @@
-"""Embeddings of texts without gradients, for evaluation and mining.
+"""Embeddings of texts, and states of their tokens, without gradients: for evaluation and mining.
 
 Nothing else calls a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import Encoder, TokenisedText
-from emberge.encoding.chunks import chunks
+from emberge.contracts.backbone import Encoder, ReadsTokens, TokenisedText
+from emberge.encoding.chunks import chunks, equal_chunks
 from emberge.encoding.gradient_cache import (
     BatchEmbeddings,
     EncodePlan,
@@ -27,6 +29,7 @@ from emberge.encoding.gradient_cache import (
 from emberge.encoding.packed_linear import PackedWeights
 from emberge.encoding.prefetch import feed
 from emberge.encoding.token_cache import TokenCache
+from emberge.errors import CheckpointError
 
 __all__ = [
     "BatchEmbeddings",
@@ -79,12 +82,13 @@ class TextEmbedder:
         """Return embeddings float32 [n, d] in the order of `texts`, each with `prompt` before it."""
         distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         place = np.fromiter((distinct[text] for text in texts), np.int64, len(texts))
-        tokens = self._tokens(list(distinct), prompt, max_length)
+        tokens = self.tokenise(list(distinct), prompt=prompt, max_length=max_length)
         return self.embed_tokens(tokens)[place]
 
-    def _tokens(
-        self, texts: Sequence[str], prompt: str, max_length: int | None
+    def tokenise(
+        self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
     ) -> Sequence[TokenisedText]:
+        """Return the token ids of each text with `prompt` before it, from the store where they are known."""
         if self.store is None:
             return self.encoder.tokenise(texts, prompt=prompt, max_length=max_length)
         key = (prompt, max_length)
@@ -96,30 +100,87 @@ class TextEmbedder:
         """Return embeddings float32 [n, d] of texts that are token ids already."""
         result = np.empty((len(texts), self.encoder.dimension), np.float32)
         pieces = chunks([len(t.ids) for t in texts], self.token_budget)
+        waiting: list[tuple[NDArray[np.int64], Tensor]] = []
+        done = on_device = 0
+        with (
+            self._evaluating(),
+            torch.inference_mode(),
+            self._packed.used(self.token_budget),
+            feed(self.encoder, texts, pieces) as given,
+        ):
+            for index, piece in enumerate(pieces):
+                out = embedded(self.encoder, given[index]).embeddings
+                waiting.append((piece, out))
+                on_device += len(piece)
+                done += len(piece)
+                if on_device >= ROWS_ON_DEVICE:
+                    on_device = _collect(waiting, result)
+                if self.progress is not None:
+                    self.progress(done, len(texts), "texts")
+            _collect(waiting, result)
+        return result
+
+    def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
+        """Return the mask of each text's own tokens: not those at its ends that an empty text has too."""
+        (empty,) = self.encoder.tokenise([""], prompt="", max_length=None)
+        return [_between(text.ids, empty.ids) for text in texts]
+
+    def token_states(
+        self, texts: Sequence[TokenisedText], kept: Sequence[NDArray[np.bool_]] | None = None
+    ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        """Yield places of texts with equally many tokens, and their last hidden states [b, n, d].
+
+        `kept` is a mask of the tokens that are given of each text, by default all. Texts with the most come
+        first; none is padded.
+
+        Raises:
+            CheckpointError: for an encoder that is not a `ReadsTokens`.
+        """
+        encoder = self.encoder
+        if not isinstance(encoder, ReadsTokens):
+            raise CheckpointError(
+                f"{type(encoder).__name__} gives no hidden states of tokens (ReadsTokens); choose a backbone "
+                "that does"
+            )
+        kept = [np.ones(len(text.ids), bool) for text in texts] if kept is None else kept
+        pieces = equal_chunks(kept, self.token_budget)
+        done = 0
+        with self._evaluating(), feed(encoder, texts, pieces) as given:
+            for index, piece in enumerate(pieces):
+                # The mode of inference would reach into the caller's code if it went on while this waits.
+                with torch.inference_mode(), self._packed.used(self.token_budget):
+                    states = encoder.states(given[index])
+                    states = states[:, torch.from_numpy(kept[piece[0]]).to(states.device)]
+                yield piece, states
+                done += len(piece)
+                if self.progress is not None:
+                    self.progress(done, len(texts), "texts")
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Keep the module in evaluation mode inside, without dropout."""
         module = self.encoder.module
         training = module.training
         module.eval()
-        waiting: list[tuple[NDArray[np.int64], Tensor]] = []
-        done = on_device = 0
         try:
-            with (
-                torch.inference_mode(),
-                self._packed.used(self.token_budget),
-                feed(self.encoder, texts, pieces) as given,
-            ):
-                for index, piece in enumerate(pieces):
-                    out = embedded(self.encoder, given[index]).embeddings
-                    waiting.append((piece, out))
-                    on_device += len(piece)
-                    done += len(piece)
-                    if on_device >= ROWS_ON_DEVICE:
-                        on_device = _collect(waiting, result)
-                    if self.progress is not None:
-                        self.progress(done, len(texts), "texts")
-                _collect(waiting, result)
+            yield
         finally:
             module.train(training)
-        return result
+
+
+def _between(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
+    """Return the mask of the ids that are not those of `special`, first ones before and others behind."""
+    before = _shared(ids, special)
+    after = _shared(ids[before:][::-1], special[before:][::-1])
+    mask = np.zeros(len(ids), bool)
+    mask[before : len(ids) - after] = True
+    return mask
+
+
+def _shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many ids two sequences begin with alike."""
+    pairs = zip(first, second, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _collect(waiting: list[tuple[NDArray[np.int64], Tensor]], result: NDArray[Any]) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from emberge.contracts.backbone import Backbone
+from emberge.contracts.backbone import Backbone, ReadsTokens, TokenisedText
 from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.sampler import Batch, Pool, Sampler
 from emberge.encoding.embedder import EncodePlan, TextEmbedder, encode_and_backward
@@ -74,7 +75,9 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     """Check a backbone against its laws on a checkpoint.
 
     `check` finds nothing wrong; a text's embedding depends on neither its place nor its neighbours; gradients
-    are finite; and the saved folder, loaded by plain SentenceTransformers, gives the same embeddings to 1e-5.
+    are finite; hidden states of tokens, if it gives them, are one for each token of a batch and no text's
+    depend on its neighbours; and the saved folder, loaded by plain SentenceTransformers, gives the same
+    embeddings to 1e-5.
     """
     from sentence_transformers import SentenceTransformer
 
@@ -84,6 +87,8 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     assert together.shape == (len(TEXTS), encoder.dimension), "dimension is not that of embeddings"
     turned = TextEmbedder(encoder, token_budget=8).embed(TEXTS[::-1])[::-1]
     assert np.abs(together - turned).max() <= 1e-5, "an embedding depends on its neighbours"
+    if isinstance(encoder, ReadsTokens):
+        _check_states(encoder, TextEmbedder(encoder))
     tokens = encoder.tokenise(TEXTS, prompt="", max_length=None)
     encode_and_backward(
         encoder, tokens, lambda e: e.embeddings[:, 0].sum(), EncodePlan(64, dropout=False), seed=0
@@ -98,3 +103,27 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     assert np.abs(together - theirs).max() <= 1e-5, (
         "the saved folder gives other embeddings through SentenceTransformer"
     )
+
+
+def _check_states(encoder: ReadsTokens, embedder: TextEmbedder) -> None:
+    """Check the states of texts of one length together against those of each alone."""
+    tokens = embedder.tokenise(TEXTS, max_length=4)
+    with torch.no_grad():
+        shape = list(encoder.states(embedder.encoder.collate(tokens)).shape)
+    assert len(shape) == 3, f"states: they have the shape {shape}"
+    longest = max(len(text.ids) for text in tokens)
+    assert shape[:2] == [len(tokens), longest], "states: they are not one for each token"
+    together = dict(_states(embedder, tokens))
+    for place, text in enumerate(tokens):
+        assert torch.isfinite(together[place]).all(), "states: some are not finite"
+        ((_, alone),) = _states(embedder, [text])
+        assert (together[place] - alone).abs().max() <= 1e-5, (
+            "states: they depend on a text's neighbours"
+        )
+
+
+def _states(
+    embedder: TextEmbedder, tokens: Sequence[TokenisedText]
+) -> Iterator[tuple[int, Tensor]]:
+    for places, states in embedder.token_states(tokens):
+        yield from zip(places.tolist(), states.float(), strict=True)

@@ -2,17 +2,20 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from emberge import CheckpointError
 from emberge.contracts.backbone import Encoder, TokenisedText
-from emberge.encoding.chunks import chunks, padded_tokens
+from emberge.encoding.chunks import chunks, equal_chunks, padded_tokens
 from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.engine import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoModel
 
 from tests.support import tiny
 from tests.support.tolerance import assert_exact, assert_same_pass, exactly
@@ -204,3 +207,91 @@ def test_a_text_that_any_model_has_brought_is_not_tokenised_again(
     assert counted == [16, 8, 24]  # another prompt makes other tokens
     assert np.array_equal(a, TextEmbedder(first).embed(TEXTS[:16]))
     assert np.array_equal(b, TextEmbedder(second).embed(TEXTS))
+
+
+# ── states of tokens ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("architecture", ["bert", "qwen3", "modernbert"])
+def test_states_of_tokens_are_those_of_each_text_alone(architecture: str, tmp_path: Path) -> None:
+    folder = tiny.checkpoint(tmp_path / "m", architecture)
+    embedder = TextEmbedder(_load(folder), token_budget=20)
+    tokens = embedder.tokenise(TEXTS)
+    model = AutoModel.from_pretrained(folder)
+    seen, lengths = [], []
+    for places, states in embedder.token_states(tokens):
+        assert states.numel() <= 20 * states.shape[2] or len(places) == 1
+        lengths.append(states.shape[1])
+        for place, found in zip(places, states, strict=True):
+            seen.append(int(place))
+            with torch.no_grad():
+                alone = model(input_ids=torch.tensor([list(tokens[place].ids)]))[0][0]
+            assert_same_pass(found, alone, folder)
+    assert sorted(seen) == list(range(len(TEXTS)))
+    assert lengths == sorted(lengths, reverse=True)
+
+
+def test_a_mask_chooses_the_tokens_that_are_given(bert: Path) -> None:
+    embedder = TextEmbedder(_load(bert))
+    tokens = embedder.tokenise([*TEXTS, "list [SEP] file path", ""])
+    whole = {
+        int(p): s for ps, ss in embedder.token_states(tokens) for p, s in zip(ps, ss, strict=True)
+    }
+    kept = embedder.text_tokens(tokens)
+    # [CLS] and [SEP] at the ends, of which an empty text is made; a [SEP] within is the text's own.
+    assert [mask.tolist() for mask in kept] == [
+        [False, *[True] * (len(text.ids) - 2), False] for text in tokens
+    ]
+    for places, states in embedder.token_states(tokens, kept):
+        for place, found in zip(places, states, strict=True):
+            if not kept[place].any():
+                assert found.shape == (0, 32)
+                continue
+            assert_same_pass(found, whole[int(place)][torch.from_numpy(kept[place])], bert)
+
+
+def test_reading_states_leaves_the_model_and_the_callers_mode_as_they_were(shaky: Path) -> None:
+    encoder = _load(shaky)
+    encoder.module.train()
+    embedder = TextEmbedder(encoder)
+    tokens = embedder.tokenise(TEXTS)
+    first, again = (
+        [states.clone() for _, states in embedder.token_states(tokens)] for _ in range(2)
+    )
+    # Without dropout, which the model has and keeps.
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert encoder.module.training
+    for _, _ in embedder.token_states(tokens):
+        assert not torch.is_inference_mode_enabled()
+        break
+
+
+def test_an_encoder_without_states_is_refused(bert: Path) -> None:
+    plain = SimpleNamespace(**{name: getattr(_load(bert), name) for name in ("module", "tokenise")})
+    embedder = TextEmbedder(plain)  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match="choose a backbone that does"):
+        next(embedder.token_states(embedder.tokenise(TEXTS)))
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), max_size=40), st.integers(1, 200))
+@settings(max_examples=60, deadline=None)
+def test_equal_chunks_hold_every_text_once_within_the_budget(
+    sizes: list[tuple[int, int]], budget: int
+) -> None:
+    kept = [np.arange(length) >= left for length, left in sizes]
+    pieces = equal_chunks(kept, budget)
+    assert sorted(int(i) for piece in pieces for i in piece) == list(range(len(sizes)))
+    for piece in pieces:
+        assert len({kept[i].tobytes() for i in piece}) == 1
+        assert len(piece) == 1 or len(piece) * len(kept[piece[0]]) <= budget
+    given_tokens = [int(kept[piece[0]].sum()) for piece in pieces]
+    assert given_tokens == sorted(given_tokens, reverse=True)
+
+
+def test_a_tokenizer_without_special_tokens_has_none_to_leave_out(tmp_path: Path) -> None:
+    embedder = TextEmbedder(_load(tiny.checkpoint(tmp_path / "m", "qwen3")))
+    encoder = embedder.encoder
+    backend = encoder._tokenizer.backend_tokenizer  # type: ignore[attr-defined]
+    backend.post_processor = None
+    tokens = embedder.tokenise(TEXTS)
+    assert all(mask.all() for mask in embedder.text_tokens(tokens))

@@ -1,0 +1,292 @@
+"""The `geometry` step: token geometry of models side by side, and their drift from a parent."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from emberge import (
+    Artifact,
+    DataEntry,
+    DataError,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    StepRef,
+    Workspace,
+)
+from emberge.engine import write_text
+
+from emberge_codiemb.geometry.drift import linear_cka, shared_neighbours
+from emberge_codiemb.geometry.geometry_figures import figures_of
+from emberge_codiemb.geometry.geometry_result import Drifted, Geometry, MeasuredModel
+from emberge_codiemb.geometry.geometry_table import table_of
+from emberge_codiemb.geometry.measure_model import (
+    GeometryOptions,
+    MeasureModel,
+    few_texts,
+    read_models,
+)
+
+__all__ = ["Drift", "GeometryStep"]
+
+FILE, TABLE = "geometry.json", "geometry.md"
+# The longest name of a part; what is longer keeps its end, where models' folders differ.
+_LONGEST = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """Drift of embeddings from a parent's, on a probe set.
+
+    It is the linear CKA of both models' embeddings (Kornblith et al., 2019, arXiv:1905.00414), and the share
+    of each text's nearest `neighbours`, by cosine, that are the same in both.
+    """
+
+    parent: ModelRef
+    """Model that the others came from."""
+    data: tuple[DataEntry, ...]
+    """The probe set: all texts of these data sets together, each embedded with its prompt."""
+    neighbours: int = 10
+    """Nearest texts of each that are compared."""
+
+    def __post_init__(self) -> None:
+        if self.neighbours < 1:
+            raise ValueError(f"neighbours must be at least 1, not {self.neighbours}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometryStep(GeometryOptions, Step):
+    """Geometry of tokens' hidden states, models side by side, and drift of embeddings from a parent.
+
+    Of each text's last hidden states X, one row a token, four measures are taken and averaged over the texts
+    of a data set, with the median beside (CoDiEmb, arXiv:2508.11442, Table 4): the mean cosine of two tokens
+    (`token_similarity`), the number of singular values (`rank`), the largest by the smallest
+    (`condition_number`) and the entropy of their squares (`svd_entropy`, in nats). Singular values are
+    computed in float64; `tolerance` bounds what counts as one, and is named beside the results. A text of
+    one token is left out and counted. Prompts are put before texts as in a training, and their tokens count.
+
+    Every model is measured in a step of its own, `id.model=name`, which launchers run side by side. The
+    result is `geometry.json`, with a table in `geometry.md`; differences are from the first model. A report
+    shows it.
+
+    Example:
+        geometry:
+          geometry:
+            models: {before: ./base, after: ./trained}
+            data: ./pairs.jsonl
+            drift: {parent: ./base, data: ./pairs.jsonl}
+    """
+
+    produces = "file"
+
+    models: dict[str, ModelRef] | tuple[ModelRef, ...]
+    """The models, or each under its name in tables."""
+    drift: Drift | None = None
+    """Drift from a parent on a probe set."""
+    _parts: Mapping[str, StepRef] = field(default_factory=dict)
+    """Steps that measure models, by the text of the models' references."""
+
+    @property
+    def _named(self) -> Sequence[tuple[str | None, ModelRef]]:
+        """Models with the names that the recipe gives them."""
+        if isinstance(self.models, dict):
+            return [*self.models.items()]
+        return [(None, model) for model in self.models]
+
+    @property
+    def _measured(self) -> dict[str, ModelRef]:
+        """Models that parts measure, the parent among them, by the text of their references."""
+        found = {model.text: model for _, model in self._named}
+        return found | ({self.drift.parent.text: self.drift.parent} if self.drift else {})
+
+    def expand(self) -> Mapping[str, Step]:
+        """Return a step for every model, and for the parent, which is only embedded with."""
+        shared = {name: getattr(self, name) for name in GeometryOptions.__dataclass_fields__}
+        if self.drift is not None:
+            shared |= {"probe": self.drift.data, "neighbours": self.drift.neighbours}
+        own = {model.text for _, model in self._named}
+        names = _part_names([*self._measured])
+        steps = {
+            names[text]: MeasureModel(
+                **{**shared, "data": self.data if text in own else ()}, model=model
+            )
+            for text, model in self._measured.items()
+        }
+        return steps or {"": self}
+
+    def gather(self, parts: Mapping[str, StepRef]) -> Step:
+        names = _part_names([*self._measured])
+        return replace(self, _parts={text: parts[name] for text, name in names.items()})
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not self.models:
+            yield context.problem("there are no models to measure", "models")
+        for text, count in Counter(model.text for _, model in self._named).items():
+            if count > 1:
+                yield context.problem(f"model '{text}' is named {count} times", "models")
+        if not self.data and self.drift is None:
+            yield context.problem("there is nothing to measure on; name data, or a drift", "data")
+        yield from _checked(self.data, "data", context)[0]
+        if self.drift is not None:
+            yield from self._check_probe(self.drift, context)
+            yield from self._check_dimensions(self.drift.parent, context)
+
+    def _check_probe(self, drift: Drift, context: Preflight) -> Iterator[Problem]:
+        rows = drift.neighbours + 1
+        problems, texts = _checked(drift.data, "drift.data", context, max(100, rows))
+        yield from problems
+        if texts is not None and 0 < texts <= drift.neighbours:
+            yield context.problem(few_texts(texts, drift.neighbours), "drift.neighbours")
+
+    def _check_dimensions(self, parent: ModelRef, context: Preflight) -> Iterator[Problem]:
+        dimension = self._dimension(parent, context)
+        for _, model in self._named:
+            own = self._dimension(model, context)
+            if dimension and own and own != dimension:
+                message = _no_parent(parent.text, dimension, model.text, own)
+                yield context.problem(message, "drift.parent")
+
+    def _dimension(self, model: ModelRef, context: Preflight) -> int | None:
+        folder = context.model(model)
+        if folder is None or self.backbone.check(folder):
+            return None
+        return self.backbone.dimension(folder)
+
+    def run(self, workspace: Workspace) -> Artifact:
+        found = [*self._read(workspace)]
+        folders = [folder for folder, _ in found]
+        models = _renamed([model for _, model in found])
+        result = Geometry(models, self._how)
+        if self.drift is not None:
+            result = self._with_drift(self.drift, result, folders, workspace)
+        (workspace.folder / TABLE).write_text(table_of(result), encoding="utf-8")
+        plain = result.plain()
+        text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
+        write_text(workspace.folder / FILE, text)
+        return Artifact(
+            kind="file",
+            parents=tuple(model.fingerprint for model in models),
+            details={
+                "file": FILE,
+                "table": TABLE,
+                "measured": plain["measured"],
+                "models": {one["name"]: one["average"] for one in plain["models"]},
+                "drift": plain["drift"],
+                "figures": figures_of(result),
+            },
+        )
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {
+            "singular_values": "float64",
+            "tolerance": self.tolerance,
+            "epsilon": self.measure.epsilon,
+            "entropy_of": self.entropy_of,
+            "special_tokens": self.special_tokens,
+        }
+
+    def _read(self, workspace: Workspace) -> Iterator[tuple[Path, MeasuredModel]]:
+        """Yield each measured model under the name in the recipe, with the folder of its part."""
+        for label, reference in self._named:
+            folder, _ = workspace.artifact(self._parts[reference.text])
+            models = read_models(folder)
+            for number, model in enumerate(models):
+                name = label if len(models) == 1 else f"{label or model.name}.{number + 1}"
+                yield folder, replace(model, name=name or model.name)
+
+    def _with_drift(
+        self, drift: Drift, result: Geometry, folders: Sequence[Path], workspace: Workspace
+    ) -> Geometry:
+        import numpy as np
+
+        folder, _ = workspace.artifact(self._parts[drift.parent.text])
+        parents = read_models(folder)
+        if len(parents) > 1:
+            raise DataError(
+                f"the parent '{drift.parent}' is {len(parents)} models; name one of them"
+            )
+        before = np.load(folder / str(parents[0].probe))
+        # A rehearsal may have too few texts.
+        count = min(drift.neighbours, len(before) - 1)
+        found = {}
+        for done, (model, place) in enumerate(zip(result.models, folders, strict=True)):
+            workspace.progress(done, len(folders), "models", f"drift of {model.name}")
+            after = np.load(place / str(model.probe))
+            sizes = before.shape[1], after.shape[1]
+            if sizes[0] != sizes[1]:
+                raise DataError(_no_parent(drift.parent.text, sizes[0], model.name, sizes[1]))
+            cka = linear_cka(before, after)
+            share = shared_neighbours(before, after, count)
+            found[model.name] = Drifted(None if math.isnan(cka) else cka, share)
+        names = [label for label, model in self._named if model.text == drift.parent.text]
+        name = names[0] if names and names[0] else parents[0].name
+        probe = {"parent": name, "texts": len(before), "neighbours": count}
+        return replace(result, drift=found, probe=probe)
+
+
+def _no_parent(parent: str, dimension: int, model: str, own: int) -> str:
+    return (
+        f"'{parent}' has embeddings of {dimension} numbers and '{model}' of {own}, so it is no parent of "
+        "that one; leave one of them out"
+    )
+
+
+def _checked(
+    data: Sequence[DataEntry], option: str, context: Preflight, limit_rows: int = 100
+) -> tuple[list[Problem], int | None]:
+    """Return problems of the first rows of data, and the most texts that all have; None where not known."""
+    from emberge.engine import check_entries
+
+    checked = check_entries(
+        data,
+        readers=context.readers,
+        resolve=context.data,
+        limit_rows=limit_rows,
+        network=context.deep,
+    )
+    for head in checked.heads:
+        context.note(head.title, head.lines)
+    problems = [
+        replace(problem, where=problem.where or context.where(option))
+        for problem in checked.problems
+    ]
+    to_come = any(entry.path and context.data(entry.path) is None for entry in data)
+    counts = [head.texts for head in checked.heads if head.texts is not None]
+    if problems or to_come or len(counts) < len(checked.heads):
+        return problems, None
+    return problems, sum(counts)
+
+
+def _renamed(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
+    """Return models under distinct names: one that comes again gets a number."""
+    found: dict[str, MeasuredModel] = {}
+    for model in models:
+        name, number = model.name, 2
+        while name in found:
+            name, number = f"{model.name} ({number})", number + 1
+        found[name] = replace(model, name=name)
+    return tuple(found.values())
+
+
+def _part_names(references: Sequence[str]) -> dict[str, str]:
+    """Return the name of each reference's part: `model=trained.seed=1`."""
+    names: dict[str, str] = {}
+    for text in references:
+        # A step's id has no `+`, which would begin an adapter, and does not end in `.checkpoints`.
+        plain = text.removeprefix("$").replace(".checkpoints", "-checkpoints")
+        slug = re.sub(r"[^\w.,=-]+", "-", plain)[-_LONGEST:].strip("-.") or "0"
+        taken = {name.casefold() for name in names.values()}
+        name, number = f"model={slug}", 2
+        while name.casefold() in taken:
+            name, number = f"model={slug}-{number}", number + 1
+        names[text] = name
+    return names

@@ -1,0 +1,116 @@
+"""Tables of a geometry: for people as Markdown, and the rows that a report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel
+
+__all__ = ["COLUMNS", "drift_head", "drift_rows", "how_measured", "rows_of", "table_of"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column of the table: a measure's mean or median over texts, and its form."""
+
+    title: str
+    measure: str
+    form: str
+    over: Literal["mean", "median"] = "mean"
+    scale: float = 1.0
+
+    def value(self, model: MeasuredModel, data: str | None) -> float:
+        """Return the number for one data set, or its average over all."""
+        names = [*model.sets] if data is None else [data]
+        values = [getattr(model.sets[name], self.over)[self.measure] for name in names]
+        return self.scale * float(sum(values)) / len(values)
+
+    def cell(self, model: MeasuredModel, first: MeasuredModel, data: str | None) -> str:
+        """Return the number with its difference from the first model's."""
+        value = self.value(model, data)
+        if model is first:
+            return f"{value:{self.form}}"
+        return f"{value:{self.form}} ({value - self.value(first, data):+{self.form}})"
+
+
+COLUMNS = (
+    Column("token similarity × 100", "token_similarity", ".2f", scale=100),
+    Column("rank", "rank", ".2f"),
+    Column("condition number", "condition_number", ",.1f"),
+    Column("its median", "condition_number", ",.1f", over="median"),
+    Column("SVD entropy", "svd_entropy", ".3f"),
+)
+
+
+def table_of(result: Geometry) -> str:
+    """Return measures by data set and model, and drift by model, as Markdown."""
+    lines: list[str] = []
+    if result.sets:
+        head = ["data set", "model", *(one.title for one in COLUMNS)]
+        lines += _markdown(head, rows_of(result), words=2)
+        lines += ["", how_measured(result), ""]
+    if result.drift:
+        lines += _markdown(["model", *drift_head(result.probe)], drift_rows(result), words=1)
+        lines += ["", f"Drift from {result.probe['parent']} on {result.probe['texts']:,} texts."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def rows_of(result: Geometry) -> list[list[str]]:
+    """Return a row for every data set and model, averages over data sets first."""
+    several: list[str | None] = [None] if len(result.sets) > 1 else []
+    first = result.models[0]
+    return [
+        [
+            f"mean of {len(result.sets)}" if data is None else data,
+            model.name,
+            *(column.cell(model, first, data) for column in COLUMNS),
+        ]
+        for data in [*several, *result.sets]
+        for model in result.models
+    ]
+
+
+def drift_head(probe: Mapping[str, object]) -> list[str]:
+    """Return the titles of the columns of drift."""
+    return ["linear CKA", f"common neighbours among {probe['neighbours']}"]
+
+
+def drift_rows(result: Geometry) -> list[list[str]]:
+    """Return a row for every model that has drifted."""
+    return [
+        [name, "–" if one.cka is None else f"{one.cka:.4f}", f"{100 * one.neighbours:.1f} %"]
+        for name, one in result.drift.items()
+    ]
+
+
+def how_measured(result: Geometry) -> str:
+    """Return sentences on precision, tolerance and what was left out."""
+    return " ".join(_sentences(result))
+
+
+def _sentences(result: Geometry) -> Iterator[str]:
+    how, sets = result.how, [one for model in result.models for one in model.sets.values()]
+    if len(result.models) > 1:
+        yield f"In parentheses differences from {result.models[0].name}."
+    states = ", ".join(dict.fromkeys(one.states for one in sets))
+    yield (
+        f"Singular values are computed in {how['singular_values']} from hidden states in {states}; those up "
+        f"to max(n, d) · {how['epsilon']:.3g} ({how['tolerance']}) of the largest do not count for the rank, "
+        f"and the smallest is at least {how['epsilon']:.3g} of it in the condition number."
+    )
+    squares = how["entropy_of"] == "squares"
+    yield f"The entropy is that of {'squared singular' if squares else 'singular'} values, in nats."
+    yield f"Special tokens are {'included' if how['special_tokens'] else 'left out'}."
+    skipped = sum(one.skipped for one in result.models[0].sets.values())
+    texts = sum(one.texts for one in result.models[0].sets.values())
+    left = f"; {skipped:,} with fewer than two tokens are left out" if skipped else ""
+    yield f"Means are over {texts:,} texts{left}."
+
+
+def _markdown(head: list[str], rows: list[list[str]], *, words: int) -> list[str]:
+    rule = ["---"] * words + ["---:"] * (len(head) - words)
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return [lines[0], f"| {' | '.join(rule)} |", *lines[1:]]

@@ -1,0 +1,262 @@
+"""Part of a geometry: the measures of one model, or of a training's kept states."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import (
+    Artifact,
+    Backbone,
+    CheckpointError,
+    DataEntry,
+    DataError,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    ReadsTokens,
+    Step,
+    TokenisedText,
+    Workspace,
+    component,
+)
+from emberge.engine import write_text
+
+from emberge_codiemb.geometry.geometry_result import MeasuredModel, MeasuredSet
+from emberge_codiemb.geometry.set_texts import SetTexts
+from emberge_codiemb.geometry.token_geometry import (
+    MEASURES,
+    EntropyOf,
+    TokenGeometry,
+    Tolerance,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge.engine import TextEmbedder
+    from numpy.typing import NDArray
+
+    Kept = Sequence[NDArray[np.bool_]]
+
+__all__ = ["GeometryOptions", "MeasureModel", "few_texts", "measure_texts", "read_models"]
+
+FILE = "measured.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometryOptions:
+    """Options of every part of a geometry."""
+
+    data: tuple[DataEntry, ...] = ()
+    """Data sets whose texts' tokens are measured, set by set; each text counts once."""
+    special_tokens: bool = True
+    """Special tokens among those measured, such as the first and the last, as in the paper."""
+    entropy_of: EntropyOf = "squares"
+    """Shares of squared singular values in the entropy, or of the `values` themselves, as elsewhere."""
+    tolerance: Tolerance = "float32"
+    """Dtype whose epsilon bounds what counts as a singular value; they are computed in float64."""
+    backbone: Backbone = component("text_encoder")
+    """Encoder of a checkpoint."""
+
+    @property
+    def measure(self) -> TokenGeometry:
+        """Measures with these options."""
+        return TokenGeometry(self.entropy_of, self.tolerance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureModel(GeometryOptions, Step):
+    """Geometry of one reference's models on data sets, and their embeddings of a probe set."""
+
+    produces = "file"
+
+    model: ModelRef
+    probe: tuple[DataEntry, ...] = ()
+    neighbours: int = 0
+    """Neighbours that each text of the probe set must have."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import whole_problems
+
+        folder, adapter = context.model(self.model), context.adapter(self.model)
+        for problem in whole_problems(folder, adapter):
+            yield context.problem(str(problem), "models")
+        for message in self.backbone.check(folder) if folder is not None else ():
+            yield context.problem(message, "models")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        sets, probe = self._texts(self.data, workspace), self._texts(self.probe, workspace)
+        # A rehearsal has few texts, and takes as many neighbours as there are.
+        _require_neighbours(probe, 1 if workspace.rehearsal else self.neighbours)
+        models = workspace.models(self.model)
+        found = [
+            self._measured(model, number, sets, probe, workspace)
+            for number, model in enumerate(models)
+        ]
+        plain = {"models": [dataclasses.asdict(one) for one in found]}
+        write_text(workspace.folder / FILE, json.dumps(plain, indent=1, ensure_ascii=False))
+        return Artifact(kind="file", parents=tuple(model.fingerprint for model in models))
+
+    def _texts(self, data: Sequence[DataEntry], workspace: Workspace) -> list[SetTexts]:
+        from emberge.engine import load_datasets
+
+        rehearsal = workspace.rehearsal
+        datasets = load_datasets(
+            data,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            limit=rehearsal.rows if rehearsal else None,
+            store=workspace.store,
+            warn=workspace.warn,
+        )
+        return [SetTexts.of(dataset) for dataset in datasets]
+
+    def _measured(
+        self,
+        model: Model,
+        number: int,
+        sets: Sequence[SetTexts],
+        probe: Sequence[SetTexts],
+        workspace: Workspace,
+    ) -> MeasuredModel:
+        """Measure one model, and write its embeddings of the probe set into the step's folder.
+
+        Raises:
+            CheckpointError: for an encoder that is not a `ReadsTokens`.
+        """
+        import numpy as np
+        from emberge.engine import TextEmbedder, whole_model
+
+        shown = _Progress(workspace, model.name)
+        with whole_model(model, workspace.work, workspace.machine) as folder:
+            encoder = self.backbone.load(
+                folder, device=workspace.machine.devices[0], dtype="float32"
+            )
+            if sets and not isinstance(encoder, ReadsTokens):
+                raise CheckpointError(
+                    f"{model.name}: its encoder ({type(encoder).__name__}) gives no hidden states of tokens "
+                    "(ReadsTokens), of which a geometry is; choose another backbone, or leave `data` out for "
+                    "drift alone"
+                )
+            embedder = TextEmbedder(encoder, store=workspace.store, progress=shown)
+            measured = self._measured_sets(model, sets, embedder, workspace, shown)
+            if not probe:
+                return MeasuredModel(model.name, model.fingerprint, measured)
+            shown.begin("the probe set")
+            tokens = [text for one in probe for text in one.tokens(embedder)]
+            file = f"probe-{number}.npy"
+            np.save(workspace.folder / file, embedder.embed_tokens(tokens))
+            return MeasuredModel(model.name, model.fingerprint, measured, file)
+
+    def _measured_sets(
+        self,
+        model: Model,
+        sets: Sequence[SetTexts],
+        embedder: TextEmbedder,
+        workspace: Workspace,
+        shown: _Progress,
+    ) -> dict[str, MeasuredSet]:
+        """Return each set's measures; those that a killed run has finished are read."""
+        # All are tokenised first, so that a set without a text to measure is found before any work.
+        tokens = {one.name: one.tokens(embedder) for one in sets}
+        kept = {name: self._kept(name, texts, embedder) for name, texts in tokens.items()}
+        found = {}
+        for number, (name, texts) in enumerate(tokens.items()):
+            path = workspace.work / f"{model.fingerprint[:32]}-{number}.json"
+            if path.is_file():
+                found[name] = MeasuredSet(**json.loads(path.read_text(encoding="utf-8")))
+                continue
+            shown.begin(name)
+            where = f"{model.name} on data set '{name}'"
+            found[name] = measure_texts(self.measure, embedder, texts, kept[name], where)
+            write_text(path, json.dumps(dataclasses.asdict(found[name])))
+        return found
+
+    def _kept(self, name: str, texts: Sequence[TokenisedText], embedder: TextEmbedder) -> Kept:
+        """Return the mask of every text's tokens that are measured.
+
+        Raises:
+            DataError: for a set in which no text has two.
+        """
+        import numpy as np
+
+        if self.special_tokens:
+            kept: Kept = [np.ones(len(text.ids), bool) for text in texts]
+        else:
+            kept = embedder.text_tokens(texts)
+        if all(mask.sum() < 2 for mask in kept):
+            own = "" if self.special_tokens else " beside special ones"
+            raise DataError(
+                f"data set '{name}': none of its {len(texts)} texts has two tokens{own}, and one token alone "
+                "has no geometry; choose a set of longer texts"
+            )
+        return kept
+
+
+def measure_texts(
+    measure: TokenGeometry,
+    embedder: TextEmbedder,
+    texts: Sequence[TokenisedText],
+    kept: Kept,
+    where: str,
+) -> MeasuredSet:
+    """Return the measures of one model over texts; `where` names both in errors.
+
+    Raises:
+        CheckpointError: for hidden states that are not finite.
+    """
+    import numpy as np
+
+    found = {name: np.full(len(texts), np.nan) for name in MEASURES}
+    dtype = ""
+    for places, states in embedder.token_states(texts, kept):
+        if states.shape[1] < 2:
+            break  # nor has any text after it more tokens
+        if not bool(states.isfinite().all()):
+            raise CheckpointError(f"{where}: hidden states are not finite; is the model sound?")
+        dtype = str(states.dtype).removeprefix("torch.")
+        for name, values in measure(states).items():
+            found[name][places] = values
+    return MeasuredSet.of(found, dtype)
+
+
+def _require_neighbours(probe: Sequence[SetTexts], neighbours: int) -> None:
+    """Refuse a probe set whose texts have not so many others."""
+    count = sum(len(one) for one in probe)
+    if probe and count <= neighbours:
+        raise DataError(few_texts(count, neighbours))
+
+
+def few_texts(count: int, neighbours: int) -> str:
+    """Return the message on a probe set whose texts have fewer others than neighbours are asked for."""
+    return (
+        f"the probe set has {count} distinct texts, and each needs {neighbours} neighbours among the "
+        "others: add texts, or ask for fewer neighbours"
+    )
+
+
+def read_models(folder: Path) -> list[MeasuredModel]:
+    """Return the models that a part has measured."""
+    found: Mapping[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return [MeasuredModel.read(one) for one in found["models"]]
+
+
+class _Progress:
+    """Progress of one model, with the name of the set that it reads."""
+
+    def __init__(self, workspace: Workspace, model: str) -> None:
+        self._report: Callable[..., None] = workspace.progress
+        self._model = model
+        self._set = ""
+
+    def begin(self, name: str) -> None:
+        """Name the set that comes next."""
+        self._set = name
+
+    def __call__(self, done: int, total: int, unit: str) -> None:
+        self._report(done, total, unit, f"{self._model} · {self._set}")

@@ -1,0 +1,93 @@
+"""Measures of how the hidden states of a text's tokens spread: similarity, rank, condition number, entropy.
+
+CoDiEmb (arXiv:2508.11442, Table 4) prints neither the tolerance of its rank nor the precision of its singular
+values. Its mean condition numbers are near 1 / (d · epsilon) of float32, where the smallest are rounding.
+Here they are computed in float64, and the epsilon of a dtype that is named bounds what counts as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    Array = NDArray[np.float64]
+
+__all__ = ["MEASURES", "EntropyOf", "TokenGeometry", "Tolerance", "singular_values"]
+
+EntropyOf = Literal["squares", "values"]
+Tolerance = Literal["float32", "float64"]
+MEASURES = ("token_similarity", "rank", "condition_number", "svd_entropy")
+
+
+@dataclass(frozen=True)
+class TokenGeometry:
+    """Measures of token matrices X [n, d] with rows as they are, neither normalised nor centred.
+
+    `tolerance` is the dtype whose epsilon bounds singular values: the rank counts those above max(n, d) ·
+    epsilon · σ₁, and in the condition number the smallest is at least epsilon · σ₁. The entropy is that of
+    shares of σ² (`squares`) or of σ (`values`), in nats.
+    """
+
+    entropy_of: EntropyOf = "squares"
+    tolerance: Tolerance = "float32"
+
+    @property
+    def epsilon(self) -> float:
+        """Relative spacing of numbers of the tolerance's dtype."""
+        import numpy as np
+
+        return float(np.finfo(self.tolerance).eps)
+
+    def __call__(self, states: Tensor) -> Mapping[str, Array]:
+        """Return each measure [b] of token matrices [b, n, d], NaN where fewer than two rows are not zero."""
+        # On the CPU: not every device has float64.
+        matrices = states.cpu().double()
+        similarity = _token_similarity(matrices)
+        sigma = singular_values(matrices)
+        largest = sigma[:, :1]
+        shares = sigma**2 if self.entropy_of == "squares" else sigma
+        shares = shares / shares.sum(-1, keepdim=True)
+        rank = (sigma > max(matrices.shape[1:]) * self.epsilon * largest).sum(-1)
+        found = {
+            "token_similarity": similarity,
+            "rank": rank.double(),
+            "condition_number": largest[:, 0] / sigma[:, -1].maximum(self.epsilon * largest[:, 0]),
+            "svd_entropy": -shares.xlogy(shares).sum(-1),
+        }
+        nothing = similarity.isnan()
+        return {
+            name: values.masked_fill(nothing, float("nan")).numpy()
+            for name, values in found.items()
+        }
+
+
+def singular_values(matrices: Tensor) -> Tensor:
+    """Return the singular values [b, min(n, d)] of float64 matrices [b, n, d], largest first.
+
+    A triangular factor has the same ones and is smaller: half the time, and no digit less, where eigenvalues
+    of XᵀX would lose half of them.
+    """
+    import torch
+
+    n, d = matrices.shape[1:]
+    tall = matrices if n > d else matrices.mT
+    sigma: Tensor = torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R)
+    return sigma
+
+
+def _token_similarity(matrices: Tensor) -> Tensor:
+    """Return the mean cosine of two different rows, zero rows left out; NaN where fewer than two are left."""
+    from emberge import unit_vectors
+
+    rows = unit_vectors(matrices)
+    own = (rows**2).sum((-1, -2))
+    count = (rows != 0).any(-1).sum(-1)
+    pairs = count * (count - 1)
+    total = (rows.sum(-2) ** 2).sum(-1) - own
+    return (total / pairs).masked_fill(pairs == 0, float("nan"))
