@@ -17,7 +17,7 @@ from emberge.data.entry import DataEntry
 from emberge.data.load_datasets import load_datasets
 from emberge.errors import EmbergeError
 from emberge.training.fit_options import FitOptions
-from emberge.training.plan.batch_plan import BatchPlan, select
+from emberge.training.plan.batch_plan import BatchPlan, select, steps_to_keep
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 
 __all__ = ["TrainingPreview", "preview_training"]
@@ -33,7 +33,8 @@ class TrainingPreview:
     """Rows and steps that a training will take of its data.
 
     `rows` are the row numbers that it will see of each dataset of `sizes`, `tasks` the datasets' kinds of
-    task. Of data that could not be counted only `share` is known: that of every dataset, where it is one.
+    task, `kept` the steps whose models it will keep if it is not ended early. Of data that could not be
+    counted only `share` is known: that of every dataset, where it is one.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class TrainingPreview:
     rows: Mapping[str, Rows] = field(default_factory=dict, compare=False)
     steps: int | None = None
     share: float | None = None
+    kept: tuple[int, ...] | None = None
 
     @property
     def lines(self) -> list[str]:
@@ -94,6 +96,7 @@ def preview_training(
         tasks={info.name: info.task for info in infos},
         rows={info.name: rows for info, rows in plan.pool.items()},
         steps=plan.steps,
+        kept=steps_to_keep(plan, options)[-options.keep_last :],
     )
 
 
