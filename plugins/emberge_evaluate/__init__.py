@@ -1,4 +1,4 @@
-"""Evaluation: models scored side by side, compared with intervals, and checked against requirements."""
+"""Evaluation: models scored side by side, compared with intervals, held to requirements, and chosen from."""
 
 from __future__ import annotations
 
@@ -10,5 +10,6 @@ from emberge import Step, hookimpl
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
     from emberge_evaluate.evaluate_step import Evaluate
+    from emberge_evaluate.select_step import Select
 
-    return {"evaluate": Evaluate}
+    return {"evaluate": Evaluate, "select": Select}

@@ -82,5 +82,7 @@ def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
             "`domain` in the catalogue"
         )
     known = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
-    hint = suggest(word, known) or f"; there are {join_some(known, 8)}"
-    raise RecipeError(f"`tasks: {word}`: there is no such task or kind of task{hint}")
+    longer = [name for name in known if name.startswith(word)]  # development data have a name's end
+    hint = f"; did you mean '{longer[0]}'?" if longer else suggest(word, known)
+    there = hint or f"; there are {join_some(known, 8)}"
+    raise RecipeError(f"`tasks: {word}`: there is no such task or kind of task{there}")
