@@ -471,6 +471,17 @@ def test_a_chosen_model_outlives_the_training_it_came_from(place: Path, plugins:
     assert contents(result) == before
 
 
+def test_cards_and_reports_know_a_choice_from_a_training(place: Path, plugins: Plugins) -> None:
+    page = "\n  page: {report: {of: [$joint, $ir, $sts]}}\n"
+    made = run(place, plugins, SHORT, GIVEN, page)
+    shown = (made["page"] / "report.html").read_text()
+    assert "1 training, 2 choices" in shown
+    card = (made["sts"] / "README.md").read_text()
+    assert "by choosing joint/step-1" in card
+    assert "## How it was chosen" in card
+    assert "## How it was trained" not in card
+
+
 def test_a_killed_and_continued_run_chooses_the_same(place: Path) -> None:
     """The training dies once midway, by SIGKILL, and goes on from its newest state."""
     files = [Path(module.__file__ or "") for module in (launched_plugin, pair_evaluator)]
