@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Step, hookimpl
+from emberge import Evaluator, Step, hookimpl
 
 
 @hookimpl
@@ -13,3 +13,10 @@ def register_steps() -> Mapping[str, type[Step]]:
     from emberge_evaluate.select_step import Select
 
     return {"evaluate": Evaluate, "select": Select}
+
+
+@hookimpl
+def register_evaluators() -> Mapping[str, type[Evaluator]]:
+    from emberge_evaluate.held_out_loss import HeldOutLoss
+
+    return {"held_out_loss": HeldOutLoss}

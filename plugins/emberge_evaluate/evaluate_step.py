@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emberge import (
@@ -17,18 +17,21 @@ from emberge import (
     RecipeError,
     Step,
     StepRef,
+    TaskInfo,
     TaskScore,
     Workspace,
 )
 from emberge.engine import (
     SCORES_FILE,
     Scores,
+    join_some,
     plan_tasks,
     safe_file_name,
     score_model,
     write_scores,
 )
 
+from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import (
     ScoreModel,
@@ -119,6 +122,8 @@ class Evaluate(Step):
             yield context.problem("a bootstrap needs at least 100 resamples", "resamples")
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
+            for stray in _losses(evaluator.preview(context) or ()):
+                yield context.problem(stray, "evaluators")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if not self._parts:  # they look at their models themselves
@@ -142,6 +147,8 @@ class Evaluate(Step):
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = [task for _, plan in plans for task in plan]
+        for stray in _losses(tasks):
+            raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
             part = self._parts.get(entry.reference.text)
@@ -186,6 +193,15 @@ class Evaluate(Step):
             for reference in requirement.references():
                 if reference.text not in scored:
                     yield f"'{reference}' is in a requirement but not among the models; add it there"
+
+
+def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem where tasks give losses, which are no shares and of which less is better."""
+    if names := [task.name for task in tasks if task.metric == LOSS]:
+        yield (
+            f"{join_some(names)}: an evaluation compares scores, of which more is better, and this is a "
+            "loss; leave it out, or choose by it in a step select"
+        )
 
 
 def _name_of(entry: Scored, number: int | None) -> str:

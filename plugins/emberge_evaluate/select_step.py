@@ -38,6 +38,7 @@ from emberge.engine import (
 
 from emberge_evaluate.choice import Choice, Ranked, choose, value_of
 from emberge_evaluate.comparison import Judge
+from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.score_model import (
     free_name,
     parts_by_model,
@@ -49,7 +50,6 @@ from emberge_evaluate.selection_table import Selection
 __all__ = ["Select"]
 
 TABLE = "selection.md"
-LOSS = "loss"  # the metric of tasks of which less is better
 CHECKPOINTS = "checkpoints"
 # What the best model's own artifact states of the model that it started from.
 _ORIGIN = ("base", "base_reference", "base_fingerprint")
