@@ -255,12 +255,11 @@ class Select(Step):
 
 
 def _count_of(reference: ModelRef, context: Preflight) -> int | None:
-    """Return how many models a reference will lead to, None where that is not known yet."""
+    """Return how many models a reference will lead to at most, None where that is not known yet."""
     if reference.part is None:
         return 1
     expected = context.expected(reference)
-    kept = expected.artifact.details.get(CHECKPOINTS) if expected is not None else None
-    return len(kept) if isinstance(kept, Sequence) else None
+    return expected.checkpoints if expected is not None else None
 
 
 def _place(choice: Choice, candidates: Candidates, workspace: Workspace) -> dict[str, str]:

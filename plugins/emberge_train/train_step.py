@@ -324,7 +324,6 @@ def expected_of(ahead: TrainingPreview) -> Expected:
     details: dict[str, Any] = {"datasets": datasets}
     if not datasets and ahead.share is not None:
         details["share"] = ahead.share
-    if ahead.kept is not None:
-        details["checkpoints"] = [f"checkpoints/step-{step}" for step in ahead.kept]
     size = sum(used["rows"] for used in datasets.values()) if datasets else None
-    return Expected(Artifact(kind="model", size=size, details=details), ahead.rows)
+    artifact = Artifact(kind="model", size=size, details=details)
+    return Expected(artifact, ahead.rows, ahead.kept)

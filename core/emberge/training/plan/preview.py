@@ -33,8 +33,8 @@ class TrainingPreview:
     """Rows and steps that a training will take of its data.
 
     `rows` are the row numbers that it will see of each dataset of `sizes`, `tasks` the datasets' kinds of
-    task, `kept` the steps whose models it will keep if it is not ended early. Of data that could not be
-    counted only `share` is known: that of every dataset, where it is one.
+    task, `kept` the number of checkpoints that it will keep at most. Of data that could not be counted only
+    `share` is known: that of every dataset, where it is one.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class TrainingPreview:
     rows: Mapping[str, Rows] = field(default_factory=dict, compare=False)
     steps: int | None = None
     share: float | None = None
-    kept: tuple[int, ...] | None = None
+    kept: int = 0
 
     @property
     def lines(self) -> list[str]:
@@ -80,7 +80,7 @@ def preview_training(
     places = _places(entries, resolve)
     files = _files(entries, readers, places) if places is not None else None
     if places is None or files is None:
-        return TrainingPreview(share=_share(sampler, seed))
+        return TrainingPreview(share=_share(sampler, seed), kept=options.keep_last)
     infos = _counted(tuple(entries), tuple(readers), tuple(places.items()), files)
     refuse_unknown_names(vars(options), infos)
     plan = BatchPlan(
@@ -96,7 +96,7 @@ def preview_training(
         tasks={info.name: info.task for info in infos},
         rows={info.name: rows for info, rows in plan.pool.items()},
         steps=plan.steps,
-        kept=steps_to_keep(plan, options)[-options.keep_last :],
+        kept=min(len(steps_to_keep(plan, options)), options.keep_last),
     )
 
 
