@@ -34,11 +34,14 @@ from emberge.engine import (
 from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import (
+    DOMAINS,
     ScoreModel,
     free_name,
     parts_by_model,
     scores_of_part,
     scoring_parts,
+    tasks_ahead,
+    unknown_words,
 )
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
@@ -122,8 +125,16 @@ class Evaluate(Step):
             yield context.problem("a bootstrap needs at least 100 resamples", "resamples")
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
-            for stray in _losses(evaluator.preview(context) or ()):
-                yield context.problem(stray, "evaluators")
+        yield from self._check_tasks(context)
+
+    def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
+        tasks = tasks_ahead(self.evaluators, context)
+        if tasks is None:
+            return
+        for stray in _losses(tasks):
+            yield context.problem(stray, "evaluators")
+        for stray in unknown_words([word for word in self._about if word not in DOMAINS], tasks):
+            yield context.problem(stray, "require")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if not self._parts:  # they look at their models themselves

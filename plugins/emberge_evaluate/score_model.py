@@ -15,22 +15,36 @@ from emberge import (
     ModelRef,
     Preflight,
     Problem,
+    RecipeError,
     Step,
     StepRef,
     TaskInfo,
     TaskScore,
     Workspace,
 )
-from emberge.engine import plan_tasks, read_score, safe_file_name, score_model, write_score
+from emberge.engine import (
+    plan_tasks,
+    read_score,
+    required_tasks,
+    safe_file_name,
+    score_model,
+    write_score,
+)
 
 __all__ = [
+    "DOMAINS",
     "ScoreModel",
     "free_name",
     "part_names",
     "parts_by_model",
     "scores_of_part",
     "scoring_parts",
+    "tasks_ahead",
+    "unknown_words",
 ]
+
+# Words for tasks that mean nothing while domains are not known, as before a run.
+DOMAINS = ("ind", "ood")
 
 # The longest name of a part; what is longer keeps its end, where models' folders differ.
 _LONGEST = 80
@@ -78,6 +92,22 @@ def scoring_parts(
         name: ScoreModel(model=named[text], evaluators=evaluators, about=about)
         for text, name in part_names(models).items()
     }
+
+
+def tasks_ahead(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence[TaskInfo] | None:
+    """Return the tasks of all evaluators as far as they show before a run; None where some do not."""
+    found = [evaluator.preview(context) for evaluator in evaluators]
+    known = [tasks for tasks in found if tasks is not None]
+    return [t for tasks in known for t in tasks] if len(known) == len(found) else None
+
+
+def unknown_words(words: Sequence[str], tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem for each word of a recipe that means none of the tasks."""
+    for word in words:
+        try:
+            required_tasks(word, tasks)
+        except RecipeError as error:
+            yield str(error)
 
 
 def parts_by_model(

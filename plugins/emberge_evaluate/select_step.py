@@ -30,7 +30,6 @@ from emberge.engine import (
     count_noun,
     join_some,
     plan_tasks,
-    required_tasks,
     safe_file_name,
     score_model,
     whole_model,
@@ -40,10 +39,13 @@ from emberge_evaluate.choice import Choice, Ranked, choose, value_of
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.score_model import (
+    DOMAINS,
     free_name,
     parts_by_model,
     scores_of_part,
     scoring_parts,
+    tasks_ahead,
+    unknown_words,
 )
 from emberge_evaluate.selection_table import Selection
 
@@ -133,18 +135,11 @@ class Select(Step):
             yield context.problem(self._too_few(sum(known)), "top")
 
     def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
-        tasks: list[TaskInfo] = []
-        seen = bool(self.evaluators)
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
-            found = evaluator.preview(context)
-            seen &= found is not None
-            tasks += found or ()
-        for option, message in self._faults(tasks) if seen else ():
-            if option != "tasks" or self.tasks not in (
-                "ind",
-                "ood",
-            ):  # domains may not be known yet
+        tasks = tasks_ahead(self.evaluators, context)
+        for option, message in self._faults(tasks) if tasks else ():
+            if option != "tasks" or self.tasks not in DOMAINS:
                 yield context.problem(message, option)
 
     def _faults(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
@@ -163,10 +158,8 @@ class Select(Step):
                 f"metric: {self.metric}, and {join_some(unfit)} {'gives' if len(unfit) == 1 else 'give'} "
                 f"{gives}; write metric: {other}, or leave them out",
             )
-        try:
-            required_tasks(self.tasks, tasks)
-        except RecipeError as error:
-            yield "tasks", str(error)
+        for message in unknown_words([self.tasks], tasks):
+            yield "tasks", message
 
     def _too_few(self, count: int, same: int = 0) -> str:
         equal = f" ({same} more equal to others)" if same else ""
@@ -198,13 +191,11 @@ class Select(Step):
             less=self.metric == LOSS,
         )
         files = _place(choice, candidates, workspace)
+        values = {name: {t: one.score for t, one in mine.items()} for name, mine in scores.items()}
         selection = Selection(
             choice,
             tasks,
-            {
-                name: {task: one.score for task, one in mine.items()}
-                for name, mine in scores.items()
-            },
+            values,
             by=self.tasks,
             within=self.within,
             interval=self._interval(choice, group, tasks, scores, workspace.seed),

@@ -315,6 +315,22 @@ def test_test_data_and_sets_without_a_development_half_are_refused(
     assert len(found.splitlines()) == 1
 
 
+def test_an_evaluation_names_a_task_that_it_lacks_before_the_run(
+    berts: list[Path], plugins: Plugins, tmp_path: Path
+) -> None:
+    one, two = berts[:2]
+    claim = f"[{{model: {one}, not_worse_than: [{two}], tasks: sets}}]"
+    text = f"""steps:
+  scores:
+    evaluate:
+      models: [{one}, {two}]
+      evaluators: given
+      require: {claim}
+"""
+    assert "recipe.yaml:6: `tasks: sets`" in faults(text, plugins, tmp_path)
+    assert not faults(text.replace("sets}", "sts}"), plugins, tmp_path)
+
+
 def test_what_does_not_show_before_the_run_is_refused_in_it(
     berts: list[Path], tmp_path: Path
 ) -> None:
