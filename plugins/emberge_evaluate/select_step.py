@@ -13,6 +13,7 @@ from typing import Any, Literal
 from emberge import (
     Artifact,
     Evaluator,
+    Expected,
     Model,
     ModelRef,
     Preflight,
@@ -48,6 +49,7 @@ from emberge_evaluate.score_model import (
     unknown_words,
 )
 from emberge_evaluate.selection_table import Selection
+from emberge_evaluate.trainings_behind import trainings_behind
 
 __all__ = ["Select"]
 
@@ -121,6 +123,10 @@ class Select(Step):
             yield context.problem(f"within must be at least 0, not {self.within:g}", "within")
         yield from self._check_models(context)
         yield from self._check_tasks(context)
+        ahead = [(str(one.step or one), context.expected(one)) for one in self.models]
+        trained = trainings_behind((name, one.artifact if one else None) for name, one in ahead)
+        if trained:
+            context.expect(Expected(Artifact(kind="model", details={"trained": trained})))
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         """Yield problems with the models' names, and with their number as far as that is known."""
@@ -291,6 +297,10 @@ def _artifact(selection: Selection, files: Mapping[str, str], candidates: Candid
     of_best = made[0].details if made[0] is not None else {}
     # The artifact is that of all chosen; a merge that weighs by size must not take one's for another's.
     sizes = {artifact.size if artifact is not None else None for artifact in made}
+    trained = trainings_behind(
+        (str(reference.step or name), model.artifact)
+        for name, (reference, model) in candidates.items()
+    )
 
     def described(one: Ranked) -> dict[str, Any]:
         numbers = {"value": one.value, "mean": one.mean}
@@ -310,5 +320,6 @@ def _artifact(selection: Selection, files: Mapping[str, str], candidates: Candid
             CHECKPOINTS: list(files.values()),
             "figures": [selection.figure()],
             **{key: of_best[key] for key in _ORIGIN if key in of_best},
+            **({"trained": trained} if trained else {}),
         },
     )

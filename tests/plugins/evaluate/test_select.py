@@ -448,6 +448,7 @@ def test_checkpoints_are_chosen_by_task_and_fused(place: Path, plugins: Plugins)
     assert len(sources["sts"]) == 2
     # The recipe's own soups, averaged here, and their softmax by layer.
     details = read_artifact(made["fused"]).details  # type: ignore[union-attr]
+    assert details["training_cost"]["times"] == 1, "one training, though two choices came from it"
     assert set(details["weights"]) == {
         f"{name}/joint-{source}" for name in ("ir", "sts") for source in sources[name]
     }
@@ -502,7 +503,7 @@ def test_a_killed_and_continued_run_chooses_the_same(place: Path) -> None:
     """The training dies once midway, by SIGKILL, and goes on from its newest state."""
     files = [Path(module.__file__ or "") for module in (launched_plugin, pair_evaluator)]
     found = load_plugins(files, block=())
-    text = PER_TASK.replace(MTEB, "pairs: {data: ./find.jsonl}").replace("alike-dev", "Reversed")
+    text = PER_TASK.replace(MTEB, "pairs: {data: ./alike.jsonl}").replace("alike-dev", "Reversed")
     whole = run(place, found, TRAIN, text, loss="mortal", out="whole")
     (place / "poison").touch()
     command = [sys.executable, "-m", "emberge", "run", str(place / "recipe.yaml")]
@@ -513,10 +514,15 @@ def test_a_killed_and_continued_run_chooses_the_same(place: Path) -> None:
     (work,) = (place / "cut/.work").glob("joint-*")
     assert (work / "states").is_dir()
     cut = run(place, found, TRAIN, text, loss="mortal", out="cut")
+    assert cut["joint"].resolve().name == work.name, "it went on"
     for name in ("ir", "sts"):
         assert contents(cut[name]) == contents(whole[name])
-        artifacts = [read_artifact(made[name]) for made in (cut, whole)]
-        assert artifacts[0] == artifacts[1]
+        details = [dict(read_artifact(made[name]).details) for made in (cut, whole)]  # type: ignore[union-attr]
+        for one in details:
+            del one["trained"]  # it says how long that took
+        assert details[0] == details[1]
+        scores = details[0]["figures"][0]["heat_map"]["values"]
+        assert len({tuple(row) for row in scores}) > 2, "there is something to choose"
 
 
 def test_a_choice_killed_while_it_is_written_ends_the_same(
@@ -557,6 +563,13 @@ def test_too_few_checkpoints_are_named_before_the_training(place: Path, plugins:
     assert "top: 3 of 2 models" in found(("save_steps: 4", "save_steps: 10"))
     assert "top: 3 of 0 models" in found(("keep_last: 6", "keep_last: 0"))
     assert "top: 3" not in found()
+
+
+def test_a_check_counts_a_training_behind_two_choices_once(place: Path, plugins: Plugins) -> None:
+    path = written(place, SHORT, GIVEN, FUSED)
+    report = check_recipe(parse_recipe(path.read_text(), plugins, path=path), plugins)
+    (note,) = [note for note in report.notes if note.title == "training cost"]
+    assert note.lines[0].startswith("1 × one run on all rows")
 
 
 def test_a_rehearsal_chooses_of_what_is_kept(place: Path, plugins: Plugins) -> None:
