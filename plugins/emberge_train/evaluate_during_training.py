@@ -38,7 +38,7 @@ class EvaluateDuringTraining:
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
     metric: str = "all"
-    """Deciding score: the mean over `all` tasks, those `in` or `out` of domain, or one task by its name."""
+    """Deciding score: the mean over `all` tasks, those `in` or `out` of domain or of a kind, or one task."""
     patience: int | None = None
     """End after so many scorings in turn without a new best one; by default train to the end."""
     best: bool = True
