@@ -33,6 +33,7 @@ from .evaluating.task_groups import GROUPS as GROUPS
 from .evaluating.task_groups import MEAN_OF as MEAN_OF
 from .evaluating.task_groups import means_over_tasks as means_over_tasks
 from .evaluating.task_groups import parts_of_group as parts_of_group
+from .evaluating.task_groups import required_tasks as required_tasks
 from .evaluating.task_groups import tasks_in_group as tasks_in_group
 from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
@@ -64,6 +65,7 @@ from .merging.whole_model import whole_model as whole_model
 from .merging.whole_model import whole_problems as whole_problems
 from .model_folder.checkpoint import Checkpoint as Checkpoint
 from .model_folder.classic_names import POOLING as POOLING
+from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.model_files import model_fingerprint as model_fingerprint

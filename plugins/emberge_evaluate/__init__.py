@@ -1,14 +1,22 @@
-"""Evaluation: models scored side by side, compared with intervals, and checked against requirements."""
+"""Evaluation: models scored side by side, compared with intervals, held to requirements, and chosen from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Step, hookimpl
+from emberge import Evaluator, Step, hookimpl
 
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
     from emberge_evaluate.evaluate_step import Evaluate
+    from emberge_evaluate.select_step import Select
 
-    return {"evaluate": Evaluate}
+    return {"evaluate": Evaluate, "select": Select}
+
+
+@hookimpl
+def register_evaluators() -> Mapping[str, type[Evaluator]]:
+    from emberge_evaluate.held_out_loss import HeldOutLoss
+
+    return {"held_out_loss": HeldOutLoss}

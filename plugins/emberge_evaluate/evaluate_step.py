@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emberge import (
@@ -25,14 +24,25 @@ from emberge import (
 from emberge.engine import (
     SCORES_FILE,
     Scores,
+    join_some,
     plan_tasks,
     safe_file_name,
     score_model,
     write_scores,
 )
 
+from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.score_model import ScoreModel, part_names, scores_in
+from emberge_evaluate.score_model import (
+    DOMAINS,
+    ScoreModel,
+    free_name,
+    parts_by_model,
+    scores_of_part,
+    scoring_parts,
+    tasks_ahead,
+    unknown_words,
+)
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
 from emberge_evaluate.seed_groups import Scored
@@ -90,18 +100,15 @@ class Evaluate(Step):
 
     def expand(self) -> Mapping[str, Step]:
         """Return a step for every model, where there are several."""
-        names = part_names([entry.model for entry in self.models])
-        if len(names) < 2:
-            return {"": self}
-        models = {entry.model.text: entry.model for entry in self.models}
-        return {
-            name: ScoreModel(model=models[text], evaluators=self.evaluators, about=self._about)
-            for text, name in names.items()
-        }
+        parts = scoring_parts(self._references, self.evaluators, self._about)
+        return parts if len(parts) > 1 else {"": self}
 
     def gather(self, parts: Mapping[str, StepRef]) -> Step:
-        names = part_names([entry.model for entry in self.models])
-        return replace(self, _parts={text: parts[name] for text, name in names.items()})
+        return replace(self, _parts=parts_by_model(self._references, parts))
+
+    @property
+    def _references(self) -> list[ModelRef]:
+        return [entry.model for entry in self.models]
 
     @property
     def _about(self) -> tuple[str, ...]:
@@ -118,6 +125,16 @@ class Evaluate(Step):
             yield context.problem("a bootstrap needs at least 100 resamples", "resamples")
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
+        yield from self._check_tasks(context)
+
+    def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
+        tasks = tasks_ahead(self.evaluators, context)
+        if tasks is None:
+            return
+        for stray in _losses(tasks):
+            yield context.problem(stray, "evaluators")
+        for stray in unknown_words([word for word in self._about if word not in DOMAINS], tasks):
+            yield context.problem(stray, "require")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if not self._parts:  # they look at their models themselves
@@ -141,9 +158,12 @@ class Evaluate(Step):
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = [task for _, plan in plans for task in plan]
+        for stray in _losses(tasks):
+            raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
-            scores[name] = self._of_part(entry, model, tasks, workspace) or score_model(
+            part = self._parts.get(entry.reference.text)
+            scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
         result = scores_of(
@@ -173,7 +193,7 @@ class Evaluate(Step):
             for number, model in enumerate(models, 1):
                 one = Scored(model.name, entry.model, entry.name, entry.arm)
                 wanted = _name_of(one, number if len(models) > 1 else None)
-                name = _free_name([wanted, f"{wanted} ({entry.model})"], found)
+                name = free_name([wanted, f"{wanted} ({entry.model})"], found)
                 found[name] = replace(one, name=name), model
         return found
 
@@ -185,12 +205,14 @@ class Evaluate(Step):
                 if reference.text not in scored:
                     yield f"'{reference}' is in a requirement but not among the models; add it there"
 
-    def _of_part(
-        self, entry: Scored, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
-    ) -> dict[str, TaskScore] | None:
-        """Return the scores of the step that scored this model; None without one."""
-        part = self._parts.get(entry.reference.text)
-        return scores_in(workspace.artifact(part)[0], model, tasks) if part else None
+
+def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem where tasks give losses, which are no shares and of which less is better."""
+    if names := [task.name for task in tasks if task.metric == LOSS]:
+        yield (
+            f"{join_some(names)}: an evaluation compares scores, of which more is better, and this is a "
+            "loss; leave it out, or choose by it in a step select"
+        )
 
 
 def _name_of(entry: Scored, number: int | None) -> str:
@@ -200,12 +222,6 @@ def _name_of(entry: Scored, number: int | None) -> str:
     if number is not None:
         return f"{entry.called}.{number}"
     return f"{entry.called}.{entry.place}" if entry.place else entry.called
-
-
-def _free_name(wanted: Sequence[str], taken: Container[str]) -> str:
-    """Return the first wanted name that is free, or the last one with a number."""
-    numbered = (f"{wanted[-1]} {number}" for number in itertools.count(2))
-    return next(name for name in itertools.chain(wanted, numbered) if name not in taken)
 
 
 def _write(result: Scores, scores: TaskScores, workspace: Workspace) -> None:

@@ -1,9 +1,10 @@
-"""Part of an evaluation: the scores of one model, or of a training's kept states."""
+"""Part of an evaluation or a choice: the scores of one model, or of a training's kept states."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +15,36 @@ from emberge import (
     ModelRef,
     Preflight,
     Problem,
+    RecipeError,
     Step,
+    StepRef,
     TaskInfo,
     TaskScore,
     Workspace,
 )
-from emberge.engine import plan_tasks, read_score, safe_file_name, score_model, write_score
+from emberge.engine import (
+    plan_tasks,
+    read_score,
+    required_tasks,
+    safe_file_name,
+    score_model,
+    write_score,
+)
 
-__all__ = ["ScoreModel", "part_names", "scores_in"]
+__all__ = [
+    "DOMAINS",
+    "ScoreModel",
+    "free_name",
+    "part_names",
+    "parts_by_model",
+    "scores_of_part",
+    "scoring_parts",
+    "tasks_ahead",
+    "unknown_words",
+]
+
+# Words for tasks that mean nothing while domains are not known, as before a run.
+DOMAINS = ("ind", "ood")
 
 # The longest name of a part; what is longer keeps its end, where models' folders differ.
 _LONGEST = 80
@@ -60,11 +83,56 @@ class ScoreModel(Step):
         return Artifact(kind="file", parents=parents, details={"scores": scores})
 
 
-def scores_in(folder: Path, model: Model, tasks: Sequence[TaskInfo]) -> dict[str, TaskScore] | None:
-    """Return a model's scores in the folder of a part; None where one is missing or cannot be read."""
+def scoring_parts(
+    models: Sequence[ModelRef], evaluators: tuple[Evaluator, ...], about: tuple[str, ...] = ()
+) -> Mapping[str, ScoreModel]:
+    """Return a step for each reference that scores its models, by the name of the part."""
+    named = {reference.text: reference for reference in models}
+    return {
+        name: ScoreModel(model=named[text], evaluators=evaluators, about=about)
+        for text, name in part_names(models).items()
+    }
+
+
+def tasks_ahead(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence[TaskInfo] | None:
+    """Return the tasks of all evaluators as far as they show before a run; None where some do not."""
+    found = [evaluator.preview(context) for evaluator in evaluators]
+    known = [tasks for tasks in found if tasks is not None]
+    return [t for tasks in known for t in tasks] if len(known) == len(found) else None
+
+
+def unknown_words(words: Sequence[str], tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem for each word of a recipe that means none of the tasks."""
+    for word in words:
+        try:
+            required_tasks(word, tasks)
+        except RecipeError as error:
+            yield str(error)
+
+
+def parts_by_model(
+    models: Sequence[ModelRef], parts: Mapping[str, StepRef]
+) -> Mapping[str, StepRef]:
+    """Return the steps that `scoring_parts` became, by the text of the reference that each scores."""
+    return {text: parts[name] for text, name in part_names(models).items()}
+
+
+def scores_of_part(
+    part: StepRef | None, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+) -> dict[str, TaskScore] | None:
+    """Return a model's scores in the result of a part; None where one is missing or cannot be read."""
+    if part is None:
+        return None
+    folder, _ = workspace.artifact(part)
     found = {task.name: read_score(_file(folder, model, task), task) for task in tasks}
     whole = {name: score for name, score in found.items() if score is not None}
     return whole if len(whole) == len(found) else None
+
+
+def free_name(wanted: Sequence[str], taken: Container[str]) -> str:
+    """Return the first wanted name that is free, or the last one with a number."""
+    numbered = (f"{wanted[-1]} {number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain(wanted, numbered) if name not in taken)
 
 
 def _file(folder: Path, model: Model, task: TaskInfo) -> Path:

@@ -16,6 +16,7 @@ from emberge import (
     CheckpointError,
     DataEntry,
     DataError,
+    EvalSet,
     Evaluator,
     Model,
     Preflight,
@@ -28,7 +29,7 @@ from emberge import (
 )
 
 from emberge_mteb.domains import Domains
-from emberge_mteb.local_sets import EvalEntry, LocalSet, lacking, local_sets, named_sets
+from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, lacking, local_sets, named_sets
 from emberge_mteb.prompts import Prompts
 
 if TYPE_CHECKING:
@@ -149,6 +150,23 @@ class Mteb(Evaluator):
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [source.info for source in self._sources(workspace)]
 
+    def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
+        found: list[TaskInfo] = []
+        try:
+            for entry in self.data:
+                path = context.data(entry.path)
+                if path is None:
+                    return None
+                found += [_local_info(one, entry.split) for one in named_sets(path, entry)]
+            if self.tasks or self.benchmark:
+                from emberge_mteb.hub_tasks import hub_tasks
+
+                named = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
+                found += [_named_info(task) for task in named]
+        except DataError:
+            return None
+        return found
+
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
@@ -188,30 +206,22 @@ class Mteb(Evaluator):
         return sources
 
     def _local(self, one: LocalSet, workspace: Workspace) -> _Source:
-        from emberge_mteb.local_tasks import local_task, main_metric, text_count
+        from emberge_mteb.local_tasks import local_task, text_count
 
         fingerprint = self._fingerprint(one.fingerprint)
-        name = _local_name(one.set.name, one.split)
+        info = _local_info(one.set, one.split)
 
         def make() -> tuple[Any, int]:
             data = one.load(workspace.readers)
-            named = replace(one.set, name=name)
+            named = replace(one.set, name=info.name)
             task = local_task(named, data, split=one.split, revision=fingerprint)
             return task, text_count(data)
 
-        info = TaskInfo(
-            name=name,
-            kind=one.set.task,
-            metric=main_metric(one.set),
-            languages=(one.set.language,),
-            domain=one.set.domain,
-            note=one.limits.note,
-            fingerprint=fingerprint,
-        )
+        info = replace(info, note=one.limits.note, fingerprint=fingerprint)
         return _Source(info, make, {"instruction": one.set.instruction, "prompt": one.set.prompt})
 
     def _named(self, task: Any, rows: int | None, inside: Collection[str]) -> _Source:
-        from emberge_mteb.hub_tasks import instruction_of, kind_of, load_task
+        from emberge_mteb.hub_tasks import instruction_of, load_task
 
         def make() -> tuple[Any, int]:
             load_task(task, rows)
@@ -223,11 +233,8 @@ class Mteb(Evaluator):
             domain = "in" if metadata.name in inside else "out"
         revision = dict(metadata.dataset).get("revision")
         identity = f"{metadata.name} {revision} {task.hf_subsets} {task.eval_splits} {rows}"
-        info = TaskInfo(
-            name=metadata.name,
-            kind=kind_of(task),
-            metric=metadata.main_score,
-            languages=tuple(task.languages),
+        info = replace(
+            _named_info(task),
             domain=domain,
             note=f"at most {rows} rows" if rows else "",
             fingerprint=self._fingerprint(identity),
@@ -306,6 +313,31 @@ class _Progress:
 
 def _local_name(name: str, split: str) -> str:
     return name if split == "test" else f"{name}-{split}"
+
+
+def _local_info(one: EvalSet, split: Split) -> TaskInfo:
+    from emberge_mteb.local_tasks import main_metric
+
+    return TaskInfo(
+        name=_local_name(one.name, split),
+        kind=one.task,
+        metric=main_metric(one),
+        languages=(one.language,),
+        domain=one.domain,
+        split=split,
+    )
+
+
+def _named_info(task: Any) -> TaskInfo:
+    from emberge_mteb.hub_tasks import kind_of, split_of
+
+    return TaskInfo(
+        name=task.metadata.name,
+        kind=kind_of(task),
+        metric=task.metadata.main_score,
+        languages=tuple(task.languages),
+        split=split_of(task),
+    )
 
 
 def _repeated(names: Sequence[str], problem: Callable[[str], Any]) -> Iterator[Any]:

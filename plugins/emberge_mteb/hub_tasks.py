@@ -5,13 +5,25 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from emberge import DataError
 
 from emberge_mteb.nearest_names import nearest_benchmarks, nearest_names, nearest_tasks
 
-__all__ = ["cached", "cut_task", "hub_tasks", "instruction_of", "kind_of", "load_task", "unknown"]
+__all__ = [
+    "cached",
+    "cut_task",
+    "hub_tasks",
+    "instruction_of",
+    "kind_of",
+    "load_task",
+    "split_of",
+    "unknown",
+]
+
+# Names that data sets give to what is there for choosing settings.
+_DEVELOPMENT = frozenset({"dev", "development", "val", "valid", "validation"})
 
 
 def hub_tasks(
@@ -86,6 +98,11 @@ def unknown(names: Sequence[str]) -> dict[str, str]:
 def kind_of(task: Any) -> str:
     """Return the kind of task in our words: PairClassification is pair_classification, STS is sts."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(task.metadata.type)).lower()
+
+
+def split_of(task: Any) -> Literal["test", "dev"]:
+    """Return the half of its data that mteb scores the task on, by the names of its splits."""
+    return "dev" if set(task.eval_splits) <= _DEVELOPMENT else "test"
 
 
 def instruction_of(task: Any) -> str:

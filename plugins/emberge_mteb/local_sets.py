@@ -24,7 +24,7 @@ from emberge import (
 )
 from emberge.engine import load_catalogue, load_eval_set
 
-__all__ = ["EvalEntry", "Limits", "LocalSet", "cut", "lacking", "local_sets", "named_sets"]
+__all__ = ["EvalEntry", "Limits", "LocalSet", "Split", "cut", "lacking", "local_sets", "named_sets"]
 
 T = TypeVar("T")
 Split = Literal["test", "dev"]

@@ -61,8 +61,13 @@ class Made:
 
     @property
     def merged(self) -> bool:
-        """Flag of a model that a merge made; otherwise a training did."""
+        """Flag of a model that a merge made."""
         return "strategy" in self.details
+
+    @property
+    def chosen(self) -> bool:
+        """Flag of a model that was chosen from others; one that is neither merged nor chosen was trained."""
+        return "chosen_because" in self.details
 
 
 @dataclass(frozen=True)
@@ -82,12 +87,17 @@ class ReportData:
     @property
     def trained(self) -> tuple[Made, ...]:
         """Models that trainings made."""
-        return tuple(made for made in self.made if not made.merged)
+        return tuple(made for made in self.made if not (made.merged or made.chosen))
 
     @property
     def merges(self) -> tuple[Made, ...]:
         """Models that merges made."""
         return tuple(made for made in self.made if made.merged)
+
+    @property
+    def choices(self) -> tuple[Made, ...]:
+        """Models that were chosen from others; their figures show why."""
+        return tuple(made for made in self.made if made.chosen)
 
     @property
     def warnings(self) -> Iterator[tuple[str, str]]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import Evaluator, Model, Preflight, Problem, RecipeError, Workspace, suggest
-from emberge.engine import GROUPS, score_tasks, tasks_in_group
+from emberge import (
+    Evaluator,
+    Model,
+    Preflight,
+    Problem,
+    RecipeError,
+    TaskInfo,
+    Workspace,
+    suggest,
+)
+from emberge.engine import GROUPS, join_some, score_tasks, tasks_in_group
 
 if TYPE_CHECKING:
     from emberge.engine import EarlyStopping
@@ -29,7 +38,7 @@ class EvaluateDuringTraining:
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
     metric: str = "all"
-    """Deciding score: the mean over `all` tasks, those `in` or `out` of domain, or one task by its name."""
+    """Deciding score: the mean over `all` tasks, those `in` or `out` of domain or of a kind, or one task."""
     patience: int | None = None
     """End after so many scorings in turn without a new best one; by default train to the end."""
     best: bool = True
@@ -42,6 +51,8 @@ class EvaluateDuringTraining:
                 yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
+            for fault in _losses(evaluator.preview(context) or ()):
+                yield context.problem(fault, "evaluate.evaluators")
 
     def early_stopping(
         self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
@@ -63,6 +74,8 @@ class EvaluateDuringTraining:
             known = [*GROUPS, *(task.name for task in tasks)]
             hint = suggest(self.metric, known) or f"; there are {', '.join(known)}"
             raise RecipeError(f"evaluate: no task belongs to metric '{self.metric}'{hint}")
+        for fault in _losses(tasks):
+            raise RecipeError(fault)
         quiet: Any = _Quiet(workspace)
 
         def score(folder: Path, step: int) -> float:
@@ -78,6 +91,15 @@ class EvaluateDuringTraining:
 
         identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
         return EarlyStopping(self.every, score, identity, self.patience, self.best)
+
+
+def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem where tasks give losses: of a score more is better."""
+    if names := [task.name for task in tasks if task.metric == "loss"]:
+        yield (
+            f"evaluate: {join_some(names)}: the larger a score the better, and this is a loss; score by "
+            "another evaluator, or choose among the kept checkpoints by a step select"
+        )
 
 
 def _model(name: str, folder: Path, base: Model | None) -> Model:

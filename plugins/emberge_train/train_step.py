@@ -343,4 +343,5 @@ def expected_of(ahead: TrainingPreview) -> Expected:
     if not datasets and ahead.share is not None:
         details["share"] = ahead.share
     size = sum(used["rows"] for used in datasets.values()) if datasets else None
-    return Expected(Artifact(kind="model", size=size, details=details), ahead.rows)
+    artifact = Artifact(kind="model", size=size, details=details)
+    return Expected(artifact, ahead.rows, ahead.kept)

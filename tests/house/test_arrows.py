@@ -261,6 +261,7 @@ def test_the_core_knows_no_method() -> None:
         "merge",
         "evaluate",
         "report",
+        "select",
         "group",
         "keep",
         "local",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Evaluator", "TaskInfo", "TaskScore", "Units"]
 
 Statistic = Literal["mean", "spearman", "average_precision"]
+Split = Literal["test", "dev"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,9 @@ class Units:
 class TaskInfo:
     """One task: its name, kind of task, main metric, languages, and domain relative to the training.
 
-    `note` is for readers of the score (a cut corpus). `fingerprint` hashes all that the
-    score depends on beside the model: data, options, versions; where it is empty, scores are not reused.
+    `metric` is `loss` where less is better. `note` is for readers of the score (a cut corpus). `fingerprint`
+    hashes all that the score depends on beside the model: data, options, versions; where it is empty, scores
+    are not reused. `split` is the half of the data that is scored, None where the evaluator does not know.
     """
 
     name: str
@@ -49,11 +51,15 @@ class TaskInfo:
     domain: Domain | None = None
     note: str = ""
     fingerprint: str = ""
+    split: Split | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
-    """A model's main score on one task, as a share (0 to 1), and the evaluator's own full result."""
+    """A model's main score on one task, and the evaluator's own full result.
+
+    The score is a share (0 to 1) of which more is better; of the metric `loss` it is the loss.
+    """
 
     task: TaskInfo
     score: float
@@ -80,6 +86,13 @@ class Evaluator:
     def check(self, context: Preflight) -> Iterable[Problem]:
         """Return problems that show before a run."""
         return ()
+
+    def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
+        """Return the tasks as far as they show before a run; None where they do not, or `check` finds faults.
+
+        Names, kinds, metrics and splits are those that `plan` will give; domains and fingerprints may lack.
+        """
+        return None
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace

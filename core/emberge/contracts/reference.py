@@ -47,7 +47,7 @@ class Reference:
 
     @property
     def part(self) -> str | None:
-        """`checkpoints` for the kept states of a training."""
+        """`checkpoints` for the models that a step keeps beside its result."""
         return "checkpoints" if self.step and self.main.endswith(".checkpoints") else None
 
     @property

@@ -53,11 +53,12 @@ class Expected:
     """The result that a step will leave, as far as it is known before the step runs.
 
     `artifact` has what is known of the artifact to come; `rows` the row numbers of every dataset that a
-    training will see.
+    training will see; `checkpoints` the number of models that `$id.checkpoints` will lead to at most.
     """
 
     artifact: Artifact
     rows: Mapping[str, Rows] = field(default_factory=dict)
+    checkpoints: int | None = None
 
 
 class Preflight(Protocol):

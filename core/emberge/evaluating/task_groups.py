@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from emberge.contracts.evaluator import TaskInfo
 from emberge.errors import RecipeError, suggest
+from emberge.wording import join_some
 
 __all__ = [
     "GROUPS",
@@ -27,12 +28,13 @@ MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out"}
 
 
 def tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
-    """Return the tasks of a group: "all", "in" or "out" of domain, or the one of that name."""
+    """Return the tasks of a group: "all", "in" or "out" of domain, of one name, or of one kind."""
     if group == "all":
         return list(tasks)
     if group in ("in", "out"):
         return [task for task in tasks if task.domain == group]
-    return [task for task in tasks if task.name == group]
+    named = [task for task in tasks if task.name == group]
+    return named or [task for task in tasks if task.kind == group]
 
 
 def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]]:
@@ -62,22 +64,25 @@ def means_over_tasks(
 
 
 # Words of a recipe for groups of tasks.
-GROUP_OF = {"all": "all", "ind": "in", "ood": "out"}
+GROUP_OF = {"all": "all", "kinds": "type", "ind": "in", "ood": "out"}
 
 
 def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """Return the tasks that a requirement is about: `all`, `ind`, `ood`, or the one of that name.
+    """Return the tasks that a recipe means: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task's name.
 
     Raises:
         RecipeError: when there is none.
     """
-    chosen = tasks_in_group(tasks, GROUP_OF.get(word, word))
+    chosen = [task for part in parts_of_group(tasks, GROUP_OF.get(word, word)) for task in part]
     if chosen:
         return chosen
-    if word in GROUP_OF:
+    if word in ("ind", "ood"):
         raise RecipeError(
-            f"a requirement is about '{word}' tasks, but none of the tasks is "
-            f"{'in' if word == 'ind' else 'out of'} domain; give `domain` in the catalogue"
+            f"`tasks: {word}`: none of the tasks is {'in' if word == 'ind' else 'out of'} domain; give "
+            "`domain` in the catalogue"
         )
-    hint = suggest(word, [*GROUP_OF, *(task.name for task in tasks)])
-    raise RecipeError(f"a requirement is about '{word}', which is no task here{hint}")
+    known = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
+    longer = [name for name in known if name.startswith(word)]  # development data have a name's end
+    hint = f"; did you mean '{longer[0]}'?" if longer else suggest(word, known)
+    there = hint or f"; there are {join_some(known, 8)}"
+    raise RecipeError(f"`tasks: {word}`: there is no such task or kind of task{there}")

@@ -41,6 +41,7 @@ _ELSEWHERE = {
         "seconds",
         "strategy",
         "seed",
+        "table",
     ),
     *("loss_curve", "losses", "checkpoints", "tensors", "trained", "training_cost"),
     "cpu_seconds",
@@ -79,6 +80,11 @@ class Facts:
     def merged(self) -> bool:
         """Flag of a model that a merge made."""
         return "strategy" in self.artifact.details
+
+    @property
+    def chosen(self) -> bool:
+        """Flag of a model that was chosen from others."""
+        return "chosen_because" in self.artifact.details
 
     @property
     def sources(self) -> tuple[Parent | Trained, ...]:
@@ -143,7 +149,7 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
 
 
 def _opening(facts: Facts) -> str:
-    how = "merging" if facts.merged else "training"
+    how = "merging" if facts.merged else "choosing" if facts.chosen else "training"
     count = len([p for p in facts.parents if p.weight is not None or not facts.merged])
     what = f"{count} models" if facts.merged and count else prose(_first(facts.parents))
     dimension = facts.anatomy.dimension
@@ -161,7 +167,9 @@ def parent_lines(facts: Facts) -> list[str]:
     """Return lines on the model's parents, with weights, revisions and licences."""
     if not facts.parents:
         return []
-    title = "## Merged from" if facts.merged else "## Trained from"
+    title = (
+        "## Merged from" if facts.merged else "## Made from" if facts.chosen else "## Trained from"
+    )
     weighted = any(parent.weight is not None for parent in facts.parents)
     head = ["Model", *(["Weight"] if weighted else []), "Revision", "Licence"]
     rows = [
@@ -204,7 +212,8 @@ def _method(facts: Facts) -> list[str]:
             *_tensors(details.get("tensors")),
         ]
     else:
-        lines = ["## How it was trained", "", *yaml_block(rest)] if rest else []
+        title = "## How it was chosen" if facts.chosen else "## How it was trained"
+        lines = [title, "", *yaml_block(rest)] if rest else []
     return [*lines, *_warnings(facts.artifact.warnings)]
 
 

@@ -66,7 +66,7 @@ def _style() -> Markup:
 
 def _looks(story: ReportData) -> dict[str, Look]:
     """Return a look for each model; merges come first, so that they have the strongest colours."""
-    made = looks([*(m.name for m in story.merges), *(m.name for m in story.trained)])
+    made = looks([m.name for m in (*story.merges, *story.trained, *story.choices)])
     scored = {name: NEUTRAL for _, scores in story.scores for name in scores.models}
     arms = [
         arm
@@ -103,8 +103,8 @@ def _link(title: str) -> str:
 
 
 def _subtitle(story: ReportData) -> str:
-    trained, merged = len(story.trained), len(story.merges)
-    parts = [(trained, "training"), (merged, "merge")]
+    made = ((story.trained, "training"), (story.choices, "choice"), (story.merges, "merge"))
+    parts = [(len(models), noun) for models, noun in made]
     tasks = sum(len(scores.tasks) for _, scores in story.scores)
     parts.append((tasks, "task"))
     return (

@@ -216,6 +216,8 @@ def test_a_damaged_kept_score_is_computed_again(given: Given, tmp_path: Path) ->
         ({"model": "$merged", "not_worse_than": ("$base", "$worse"), "tasks": "ood"}, True),
         ({"model": "$merged", "better_than": ("$base",), "tasks": "code"}, True),
         ({"model": "$merged", "better_than": ("$base",), "tasks": "ind"}, True),
+        ({"model": "$merged", "better_than": ("$base",), "tasks": "retrieval"}, True),
+        ({"model": "$worse", "better_than": ("$base",), "tasks": "kinds"}, False),
     ],
 )
 def test_requirements_hold_when_the_lower_bound_does(

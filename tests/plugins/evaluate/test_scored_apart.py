@@ -109,7 +109,7 @@ def test_a_requirement_about_no_task_is_told_before_anything_is_scored(
     berts: list[Path], plugins: Plugins, tmp_path: Path
 ) -> None:
     more = f", require: [{{model: {berts[0]}, not_worse_than: [{berts[1]}], tasks: coed}}]"
-    with pytest.raises(EmbergeError, match="'coed', which is no task here; did you mean 'code'"):
+    with pytest.raises(EmbergeError, match=r"coed.*did you mean 'code'"):
         run_recipe(recipe(plugins, berts, more), tmp_path / "out", plugins, quiet=True)
     assert not asked
 

@@ -12,7 +12,7 @@ import mteb
 import pytest
 from emberge import DataEntry, DataError, DataRef, ModelRef, Problem, Rehearsal
 from emberge_mteb.evaluator import Mteb
-from emberge_mteb.hub_tasks import cut_task, hub_tasks, kind_of
+from emberge_mteb.hub_tasks import cut_task, hub_tasks, kind_of, split_of
 from emberge_mteb.local_sets import EvalEntry
 
 from tests.plugins.mteb.bench import BACKBONE, Bench, model_at, sentence, write_catalogue
@@ -238,3 +238,27 @@ def test_a_benchmark_is_pinned_to_named_tasks() -> None:
     assert faults(Mteb(tasks=("STS12",), only=("STS12",)))[0].startswith("error: recipe.yaml:only")
     twice = faults(Mteb(benchmark=name, only=("CosQA", "CosQA")))
     assert twice[0].endswith("mteb task 'CosQA' is named 2 times; once is enough")
+
+
+def test_tasks_show_before_a_run_with_their_half_of_the_data(sts12: Path, tmp_path: Path) -> None:
+    catalogue = write_catalogue(tmp_path / "sets")
+    test, dev = (
+        EvalEntry(path=DataRef(str(catalogue)), only=("sts",), split=split)
+        for split in ("test", "dev")
+    )
+    evaluator = Mteb(tasks=("STS12",), data=(test, dev), backbone=BACKBONE)
+    found = evaluator.preview(Glance())
+    assert found is not None
+    assert [(t.name, t.kind, t.split) for t in found] == [
+        ("sts", "sts", "test"),
+        ("sts-dev", "sts", "dev"),
+        ("STS12", "sts", "test"),
+    ]
+    planned = evaluator.plan(Bench(tmp_path))
+    same = ("name", "kind", "metric", "languages", "split")
+    for ahead, task in zip(found, planned, strict=True):
+        assert [getattr(ahead, name) for name in same] == [getattr(task, name) for name in same]
+    # The names of splits decide: this one's only split is called dev.
+    assert split_of(mteb.get_task("T2Retrieval")) == "dev"
+    missing = EvalEntry(path=DataRef(str(catalogue)), only=("stss",))
+    assert Mteb(data=(missing,)).preview(Glance()) is None, "its check names the fault"

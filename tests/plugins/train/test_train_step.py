@@ -205,6 +205,7 @@ def test_check_shows_what_was_understood(
         "of": 40,
     }
     assert {name: len(rows) for name, rows in foreseen.rows.items()} == {"find": 20, "alike": 12}
+    assert foreseen.checkpoints == 0
     (shown,) = (lines for title, lines in room.notes.items() if title.startswith("find"))
     assert any(line.startswith("anchor: find") for line in shown)
 
@@ -295,3 +296,29 @@ def test_an_adapter_is_refused(data: tuple[DataEntry, ...], bert: Path, tmp_path
 def test_options_that_contradict_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _step((), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"max_steps": 6, "save_steps": 2, "keep_last": 9}, (2, 4, 6)),
+        ({"max_steps": 7, "save_steps": 2, "keep_last": 2}, (4, 6)),
+        ({"epochs": 2, "keep_last": 5}, (8, 16)),
+        ({"max_steps": 3, "save_steps": 10, "keep_last": 1}, (3,)),
+        ({"max_steps": 3, "save_steps": 1}, ()),
+    ],
+)
+def test_a_check_knows_how_many_checkpoints_are_kept(
+    options: dict[str, Any],
+    steps: tuple[int, ...],
+    data: tuple[DataEntry, ...],
+    bert: Path,
+    tmp_path: Path,
+) -> None:
+    look = Look(tmp_path, bert)
+    assert _check(_step(data, **options), look) == []
+    (foreseen,) = look.foreseen
+    assert foreseen.checkpoints == len(steps)
+    room = Room(tmp_path, bert)
+    artifact = _step(data, **options).run(room)
+    assert artifact.details["checkpoints"] == [f"checkpoints/step-{step}" for step in steps]

@@ -125,11 +125,16 @@ def _licences(
 
 
 def _duplicate_models(plan: MergePlan) -> Iterator[str]:
-    """Yield warnings of models that count twice, and of those that are equal to the base."""
+    """Yield warnings of models that count twice, and of those that are equal to the base.
+
+    Groups may share a model: a checkpoint that is among the best for two tasks is in both soups.
+    """
     columns = _columns(plan)
+    groups = {model.name: model.group for model in plan.request.inputs}
     with _OpenFiles() as files:
         for first, second in combinations(columns, 2):
-            if _all_equal(columns[first], columns[second], files):
+            apart = first != _BASE and groups[first] != groups[second]
+            if not apart and _all_equal(columns[first], columns[second], files):
                 yield _same_weights(first, second)
 
 

@@ -90,7 +90,7 @@ def outside_folder(text: str, reference: Reference) -> Path:
 
 
 def kept_checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints that a training kept in `folder`, in the order of their numbers."""
+    """Return the checkpoints that a step kept in `folder`, in the order of their numbers."""
     inside = folder / "checkpoints"
     kept = [p for p in inside.iterdir() if p.is_dir()] if inside.is_dir() else []
     return sorted((p for p in kept if not p.name.startswith(".")), key=_by_number)

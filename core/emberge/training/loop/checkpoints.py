@@ -19,7 +19,7 @@ from torch import Tensor
 from emberge.files.atomic import clear_torn, link_or_copy, replace_folder
 from emberge.files.hashes import sha256_of
 from emberge.training.fit_options import FitOptions
-from emberge.training.plan.batch_plan import BatchPlan
+from emberge.training.plan.batch_plan import BatchPlan, steps_to_keep
 
 __all__ = [
     "KeptCheckpoints",
@@ -73,13 +73,8 @@ class KeptCheckpoints:
 
     @classmethod
     def of(cls, plan: BatchPlan, options: FitOptions, folder: Path) -> KeptCheckpoints:
-        """Return the checkpoints that the options ask for: every `save_steps`, or at the ends of epochs."""
-        steps: frozenset[int] = frozenset()
-        if options.keep_last and options.save_steps is not None:
-            steps = frozenset(range(options.save_steps, plan.steps + 1, options.save_steps))
-        elif options.keep_last:
-            steps = frozenset(plan.starts[1:])
-        return cls(folder, steps, options.keep_last)
+        """Return the checkpoints that the options ask for."""
+        return cls(folder, frozenset(steps_to_keep(plan, options)), options.keep_last)
 
     def clear_torn(self) -> None:
         """Remove what a killed process left half-written."""

@@ -17,6 +17,7 @@ from emberge.contracts.option import PerDataset
 from emberge.contracts.sampler import Batch, Batches, Negatives, Part, Pool, Sampler
 from emberge.errors import DataError
 from emberge.seeds import stable_seed
+from emberge.training.fit_options import FitOptions
 from emberge.training.plan.plan_fingerprint import (
     digest_batch,
     manifest,
@@ -24,7 +25,14 @@ from emberge.training.plan.plan_fingerprint import (
     sampler_options,
 )
 
-__all__ = ["BatchPlan", "PlannedBatch", "PlannedPart", "in_batch_negatives", "select"]
+__all__ = [
+    "BatchPlan",
+    "PlannedBatch",
+    "PlannedPart",
+    "in_batch_negatives",
+    "select",
+    "steps_to_keep",
+]
 
 # Tasks whose other rows are wrong answers (BOOM, arXiv:2602.05787): the table in its text, STS left out.
 IN_BATCH_TASKS: frozenset[TaskKind] = frozenset({"retrieval", "reranking"})
@@ -224,3 +232,16 @@ class BatchPlan:
     def sizes(self) -> Mapping[str, int]:
         """Rows of every dataset after selection."""
         return {info.name: len(rows) for info, rows in self.pool.items()}
+
+
+def steps_to_keep(plan: BatchPlan, options: FitOptions) -> tuple[int, ...]:
+    """Return the steps whose models are to be kept: every `save_steps`, or the ends of epochs; () for none.
+
+    A plan that is shorter than `save_steps`, as a rehearsal's, keeps the model of its last step. The newest
+    `keep_last` of them stay.
+    """
+    if not options.keep_last:
+        return ()
+    every = options.save_steps
+    steps = plan.starts[1:] if every is None else range(every, plan.steps + 1, every)
+    return tuple(steps) or (plan.steps,)

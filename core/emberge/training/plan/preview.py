@@ -17,7 +17,7 @@ from emberge.data.entry import DataEntry
 from emberge.data.load_datasets import load_datasets
 from emberge.errors import EmbergeError
 from emberge.training.fit_options import FitOptions
-from emberge.training.plan.batch_plan import BatchPlan, select
+from emberge.training.plan.batch_plan import BatchPlan, select, steps_to_keep
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 
 __all__ = ["TrainingPreview", "preview_training"]
@@ -32,14 +32,16 @@ PRETENDED_ROWS = 1_000_000
 class TrainingPreview:
     """Rows and steps that a training will take of its data.
 
-    `rows` are the row numbers that it will see of each of the `datasets`. Of data that could not be counted
-    only `share` is known: that of every dataset, where it is one.
+    `rows` are the row numbers that it will see of each of the `datasets`, `kept` the number of checkpoints
+    that it will keep at most. Of data that could not be counted only `share` is known: that of every dataset,
+    where it is one.
     """
 
     datasets: tuple[DatasetInfo, ...] = ()
     rows: Mapping[str, Rows] = field(default_factory=dict, compare=False)
     steps: int | None = None
     share: float | None = None
+    kept: int = 0
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -82,7 +84,7 @@ def preview_training(
     places = _places(entries, resolve)
     files = _files(entries, readers, places) if places is not None else None
     if places is None or files is None:
-        return TrainingPreview(share=_share(sampler, seed))
+        return TrainingPreview(share=_share(sampler, seed), kept=options.keep_last)
     infos = _counted(tuple(entries), tuple(readers), tuple(places.items()), files)
     refuse_unknown_names(vars(options), infos)
     plan = BatchPlan(
@@ -97,6 +99,7 @@ def preview_training(
         datasets=infos,
         rows={info.name: rows for info, rows in plan.pool.items()},
         steps=plan.steps,
+        kept=min(len(steps_to_keep(plan, options)), options.keep_last),
     )
 
 

@@ -219,6 +219,12 @@ def test_equal_models_are_found_by_their_content(
     shutil.copytree(place / "a", place / "again")
     _, err = check(capsys, **linear("./a", "./b", "./again"))
     assert "'./a' and './again' hold the same weights, which count twice" in err
+    # Soups of two groups may share a member.
+    models = [{"model": f"./{name}", "group": name[0]} for name in ("a", "b")]
+    apart, within = ([*models, {"model": "./again", "group": group}] for group in "ba")
+    strategy = ["group", "linear"]
+    assert check(capsys, models=apart, strategy=strategy)[1] == ""
+    assert "count twice" in check(capsys, models=within, strategy=strategy)[1]
     state = load_file(place / "again" / "model.safetensors")
     state["pooler.dense.bias"][3] += 1e-3
     save_file(state, place / "again" / "model.safetensors")

@@ -1,0 +1,164 @@
+"""The `held_out_loss` evaluator: a training's own losses on data that it did not see."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberge import (
+    Backbone,
+    DataEntry,
+    Dataset,
+    Evaluator,
+    Loss,
+    Model,
+    PerDataset,
+    Preflight,
+    Problem,
+    Sampler,
+    TaskInfo,
+    TaskScore,
+    Units,
+    Workspace,
+    component,
+    loss_problems,
+)
+from emberge.engine import BatchOptions, safe_file_name
+
+if TYPE_CHECKING:
+    from emberge.engine import CheckedData, FitJob
+
+__all__ = ["LOSS", "HeldOutLoss"]
+
+LOSS = "loss"  # the metric of a task of which less is better
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutLoss(BatchOptions, Evaluator):
+    """Mean loss over batches of data that were kept from training: each data set is a task of metric `loss`.
+
+    Options of batches and losses are those of a training; with the training's own it is what early stopping
+    by a development loss watches (Prechelt, 1998, in Neural Networks: Tricks of the Trade). The model has no
+    dropout, and every model gets the same batches. What is no development data must not be named here.
+
+    Example:
+        best:
+          select:
+            models: [./run-1, ./run-2]
+            evaluators: {held_out_loss: {data: ./dev.jsonl, loss: infonce}}
+            metric: loss
+            top: 1
+    """
+
+    data: tuple[DataEntry, ...]
+    """Files, catalogues or steps that make data."""
+    loss: PerDataset[tuple[Loss, ...]]
+    """A weighted sum of losses for every task or dataset."""
+    sampler: tuple[Sampler, ...] = component("batch_shuffle", batch_size=32, tail="keep")
+    """Chain that cuts the data into batches."""
+    backbone: Backbone = component("text_encoder")
+    """Encoder of a checkpoint."""
+    seed: int = 0
+    """Seed of the batches."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        for sampler in self.sampler:
+            yield from sampler.check(context)
+        checked = self._checked(context)
+        for problem in checked.problems:
+            yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
+        for head in checked.heads:
+            scored = head.example.positive_scores is not None
+            for fault in loss_problems(self.loss, head.info, scored=scored):
+                yield context.problem(fault, "evaluators")
+
+    def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
+        checked = self._checked(context)
+        here = all(entry.path is None or context.data(entry.path) for entry in self.data)
+        if checked.problems or not here:
+            return None
+        return [_task(head.info.name, head.info.task) for head in checked.heads]
+
+    def _checked(self, context: Preflight) -> CheckedData:
+        from emberge.engine import check_entries
+
+        return check_entries(
+            self.data, readers=context.readers, resolve=context.data, network=context.deep
+        )
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return [
+            _task(one.info.name, one.info.task, self._fingerprint(one))
+            for one in self._load(workspace)
+        ]
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        datasets = {dataset.info.name: dataset for dataset in self._load(workspace)}
+        for number, task in enumerate(tasks):
+            losses = self._losses(
+                self._job(model.folder, datasets[task.name], workspace), workspace
+            )
+            workspace.progress(number + 1, len(tasks), "tasks", task.name)
+            units = Units("batch", "mean", losses)
+            yield TaskScore(task, sum(losses) / len(losses), units, {"batches": len(losses)})
+
+    def _losses(self, job: FitJob, workspace: Workspace) -> list[float]:
+        """Return the loss of each batch."""
+        from emberge.engine import Session
+
+        name = safe_file_name(job.datasets[0].info.name)
+        with Session.open(
+            job,
+            work=workspace.work / f"loss-{name}",
+            store=workspace.store,
+            machine=dataclasses.replace(workspace.machine, ranks=1, shard=False),
+            progress=lambda *_: None,
+            warn=workspace.warn,
+        ) as session:
+            found = []
+            for step in range(session.plan.steps):
+                found.append(float(session.backward(session.plan[step]).loss))
+                session.encoder.module.zero_grad(set_to_none=True)
+            return found
+
+    def _job(self, folder: Path, dataset: Dataset, workspace: Workspace) -> FitJob:
+        from emberge.engine import FitJob, FitOptions
+
+        return FitJob(
+            backbone=self.backbone,
+            checkpoint=folder,
+            datasets=[dataset],
+            sampler=[one.resolved(workspace.data) for one in self.sampler],
+            losses=self.loss,
+            options=FitOptions.of(self, dropout=False, precision="float32"),
+            seed=self.seed,
+            guides=lambda reference: workspace.model(reference).folder,
+            rehearsal=workspace.rehearsal,
+        )
+
+    def _load(self, workspace: Workspace) -> list[Dataset]:
+        from emberge.engine import load_datasets
+
+        return load_datasets(
+            self.data,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            limit=workspace.rehearsal.rows if workspace.rehearsal else None,
+            store=workspace.store,
+        )
+
+    def _fingerprint(self, dataset: Dataset) -> str:
+        options = repr(dataclasses.replace(self, data=()))
+        parts = (dataset.fingerprint, options, version("emberge"))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _task(name: str, kind: str, fingerprint: str = "") -> TaskInfo:
+    return TaskInfo(name, kind, LOSS, fingerprint=fingerprint, split="dev")

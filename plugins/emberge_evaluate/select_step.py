@@ -1,0 +1,325 @@
+"""The `select` step: the best of several models by their scores on development data."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge import (
+    Artifact,
+    Evaluator,
+    Expected,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    RecipeError,
+    Step,
+    StepRef,
+    TaskInfo,
+    TaskScore,
+    Workspace,
+)
+from emberge.engine import (
+    GROUP_OF,
+    copy_model,
+    count_noun,
+    join_some,
+    plan_tasks,
+    safe_file_name,
+    score_model,
+    whole_model,
+)
+
+from emberge_evaluate.choice import Choice, Ranked, choose, value_of
+from emberge_evaluate.comparison import Judge
+from emberge_evaluate.held_out_loss import LOSS
+from emberge_evaluate.score_model import (
+    DOMAINS,
+    free_name,
+    parts_by_model,
+    scores_of_part,
+    scoring_parts,
+    tasks_ahead,
+    unknown_words,
+)
+from emberge_evaluate.selection_table import Selection
+from emberge_evaluate.trainings_behind import trainings_behind
+
+__all__ = ["Select"]
+
+TABLE = "selection.md"
+CHECKPOINTS = "checkpoints"
+# What the best model's own artifact states of the model that it started from.
+_ORIGIN = ("base", "base_reference", "base_fingerprint")
+_RESAMPLES = 4000
+
+Candidates = Mapping[str, tuple[ModelRef, Model]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Select(Step):
+    """Choice of the best models by their scores on development data: of a training's checkpoints, or of runs.
+
+    Models are ranked by `tasks`: `all` (the mean over tasks), `kinds` (the mean over kinds of task), `ind`,
+    `ood`, a kind of task such as retrieval, or the name of one task. Chosen are the `top` first and, as
+    members of soups, those whose mean over kinds of task is `within` so many points (score × 100) of the
+    best: the choice of checkpoints that hierarchical fusion starts from (CoDiEmb, arXiv:2508.11442). Of
+    equal models the one named first is ahead, and a model that is named twice counts once.
+
+    The first of the ranking is the result, and all chosen are `$id.checkpoints`. They are whole models:
+    second names of the files of earlier steps, which so take no room on the disk and stay when an earlier
+    result is removed; copies of models from outside the recipe; adapters put on their bases.
+
+    Test data is refused: scores on it would tell no more how good the chosen model is. Evaluators take
+    `split: dev` for that. What another step or run scored is not scored again. It leaves `selection.md`, the
+    ranking with what was chosen, why, and by how much.
+
+    Example:
+        best:
+          select:
+            models: [./run-1, ./run-2, ./run-3]
+            evaluators: {mteb: {data: {path: ./datasets.yaml, split: dev}}}
+            tasks: retrieval
+            top: 2
+    """
+
+    produces = "model"
+
+    models: tuple[ModelRef, ...]
+    """Models to choose from, such as `$run.checkpoints`."""
+    evaluators: tuple[Evaluator, ...]
+    """Evaluators that score them."""
+    tasks: str = "all"
+    """Tasks that models are ranked by."""
+    top: int = 3
+    within: float | None = 0.5
+    """Points that a mean may be behind the best one; null for the `top` alone."""
+    metric: Literal["score", "loss"] = "score"
+    """`loss` for evaluators that give losses, of which less is better; a point is a hundredth."""
+    _parts: Mapping[str, StepRef] = field(default_factory=dict)
+    """Steps that score models, by the text of the models' references."""
+
+    def expand(self) -> Mapping[str, Step]:
+        """Return a step for every reference, which choices from the same models share."""
+        return scoring_parts(self.models, self.evaluators) or {"": self}
+
+    def gather(self, parts: Mapping[str, StepRef]) -> Step:
+        return replace(self, _parts=parts_by_model(self.models, parts))
+
+    # ── before the run ──────────────────────────────────────────────────────────────────────────
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not self.evaluators:
+            yield context.problem("there is no evaluator", "evaluators")
+        if self.top < 1:
+            yield context.problem(f"top must be at least 1, not {self.top}", "top")
+        if self.within is not None and self.within < 0:
+            yield context.problem(f"within must be at least 0, not {self.within:g}", "within")
+        yield from self._check_models(context)
+        yield from self._check_tasks(context)
+        ahead = [(str(one.step or one), context.expected(one)) for one in self.models]
+        trained = trainings_behind((name, one.artifact if one else None) for name, one in ahead)
+        if trained:
+            context.expect(Expected(Artifact(kind="model", details={"trained": trained})))
+
+    def _check_models(self, context: Preflight) -> Iterator[Problem]:
+        """Yield problems with the models' names, and with their number as far as that is known."""
+        if not self.models:  # else the parts look at them
+            yield context.problem("there is no model to choose from", "models")
+        for text, count in Counter(reference.text for reference in self.models).items():
+            if count > 1:
+                yield context.problem(f"model '{text}' is named {count} times", "models")
+        counts = [_count_of(reference, context) for reference in self.models]
+        known = [count for count in counts if count is not None]
+        if self.models and len(known) == len(counts) and sum(known) < self.top:
+            yield context.problem(self._too_few(sum(known)), "top")
+
+    def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
+        for evaluator in self.evaluators:
+            yield from evaluator.check(context)
+        tasks = tasks_ahead(self.evaluators, context)
+        for option, message in self._faults(tasks) if tasks else ():
+            if option != "tasks" or self.tasks not in DOMAINS:
+                yield context.problem(message, option)
+
+    def _faults(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
+        """Yield (option, message) for what keeps models from being ranked by these tasks."""
+        if tested := [task.name for task in tasks if task.split == "test"]:
+            yield (
+                "evaluators",
+                f"{join_some(tested)}: a choice by test data leaves no fair score of what was chosen; give "
+                "`split: dev`, or leave out what has no development data",
+            )
+        unfit = [task.name for task in tasks if (task.metric == LOSS) != (self.metric == LOSS)]
+        if unfit:
+            gives, other = ("losses", "loss") if self.metric != LOSS else ("scores", "score")
+            yield (
+                "metric",
+                f"metric: {self.metric}, and {join_some(unfit)} {'gives' if len(unfit) == 1 else 'give'} "
+                f"{gives}; write metric: {other}, or leave them out",
+            )
+        for message in unknown_words([self.tasks], tasks):
+            yield "tasks", message
+
+    def _too_few(self, count: int, same: int = 0) -> str:
+        equal = f" ({same} more equal to others)" if same else ""
+        return (
+            f"top: {self.top} of {count_noun(count, 'model')}{equal} cannot be chosen; "
+            "lower top, name more models, or have the training keep more (keep_last, save_steps)"
+        )
+
+    # ── the run ─────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, workspace: Workspace) -> Artifact:
+        plans = plan_tasks(self.evaluators, workspace)
+        tasks = [task for _, plan in plans for task in plan]
+        for _, message in self._faults(tasks):
+            raise RecipeError(message)
+        candidates = self._candidates(workspace)
+        scores: dict[str, dict[str, TaskScore]] = {}
+        for place, (name, (reference, model)) in enumerate(candidates.items()):
+            part = self._parts.get(reference.text)
+            scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
+                model, plans, workspace, name=name, place=place, of=len(candidates)
+            )
+        group = GROUP_OF.get(self.tasks, self.tasks)
+        choice = choose(
+            {name: value_of(tasks, mine, group) for name, mine in scores.items()},
+            {name: value_of(tasks, mine, "type") for name, mine in scores.items()},
+            top=self.top,
+            within=self.within,
+            less=self.metric == LOSS,
+        )
+        files = _place(choice, candidates, workspace)
+        values = {name: {t: one.score for t, one in mine.items()} for name, mine in scores.items()}
+        selection = Selection(
+            choice,
+            tasks,
+            values,
+            by=self.tasks,
+            within=self.within,
+            interval=self._interval(choice, group, tasks, scores, workspace.seed),
+            losses=self.metric == LOSS,
+        )
+        (workspace.folder / TABLE).write_text(selection.table(), encoding="utf-8")
+        return _artifact(selection, files, candidates)
+
+    def _candidates(self, workspace: Workspace) -> Candidates:
+        """Return the models by their names in tables, of equal ones the first.
+
+        Raises:
+            RecipeError: for fewer of them than `top`, unless it is a rehearsal.
+        """
+        found: dict[str, tuple[ModelRef, Model]] = {}
+        contents: set[str] = set()
+        same = 0
+        for reference in self.models:
+            for model in workspace.models(reference):
+                if model.fingerprint in contents:
+                    same += 1
+                    continue
+                contents.add(model.fingerprint)
+                name = free_name([model.name, f"{model.name} ({reference})"], found)
+                found[name] = reference, model
+        if len(found) < self.top and workspace.rehearsal is None:
+            raise RecipeError(self._too_few(len(found), same))
+        return found
+
+    def _interval(
+        self,
+        choice: Choice,
+        group: str,
+        tasks: Sequence[TaskInfo],
+        scores: Mapping[str, Mapping[str, TaskScore]],
+        seed: int,
+    ) -> tuple[float, float] | None:
+        """Return the 95 % interval, in points, of how far the best is ahead of the second."""
+        if choice.second is None:
+            return None
+        pair = (choice.best.name, choice.second.name)
+        judge = Judge(tasks, {name: scores[name] for name in pair}, resamples=_RESAMPLES, seed=seed)
+        found = judge.compare(*pair, group).interval
+        if found is None:
+            return None
+        low, high = (100 * end for end in found)
+        return (-high, -low) if self.metric == LOSS else (low, high)
+
+
+def _count_of(reference: ModelRef, context: Preflight) -> int | None:
+    """Return how many models a reference will lead to at most, None where that is not known yet."""
+    if reference.part is None:
+        return 1
+    expected = context.expected(reference)
+    return expected.checkpoints if expected is not None else None
+
+
+def _place(choice: Choice, candidates: Candidates, workspace: Workspace) -> dict[str, str]:
+    """Put all chosen models into the result, and the best one at its top; return their folders by name."""
+    for left in workspace.folder.iterdir():  # by a run that was killed
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    files: dict[str, str] = {}
+    taken: set[str] = set()
+    for number, one in enumerate(choice.chosen):
+        workspace.progress(number, len(choice.chosen), "models", one.name)
+        file = _free_file(safe_file_name(one.name), taken)
+        files[one.name] = f"{CHECKPOINTS}/{file}"
+        _put(candidates[one.name], workspace.folder / files[one.name], workspace)
+    copy_model(workspace.folder / files[choice.best.name], workspace.folder, link=True)
+    return files
+
+
+def _free_file(name: str, taken: set[str]) -> str:
+    """Return a name that no file system takes for one of those taken, and take it."""
+    found, number = name, 2
+    while found.casefold() in taken:
+        found, number = f"{name}-{number}", number + 1
+    taken.add(found.casefold())
+    return found
+
+
+def _put(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> None:
+    reference, model = candidate
+    # Results of steps do not change; a folder of the user's may be written to tomorrow.
+    link = reference.step is not None or model.adapter is not None
+    with whole_model(model, workspace.work, workspace.machine) as folder:
+        copy_model(folder, out, link=link)
+
+
+def _artifact(selection: Selection, files: Mapping[str, str], candidates: Candidates) -> Artifact:
+    choice = selection.choice
+    made = [candidates[one.name][1].artifact for one in choice.chosen]
+    of_best = made[0].details if made[0] is not None else {}
+    # The artifact is that of all chosen; a merge that weighs by size must not take one's for another's.
+    sizes = {artifact.size if artifact is not None else None for artifact in made}
+    trained = trainings_behind(
+        (str(reference.step or name), model.artifact)
+        for name, (reference, model) in candidates.items()
+    )
+
+    def described(one: Ranked) -> dict[str, Any]:
+        numbers = {"value": one.value, "mean": one.mean}
+        known = {key: value for key, value in numbers.items() if math.isfinite(value)}
+        return {"model": one.name, **known, "why": selection.reason(one)}
+
+    return Artifact(
+        kind="model",
+        size=sizes.pop() if len(sizes) == 1 else None,
+        parents=(choice.best.name,),
+        details={
+            "table": TABLE,
+            "chosen_from": len(choice.ranking),
+            "chosen_by": selection.by,
+            "chosen_because": selection.summary,
+            "chosen": {files[one.name]: described(one) for one in choice.chosen},
+            CHECKPOINTS: list(files.values()),
+            "figures": [selection.figure()],
+            **{key: of_best[key] for key in _ORIGIN if key in of_best},
+            **({"trained": trained} if trained else {}),
+        },
+    )

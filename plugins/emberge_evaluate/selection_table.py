@@ -1,0 +1,139 @@
+"""Words, table and figure of a choice of models, for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emberge import TaskInfo
+from emberge.engine import FEW, count_noun
+
+from emberge_evaluate.choice import Choice, Ranked
+
+__all__ = ["Selection"]
+
+_GROUPS = {
+    "all": "the mean over tasks",
+    "kinds": "the mean over kinds of task",
+    "ind": "the mean over tasks in domain",
+    "ood": "the mean over tasks out of domain",
+}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Choice with all that a reader wants to know of it.
+
+    `scores` are those of each model by task, `by` is the recipe's word for the tasks that decided,
+    `interval` that of the points by which the best is ahead of the second.
+    """
+
+    choice: Choice
+    tasks: Sequence[TaskInfo]
+    scores: Mapping[str, Mapping[str, float]]
+    by: str = "all"
+    within: float | None = None
+    interval: tuple[float, float] | None = None
+    losses: bool = False
+
+    @property
+    def summary(self) -> str:
+        """Sentence on the best model and how far it is ahead."""
+        best, second = self.choice.best, self.choice.second
+        of = count_noun(len(self.choice.ranking), "model")
+        text = f"{best.name} is the best of {of} by {self._title}: {self._number(best.value)}"
+        if second is None:
+            return f"{text}."
+        around = ""
+        if self.interval is not None:
+            around = f" (95 % interval {self.interval[0]:+.2f} to {self.interval[1]:+.2f})"
+        return f"{text}, {second.behind:.2f} points ahead of {second.name}{around}."
+
+    def reason(self, one: Ranked) -> str:
+        """Return why a model was chosen, in words; "" for one that was not."""
+        place = self.choice.ranking.index(one) + 1
+        reasons = [f"number {place} by {self.by}"] if one.first else []
+        if one.near:
+            behind = f"{one.mean_behind:.2f} points behind the best" if one.mean_behind else "best"
+            reasons.append(f"mean {behind}")
+        return ", ".join(reasons)
+
+    def table(self) -> str:
+        """Return the ranking as Markdown."""
+        lines = [self.summary, "", *self._rows(), "", *self._rules()]
+        return "\n".join(lines) + "\n"
+
+    def figure(self) -> dict[str, Any]:
+        """Return the ranking as a figure of a report: scores by model and task, with the table beside."""
+        names = [one.name for one in self.choice.ranking]
+        columns = [task.name for task in self.tasks]
+        head, *rows = self._cells()
+        return {
+            "title": f"Models by {self._title}",
+            "caption": self.summary,
+            "heat_map": {
+                "rows": names,
+                "columns": columns,
+                "values": [[self._shown(self.scores[n][c]) for c in columns] for n in names],
+            },
+            "table": {"title": "Ranking, and what was chosen", "head": head, "rows": rows},
+        }
+
+    @property
+    def _title(self) -> str:
+        if self.by in _GROUPS:
+            return _GROUPS[self.by]
+        named = any(task.name == self.by for task in self.tasks)
+        return self.by if named else f"the mean over tasks of kind {self.by}"
+
+    def _rules(self) -> Iterator[str]:
+        names = ", ".join(task.name for task in self.tasks)
+        yield f"Development data of {count_noun(len(self.tasks), 'task')}: {names}."
+        if self.within is not None:
+            yield (
+                f"Also chosen: models whose mean over kinds of task is within {self.within:g} points of "
+                "the best."
+            )
+        if self.losses:
+            yield "Values are losses, of which less is better; a point is a hundredth."
+
+    def _rows(self) -> Iterator[str]:
+        head, *rows = self._cells()
+        yield _row(head)
+        yield _row(["---", *("---:" for _ in head[1:-1]), "---"])
+        yield from (_row(row) for row in rows)
+
+    def _cells(self) -> list[list[str]]:
+        """Return the table's head and rows as text: models from the best on."""
+        shown = [task.name for task in self.tasks] if 1 < len(self.tasks) <= FEW else []
+        shown = [name for name in shown if name != self.by]
+        means = any(one.value != one.mean for one in self.choice.ranking)
+        head = ["model", self.by, "behind", *(["mean", "mean behind"] if means else ())]
+        rows = [
+            [
+                one.name,
+                *self._pair(one.value, one.behind),
+                *(self._pair(one.mean, one.mean_behind) if means else ()),
+                *(self._number(self.scores[one.name][name]) for name in shown),
+                self.reason(one) or "–",
+            ]
+            for one in self.choice.ranking
+        ]
+        return [[*head, *shown, "chosen"], *rows]
+
+    def _pair(self, value: float, behind: float) -> tuple[str, str]:
+        return self._number(value), f"{behind:.2f}"
+
+    def _number(self, value: float) -> str:
+        return f"{value:.4f}" if self.losses else f"{100 * value:.2f}"
+
+    def _shown(self, value: float) -> float | None:
+        if not math.isfinite(value):
+            return None
+        return round(value if self.losses else 100 * value, 4)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,0 +1,52 @@
+"""A copied model is whole, and brings nothing along that is none of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from emberge import CheckpointError
+from emberge.engine import copy_model, model_fingerprint
+
+
+@pytest.fixture
+def folder(bert: Path, tmp_path: Path) -> Path:
+    """A model as a repository has it: with a card, a training's checkpoints and a licence."""
+    place = tmp_path / "model"
+    shutil.copytree(bert, place)
+    for name in ("README.md", "LICENSE", "artifact.json", "checkpoints/step-1/config.json"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("{}")
+    return place
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_what_makes_the_model_is_copied_or_linked(folder: Path, tmp_path: Path, link: bool) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "config.json").write_text("another model's")
+    copy_model(folder, out, link=link)
+    assert model_fingerprint(out) == model_fingerprint(folder)
+    assert (out / "2_Normalize").is_dir(), "a module without a file"
+    assert (out / "LICENSE").is_file()
+    for name in ("README.md", "artifact.json", "checkpoints"):
+        assert not (out / name).exists()
+    weights = [place / "model.safetensors" for place in (folder, out)]
+    assert (weights[0].stat().st_ino == weights[1].stat().st_ino) is link
+
+
+def test_links_of_a_hubs_cache_become_files(folder: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "snapshot"
+    for file in [p for p in folder.rglob("*") if p.is_file()]:
+        place = snapshot / file.relative_to(folder)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(file)
+    copy_model(snapshot, tmp_path / "out")
+    assert model_fingerprint(tmp_path / "out") == model_fingerprint(folder)
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere"):
+        copy_model(tmp_path / "nowhere", tmp_path / "out")

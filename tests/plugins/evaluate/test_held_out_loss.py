@@ -1,0 +1,111 @@
+"""Losses on held-out data: the loss that a training would have there, and what may be done with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import (
+    EmbergeError,
+    Machine,
+    Plugins,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import read_artifact
+from sentence_transformers import SentenceTransformer
+
+from tests.support.training_data import retrieval, similarity
+
+HELD = (
+    "{held_out_loss: {data: [{path: ./find.jsonl, task: retrieval}, {path: ./alike.jsonl, task: sts}], "
+    "loss: {default: {infonce: {temperature: 0.1}}, by_task: {sts: cosent}}, "
+    "sampler: {batch_shuffle: {batch_size: 16, tail: keep}}}}"
+)
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with two sets of 16 and 24 rows."""
+    for made in (retrieval(16), similarity()):
+        rows = [{"anchor": one.anchor, "positive": one.positives[0]} for one in made.rows]
+        for row, one in zip(rows, made.rows, strict=True):
+            row |= {"score": one.positive_scores[0]} if one.positive_scores else {}  # type: ignore[dict-item]
+        (tmp_path / f"{made.info.name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return tmp_path
+
+
+def select(models: Sequence[Path | str], more: str = "") -> str:
+    listed = ", ".join(map(str, models))
+    options = f"models: [{listed}], evaluators: {HELD}, metric: loss, top: 1{more}"
+    return f"steps: {{best: {{select: {{{options}}}}}}}"
+
+
+def info_nce(model: Path, place: Path) -> float:
+    """The loss of all rows as one batch, from another library's embeddings."""
+    rows = [json.loads(line) for line in (place / "find.jsonl").read_text().splitlines()]
+    encode = SentenceTransformer(str(model), device="cpu").encode
+    sides = [torch.tensor(encode([row[k] for row in rows])) for k in ("anchor", "positive")]
+    found = sides[0].double() @ sides[1].double().T / 0.1
+    texts = [row["positive"] for row in rows]
+    for i, text in enumerate(texts):  # equal texts are no negatives
+        for j, other in enumerate(texts):
+            if i != j and text == other:
+                found[i, j] = -torch.inf
+    return float(torch.nn.functional.cross_entropy(found, torch.arange(len(rows))))
+
+
+def test_a_data_sets_loss_is_that_of_its_batches(
+    berts: list[Path], plugins: Plugins, place: Path
+) -> None:
+    recipe = parse_recipe(select(berts, ", tasks: find, within: null"), plugins, path=place / "r")
+    assert not check_recipe(recipe, plugins).errors
+    made = run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)["best"]
+    expected = {bert.name: info_nce(bert, place) for bert in berts}
+    artifact = read_artifact(made)
+    assert artifact is not None
+    (chosen,) = artifact.details["chosen"].values()
+    assert chosen["model"] == min(expected, key=expected.__getitem__)
+    # Embeddings of both are float32 and of length 1, over a temperature of 0.1.
+    assert chosen["value"] == pytest.approx(expected[chosen["model"]], abs=1e-5)
+    rows = re.findall(r"^\| (sibling\d) \| ([\d.]+) ", (made / "selection.md").read_text(), re.M)
+    shown = {name: float(number) for name, number in rows}
+    assert shown == pytest.approx(expected, abs=6e-5), "four digits"
+
+
+def test_a_loss_is_no_score(berts: list[Path], plugins: Plugins, place: Path) -> None:
+    def errors(text: str) -> str:
+        recipe = parse_recipe(text, plugins, path=place / "r.yaml")
+        return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
+
+    compared = f"steps: {{all: {{evaluate: {{models: {berts[0]}, evaluators: {HELD}}}}}}}"
+    assert "find, alike" in errors(compared)
+    assert "select" in errors(compared)
+    unfit = select(berts).replace("sts: cosent", "retrieval: cosent")
+    assert "needs scores" in errors(unfit)
+    assert "metric: loss" in errors(select(berts).replace("metric: loss", "metric: score"))
+    stopped = f"""
+steps:
+  member:
+    train:
+      model: {berts[0]}
+      data: {{path: ./find.jsonl, task: retrieval}}
+      sampler: {{batch_shuffle: {{batch_size: 8}}}}
+      loss: infonce
+      evaluate: {{every: 1, evaluators: {HELD}}}
+"""
+    assert "r.yaml:9: evaluate: find, alike" in errors(stopped)
+    recipe = parse_recipe(stopped, plugins, path=place / "r.yaml")
+    with pytest.raises(EmbergeError, match=r"find, alike.*select"):
+        run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)

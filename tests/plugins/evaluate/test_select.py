@@ -1,0 +1,590 @@
+"""The select step: checkpoints and runs are ranked on development data, and the chosen ones are models."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from emberge import (
+    Artifact,
+    Evaluator,
+    Machine,
+    Model,
+    ModelRef,
+    Plugins,
+    RecipeError,
+    Rehearsal,
+    TaskInfo,
+    TaskScore,
+    Units,
+    Workspace,
+    check_recipe,
+    hookimpl,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import read_artifact
+from emberge.recipes.folder.clean import find_leftovers, remove_leftovers
+from emberge_evaluate.select_step import Select
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+from tests.plugins.mteb.bench import Bench, model_at, write_pairs, write_retrieval
+from tests.support import launched_plugin, pair_evaluator
+from tests.support.places import ROOT
+from tests.support.training_data import retrieval, similarity
+
+asked: list[str] = []
+SCORES = {
+    "find-dev": (0.7, 0.72, 0.69),
+    "seek-dev": (0.5, 0.46, 0.5),
+    "alike-dev": (0.8, 0.7, 0.75),
+}
+TASKS = tuple(
+    TaskInfo(name, kind, "accuracy", fingerprint=name, split="dev")
+    for name, kind in (("find-dev", "retrieval"), ("seek-dev", "retrieval"), ("alike-dev", "sts"))
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(Evaluator):
+    """Scores by the number at the end of a model's name."""
+
+    tasks: tuple[TaskInfo, ...] = TASKS
+    hidden: bool = False
+    """Flag of tasks that do not show before the run."""
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return self.tasks
+
+    def preview(self, context: Any) -> Sequence[TaskInfo] | None:
+        return None if self.hidden else self.tasks
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        number = int(re.findall(r"\d+", model.name)[-1]) - 1
+        for task in tasks:
+            asked.append(f"{model.name} {task.name}")
+            score = SCORES.get(task.name, (0.1, 0.2, 0.3))[number]
+            values = [score - 0.01 if i % 2 else score + 0.01 for i in range(40)]
+            yield TaskScore(task, score, Units("query", "mean", values))
+
+
+def given_plugin() -> ModuleType:
+    module = ModuleType("given")
+
+    @hookimpl
+    def register_evaluators() -> Mapping[str, type[Evaluator]]:
+        return {"given": Given}
+
+    vars(module)["register_evaluators"] = register_evaluators
+    return module
+
+
+@pytest.fixture
+def plugins() -> Plugins:
+    asked.clear()
+    found = load_plugins(block=())
+    found.register(given_plugin(), "given", "given", "1.0")
+    return found
+
+
+def bench(root: Path, berts: Sequence[Path]) -> Bench:
+    made = Bench(root)
+    for bert in berts:
+        made.many[f"./{bert.name}"] = [model_at(bert)]
+    return made
+
+
+def select(berts: Sequence[Path], **options: Any) -> Select:
+    models = tuple(ModelRef(f"./{bert.name}") for bert in berts)
+    return Select(**{"models": models, "evaluators": (Given(),), "top": 1, **options})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a result, but those that have times, or words that others add to."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in ("artifact.json", "README.md", "metrics.jsonl")
+    }
+
+
+def chosen(artifact: Artifact) -> list[str]:
+    return [one["model"] for one in artifact.details["chosen"].values()]
+
+
+# ── the choice ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("tasks", "order"),
+    [
+        ("find-dev", (2, 1, 3)),
+        ("retrieval", (1, 3, 2)),
+        ("sts", (1, 3, 2)),
+        ("all", (1, 3, 2)),
+        ("kinds", (1, 3, 2)),
+    ],
+)
+def test_models_are_ranked_by_one_task_a_kind_or_a_mean(
+    tasks: str, order: tuple[int, ...], berts: list[Path], tmp_path: Path
+) -> None:
+    artifact = select(berts, tasks=tasks, top=3).run(bench(tmp_path, berts))
+    assert chosen(artifact) == [f"sibling{number}" for number in order]
+
+
+def test_the_best_is_the_result_and_all_chosen_are_checkpoints(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    workspace = bench(tmp_path, berts)
+    artifact = select(berts, tasks="find-dev", top=2, within=None).run(workspace)
+    assert (artifact.kind, artifact.parents) == ("model", ("sibling2",))
+    assert artifact.details["checkpoints"] == ["checkpoints/sibling2", "checkpoints/sibling1"]
+    assert sorted(p.name for p in (workspace.folder / "checkpoints").iterdir()) == [
+        "sibling1",
+        "sibling2",
+    ]
+    for folder, bert in (
+        (workspace.folder, berts[1]),
+        (workspace.folder / "checkpoints/sibling1", berts[0]),
+    ):
+        assert model_at(folder).fingerprint
+        found = contents(folder)
+        assert all(found[name] == content for name, content in contents(bert).items())
+        one, other = (SentenceTransformer(str(f), device="cpu").encode("a") for f in (folder, bert))
+        assert (one == other).all()
+
+
+def test_soups_get_models_of_nearly_the_best_mean(berts: list[Path], tmp_path: Path) -> None:
+    """Means over the kinds: 0.7, 0.645 and 0.6725."""
+    options = {"tasks": "find-dev", "top": 1}
+    artifact = select(berts, **options, within=2.74).run(bench(tmp_path / "a", berts))
+    assert chosen(artifact) == ["sibling2", "sibling1"]
+    artifact = select(berts, **options, within=2.75).run(bench(tmp_path / "b", berts))
+    assert chosen(artifact) == ["sibling2", "sibling1", "sibling3"]
+
+
+def test_it_says_what_was_chosen_why_and_by_how_much(berts: list[Path], tmp_path: Path) -> None:
+    workspace = bench(tmp_path, berts)
+    artifact = select(berts, tasks="find-dev", top=1, within=0.5).run(workspace)
+    text = (workspace.folder / artifact.details["table"]).read_text()
+    said = artifact.details["chosen_because"]
+    assert said in text
+    assert all(word in said for word in ("sibling2", "sibling1", "3 models", "72.00", " 2.00 "))
+    assert re.search(r"interval \+?2\.00 to \+?2\.00", said), "the same examples: no spread"
+    rows = {row.split(" | ")[0][2:]: row for row in text.splitlines() if row.startswith("| sib")}
+    assert "number 1 by find-dev" in rows["sibling2"]
+    assert "mean best" in rows["sibling1"]
+    assert rows["sibling3"].endswith("| – |")
+    (figure,) = artifact.details["figures"]
+    assert figure["heat_map"]["rows"] == ["sibling2", "sibling1", "sibling3"]
+    assert figure["heat_map"]["columns"] == [task.name for task in TASKS]
+    assert figure["heat_map"]["values"][0] == pytest.approx([72, 46, 70])
+    assert len({len(row) for row in [figure["table"]["head"], *figure["table"]["rows"]]}) == 1
+    json.dumps(artifact.details, allow_nan=False)
+
+
+def test_losses_are_ranked_from_the_least(berts: list[Path], tmp_path: Path) -> None:
+    task = TaskInfo("held", "retrieval", "loss", fingerprint="held", split="dev")
+    workspace = bench(tmp_path, berts)
+    options = {"evaluators": (Given(tasks=(task,)),), "top": 2, "within": None}
+    artifact = select(berts, **options, metric="loss").run(workspace)
+    assert chosen(artifact) == ["sibling1", "sibling2"]
+    assert "0.1000, 10.00 points ahead of sibling2" in artifact.details["chosen_because"]
+    with pytest.raises(RecipeError, match=r"metric: score.*held.*metric: loss"):
+        select(berts, **options).run(workspace)
+    with pytest.raises(RecipeError, match=r"metric: loss.*find-dev.*metric: score"):
+        select(berts, metric="loss").run(workspace)
+
+
+def test_equal_models_count_once(berts: list[Path], tmp_path: Path) -> None:
+    workspace = bench(tmp_path, berts)
+    workspace.many["./again"] = [model_at(berts[0], "again9")]
+    step = select(berts[:2], top=2)
+    twice = select([*berts[:2], Path("again")], top=2)
+    assert chosen(twice.run(workspace)) == chosen(step.run(workspace)) == ["sibling1", "sibling2"]
+    with pytest.raises(RecipeError, match=r"top: 3 of 2 models \(1 more equal"):
+        select([*berts[:2], Path("again")], top=3).run(workspace)
+
+
+def test_models_of_one_name_are_told_apart(berts: list[Path], tmp_path: Path) -> None:
+    workspace = bench(tmp_path, berts)
+    workspace.many["./other"] = [model_at(berts[2], "sibling1")]
+    artifact = select([*berts[:1], Path("other")], top=2).run(workspace)
+    assert chosen(artifact) == ["sibling1", "sibling1 (./other)"]
+    assert len(set(artifact.details["checkpoints"])) == 2
+
+
+def test_a_rehearsal_has_what_there_is(berts: list[Path], tmp_path: Path) -> None:
+    workspace = bench(tmp_path, berts)
+    workspace.rehearsal = Rehearsal()
+    assert len(chosen(select(berts[:1], top=3).run(workspace))) == 1
+
+
+# ── faults, before any work ─────────────────────────────────────────────────────────────────────
+
+
+def faults(text: str, plugins: Plugins, place: Path) -> str:
+    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
+
+
+def chosen_of(berts: Sequence[Path], options: str) -> str:
+    return (
+        f"steps:\n  best:\n    select:\n      models: [{', '.join(map(str, berts))}]\n"
+        + "".join(f"      {line}\n" for line in options.split("; "))
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "words"),
+    [
+        ("evaluators: given; top: 4", 6, ("top: 4 of 3 models", "lower top")),
+        ("evaluators: given; top: 0", 6, ("top", "at least 1")),
+        ("evaluators: given; within: -1", 6, ("within", "at least 0")),
+        ("evaluators: given; tasks: find", 6, ("find", "did you mean 'find-dev'")),
+        ("evaluators: given; tasks: retrival", 6, ("did you mean 'retrieval'",)),
+        ("evaluators: given; tasks: zzz", 6, ("there are all, kinds", "sts", "seek-dev")),
+        ("evaluators: given; metric: loss", 6, ("metric: loss", "find-dev", "metric: score")),
+    ],
+)
+def test_a_fault_is_named_at_its_line_before_any_work(
+    options: str,
+    line: int,
+    words: Sequence[str],
+    berts: list[Path],
+    plugins: Plugins,
+    tmp_path: Path,
+) -> None:
+    found = faults(chosen_of(berts, options), plugins, tmp_path)
+    assert len(found.splitlines()) == 1
+    assert f"recipe.yaml:{line}: " in found
+    assert all(word in found for word in words), found
+
+
+def catalogue(folder: Path, *splits: str) -> Path:
+    """A retrieval set and one of similarity, with these halves."""
+    for number, split in enumerate(splits):
+        write_retrieval(folder / "find", seed=7)
+        named = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
+        (folder / "find" / "qrels.tsv").rename(folder / f"kept-{split}")
+        write_pairs(folder / "alike" / f"{split}.jsonl.gz", rows=24, seed=number)
+        shutil.move(folder / f"kept-{split}", folder / "find" / f".{named}")
+    for hidden in (folder / "find").glob(".qrels*"):
+        hidden.rename(hidden.with_name(hidden.name[1:]))
+    path = folder / "datasets.yaml"
+    path.write_text(
+        "format: 1\neval:\n"
+        "  - {name: find, dir: find, task: retrieval, language: en}\n"
+        "  - {name: alike, dir: alike, task: sts, language: en, score_range: [0, 5]}\n"
+    )
+    return path
+
+
+def test_test_data_and_sets_without_a_development_half_are_refused(
+    berts: list[Path], plugins: Plugins, tmp_path: Path
+) -> None:
+    sets = catalogue(tmp_path / "sets", "test")
+    text = f"evaluators: {{mteb: {{data: {{path: {sets}}}}}}}"
+    found = faults(chosen_of(berts, text), plugins, tmp_path)
+    assert "recipe.yaml:5: find, alike" in found
+    assert "split: dev" in found
+    text = f"evaluators: {{mteb: {{data: {{path: {sets}, split: dev}}}}}}"
+    found = faults(chosen_of(berts, text), plugins, tmp_path)
+    assert "has no dev qrels" in found
+    assert "has no dev file" in found
+    both = catalogue(tmp_path / "both", "test", "dev")
+    text = f"evaluators: {{mteb: {{data: {{path: {both}, split: dev}}}}}}; tasks: find"
+    found = faults(chosen_of(berts, text), plugins, tmp_path)
+    assert "did you mean 'find-dev'" in found
+    assert len(found.splitlines()) == 1
+
+
+def test_an_evaluation_names_a_task_that_it_lacks_before_the_run(
+    berts: list[Path], plugins: Plugins, tmp_path: Path
+) -> None:
+    one, two = berts[:2]
+    claim = f"[{{model: {one}, not_worse_than: [{two}], tasks: sets}}]"
+    text = f"""steps:
+  scores:
+    evaluate:
+      models: [{one}, {two}]
+      evaluators: given
+      require: {claim}
+"""
+    assert "recipe.yaml:6: `tasks: sets`" in faults(text, plugins, tmp_path)
+    assert not faults(text.replace("sets}", "sts}"), plugins, tmp_path)
+
+
+def test_what_does_not_show_before_the_run_is_refused_in_it(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    tested = (TaskInfo("find", "retrieval", "accuracy", split="test"),)
+    workspace = bench(tmp_path, berts)
+    for evaluator, options in ((Given(tasks=tested), {}), (Given(hidden=True), {"tasks": "find"})):
+        asked.clear()
+        with pytest.raises(RecipeError, match=r"split: dev|find-dev"):
+            select(berts, evaluators=(evaluator,), **options).run(workspace)
+        assert not asked
+    with pytest.raises(RecipeError, match="top: 4"):
+        select(berts, top=4).run(workspace)
+    assert not asked
+
+
+# ── a training's checkpoints ────────────────────────────────────────────────────────────────────
+
+TRAIN = """
+  joint:
+    train:
+      model: ./base
+      data:
+        - {path: ./find.jsonl, task: retrieval}
+        - {path: ./alike.jsonl, task: sts}
+      sampler: {batch_shuffle: {batch_size: 8}}
+      loss: LOSS
+      learning_rate: 3.0e-3
+      token_budget: 80
+      max_steps: 24
+      save_steps: 4
+      keep_last: 6
+"""
+LOSS = "{default: {infonce: {temperature: 0.1}}, by_task: {sts: cosent}}"
+MTEB = "mteb: {data: {path: ./sets/datasets.yaml, split: dev}}"
+PER_TASK = f"""
+  ir:
+    select:
+      models: $joint.checkpoints
+      evaluators: &dev {{{MTEB}}}
+      tasks: retrieval
+      top: 2
+  sts:
+    select:
+      models: $joint.checkpoints
+      evaluators: *dev
+      tasks: alike-dev
+      top: 2
+      within: null
+"""
+# Three checkpoints, whose scores are given.
+SHORT = TRAIN.replace("max_steps: 24", "max_steps: 3").replace("save_steps: 4", "save_steps: 1")
+GIVEN = PER_TASK.replace(f"{{{MTEB}}}", "given")
+FUSED = """
+  fused:
+    merge:
+      models:
+        - {model: $ir.checkpoints, group: ir}
+        - {model: $sts.checkpoints, group: sts}
+      base: ./base
+      strategy: [group, layer_softmax]
+"""
+
+
+@pytest.fixture
+def place(bert: Path, tmp_path: Path) -> Path:
+    """A folder with a model, two training sets, and sets with a development half."""
+    (tmp_path / "base").symlink_to(bert)
+    for made in (retrieval(), similarity()):
+        rows = []
+        for one in made.rows:
+            row: dict[str, Any] = {"anchor": one.anchor, "positive": one.positives[0]}
+            if one.positive_scores:
+                row["score"] = one.positive_scores[0]
+            rows.append(json.dumps(row))
+        (tmp_path / f"{made.info.name}.jsonl").write_text("\n".join(rows) + "\n")
+    catalogue(tmp_path / "sets", "test", "dev")
+    return tmp_path
+
+
+def written(place: Path, *parts: str, loss: str = LOSS) -> Path:
+    path = place / "recipe.yaml"
+    path.write_text("steps:" + "".join(parts).replace("LOSS", loss))
+    return path
+
+
+def run(
+    place: Path, plugins: Plugins, *parts: str, out: str = "out", loss: str = LOSS
+) -> dict[str, Path]:
+    path = written(place, *parts, loss=loss)
+    recipe = parse_recipe(path.read_text(), plugins, path=path)
+    report = check_recipe(recipe, plugins)
+    assert not report.errors, report.errors
+    return dict(run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True))
+
+
+def test_checkpoints_are_chosen_by_task_and_fused(place: Path, plugins: Plugins) -> None:
+    made = run(place, plugins, TRAIN, PER_TASK, FUSED)
+    kept = {
+        p.name: load_file(p / "model.safetensors")
+        for p in (made["joint"] / "checkpoints").iterdir()
+    }
+    assert len(kept) == 6
+    sources: dict[str, list[str]] = {}
+    for name in ("ir", "sts"):
+        artifact = read_artifact(made[name])
+        assert artifact is not None
+        picked = artifact.details["chosen"]
+        sources[name] = [one["model"].removeprefix("joint/") for one in picked.values()]
+        for folder, source in zip(picked, sources[name], strict=True):
+            found = made[name] / folder / "model.safetensors"
+            original = made["joint"] / "checkpoints" / source / "model.safetensors"
+            assert found.stat().st_ino == original.stat().st_ino, "a second name, no copy"
+        assert (made[name] / "README.md").is_file()
+    assert len(sources["ir"]) >= 2
+    assert len(sources["sts"]) == 2
+    # The recipe's own soups, averaged here, and their softmax by layer.
+    details = read_artifact(made["fused"]).details  # type: ignore[union-attr]
+    assert details["training_cost"]["times"] == 1, "one training, though two choices came from it"
+    assert set(details["weights"]) == {
+        f"{name}/joint-{source}" for name in ("ir", "sts") for source in sources[name]
+    }
+    soups = {
+        name: {
+            tensor: torch.stack([kept[source][tensor].double() for source in found]).mean(0)
+            for tensor in kept["step-4"]
+        }
+        for name, found in sources.items()
+    }
+    fused = load_file(made["fused"] / "model.safetensors")
+    for tensor, value in fused.items():
+        low = torch.minimum(soups["ir"][tensor], soups["sts"][tensor])
+        high = torch.maximum(soups["ir"][tensor], soups["sts"][tensor])
+        room = 1e-6 * (1 + high.abs())  # float32 sums of numbers about 1
+        assert bool(((value >= low - room) & (value <= high + room)).all()), tensor
+
+
+def test_two_choices_score_the_same_models_once(place: Path, plugins: Plugins) -> None:
+    run(place, plugins, SHORT, GIVEN)
+    assert asked == [f"joint/step-{n} {task.name}" for n in (1, 2, 3) for task in TASKS]
+    asked.clear()
+    # Nor does an evaluation of what was chosen, or a choice by something else.
+    more = "\n  scores: {evaluate: {models: [$ir, $sts], evaluators: *dev}}"
+    more += "\n  third: {select: {models: $joint.checkpoints, evaluators: *dev, tasks: seek-dev}}\n"
+    run(place, plugins, SHORT, GIVEN, more)
+    assert asked == []
+
+
+def test_a_chosen_model_outlives_the_training_it_came_from(place: Path, plugins: Plugins) -> None:
+    first = run(place, plugins, SHORT, GIVEN)
+    result, before = first["ir"].resolve(), contents(first["ir"])
+    old = first["joint"].resolve()
+    run(place, plugins, SHORT.replace("3.0e-3", "2.0e-3"))
+    remove_leftovers(find_leftovers(place / "out"))
+    assert not old.exists()
+    assert contents(result) == before
+
+
+def test_cards_and_reports_know_a_choice_from_a_training(place: Path, plugins: Plugins) -> None:
+    page = "\n  page: {report: {of: [$joint, $ir, $sts]}}\n"
+    made = run(place, plugins, SHORT, GIVEN, page)
+    shown = (made["page"] / "report.html").read_text()
+    assert "1 training, 2 choices" in shown
+    card = (made["sts"] / "README.md").read_text()
+    assert "by choosing joint/step-1" in card
+    assert "## How it was chosen" in card
+    assert "## How it was trained" not in card
+
+
+def test_a_killed_and_continued_run_chooses_the_same(place: Path) -> None:
+    """The training dies once midway, by SIGKILL, and goes on from its newest state."""
+    files = [Path(module.__file__ or "") for module in (launched_plugin, pair_evaluator)]
+    found = load_plugins(files, block=())
+    text = PER_TASK.replace(MTEB, "pairs: {data: ./alike.jsonl}").replace("alike-dev", "Reversed")
+    whole = run(place, found, TRAIN, text, loss="mortal", out="whole")
+    (place / "poison").touch()
+    command = [sys.executable, "-m", "emberge", "run", str(place / "recipe.yaml")]
+    command += ["--out", str(place / "cut"), *(f"--plugin={file}" for file in files)]
+    env = {**os.environ, launched_plugin.POISON: str(place / "poison"), "PYTHONPATH": str(ROOT)}
+    killed = subprocess.run(command, env=env, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (work,) = (place / "cut/.work").glob("joint-*")
+    assert (work / "states").is_dir()
+    cut = run(place, found, TRAIN, text, loss="mortal", out="cut")
+    assert cut["joint"].resolve().name == work.name, "it went on"
+    for name in ("ir", "sts"):
+        assert contents(cut[name]) == contents(whole[name])
+        details = [dict(read_artifact(made[name]).details) for made in (cut, whole)]  # type: ignore[union-attr]
+        for one in details:
+            del one["trained"]  # it says how long that took
+        assert details[0] == details[1]
+        scores = details[0]["figures"][0]["heat_map"]["values"]
+        assert len({tuple(row) for row in scores}) > 2, "there is something to choose"
+
+
+def test_a_choice_killed_while_it_is_written_ends_the_same(
+    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import emberge_evaluate.select_step as select_step
+
+    whole = contents(run(place, plugins, SHORT, GIVEN, out="whole")["ir"])
+    copy, calls = select_step.copy_model, [0]
+
+    def dying(*args: Any, **options: Any) -> None:
+        calls[0] += 1
+        copy(*args, **options)
+        if calls[0] == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(select_step, "copy_model", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run(place, plugins, SHORT, GIVEN, out="cut")
+    # What another choice would have left is no part of this one.
+    (work,) = (place / "cut/.work").glob("ir-*")
+    (work / "output/checkpoints/joint-step-9").mkdir()
+    again = run(place, plugins, SHORT, GIVEN, out="cut")["ir"]
+    assert contents(again) == whole
+    assert not (again / "checkpoints/joint-step-9").exists()
+
+
+def test_too_few_checkpoints_are_named_before_the_training(place: Path, plugins: Plugins) -> None:
+    def found(*changes: tuple[str, str]) -> str:
+        text = TRAIN
+        for change in changes:
+            text = text.replace(*change)
+        path = written(place, text, PER_TASK.replace("top: 2", "top: 3"))
+        return faults(path.read_text(), plugins, place)
+
+    assert "top: 3 of 2 models" in found(("keep_last: 6", "keep_last: 2"))
+    assert "keep_last" in found(("keep_last: 6", "keep_last: 2"))
+    assert "top: 3 of 2 models" in found(("save_steps: 4", "save_steps: 10"))
+    assert "top: 3 of 0 models" in found(("keep_last: 6", "keep_last: 0"))
+    assert "top: 3" not in found()
+
+
+def test_a_check_counts_a_training_behind_two_choices_once(place: Path, plugins: Plugins) -> None:
+    path = written(place, SHORT, GIVEN, FUSED)
+    report = check_recipe(parse_recipe(path.read_text(), plugins, path=path), plugins)
+    (note,) = [note for note in report.notes if note.title == "training cost"]
+    assert note.lines[0].startswith("1 × one run on all rows")
+
+
+def test_a_rehearsal_chooses_of_what_is_kept(place: Path, plugins: Plugins) -> None:
+    path = written(place, TRAIN, PER_TASK, FUSED)
+    recipe = parse_recipe(path.read_text(), plugins, path=path)
+    made = run_recipe(
+        recipe, place / "out", plugins, machine=Machine(), quiet=True, rehearsal=Rehearsal()
+    )
+    assert (made["fused"] / "model.safetensors").is_file()
+
+
+def test_a_chosen_adapter_is_a_whole_model(place: Path, plugins: Plugins) -> None:
+    lora = "      backbone: {text_encoder: {lora: {rank: 2}}}\n"
+    made = run(place, plugins, TRAIN + lora, PER_TASK)
+    for folder in (made["ir"], *(made["ir"] / "checkpoints").iterdir()):
+        assert not list(folder.glob("adapter_*"))
+        assert (folder / "model.safetensors").is_file()
+        assert SentenceTransformer(str(folder), device="cpu").encode("a").shape == (32,)
