@@ -14,13 +14,20 @@ MODELS = {
     "nreimers/MiniLM-L6-H384-uncased": "minilm",
     "Qwen/Qwen3-0.6B": "qwen3",
     "Qwen/Qwen3-4B": "qwen3",
+    "BAAI/bge-large-zh-v1.5": "bge",
+    "intfloat/multilingual-e5-large": "e5",
 }
 
 
 def write_hub(root: Path, work: Path) -> Path:
     """Fill `root` with every model but its weights; `work` is for building them."""
-    built = {"minilm": tiny.minilm(), "qwen3": work / "qwen3"}
-    tiny.checkpoint(built["qwen3"], "qwen3", sentence_transformer=False)
+    built = {
+        "minilm": tiny.minilm(),
+        "qwen3": tiny.checkpoint(work / "qwen3", "qwen3", sentence_transformer=False),
+        "bge": tiny.checkpoint(work / "bge"),
+        "e5": tiny.checkpoint(work / "e5", "xlm-roberta"),
+    }
+    tiny.write_modules(built["bge"], 32, pooling="cls")
     for model, kind in MODELS.items():
         ignored = shutil.ignore_patterns("*.safetensors", "*.bin")
         shutil.copytree(built[kind], root / model / "main", ignore=ignored)

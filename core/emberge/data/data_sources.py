@@ -138,6 +138,8 @@ def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> Dat
     }
     if entry.columns != Columns():
         over["columns"] = entry.columns
+    if entry.split != "train":
+        over["split"] = entry.split
     if entry.weight != 1.0:
         over["weight"] = entry.weight
     if entry.instruction:

@@ -150,6 +150,19 @@ def test_options_beside_a_catalogue_hold_for_each_of_its_sets(folder: Path) -> N
         load(folder, name="mine")
 
 
+def test_a_split_beside_a_catalogue_is_that_of_its_hub_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    for split in ("train", "validation", "test"):
+        rows(tmp_path / f"hub/{split}.jsonl", [{"query": split, "pos": ["p"]}])
+    sets = [f"{{name: a, hub: {tmp_path}/hub}}", f"{{name: b, hub: {tmp_path}/hub, split: test}}"]
+    (tmp_path / "datasets.yaml").write_text(f"train: [{', '.join(sets)}]\n")
+    assert [found[0].anchor for found in load(tmp_path)] == ["train", "test"]
+    kept = load(tmp_path, split="validation")
+    assert [found[0].anchor for found in kept] == ["validation", "validation"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
