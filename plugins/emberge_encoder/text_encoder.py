@@ -105,6 +105,21 @@ class TextEncoder(Backbone):
             "document_prompt beside, or a prompt in the data"
         ]
 
+    def not_native(self, checkpoint: Path) -> list[str]:
+        """Return attention and pooling that are not the checkpoint's own."""
+        layout = read_layout(checkpoint)
+        causal = is_causal(read_object(layout.trunk_folder / "config.json"))
+        own = {
+            "attention": "causal" if causal else "bidirectional",
+            "pooling": " and ".join(layout.pooling),
+        }
+        given = {"attention": self.attention, "pooling": self.pooling}
+        return [
+            f"{name}: {value}; the model's own is {own[name]}"
+            for name, value in given.items()
+            if own[name] and value not in (own[name], "as is", None)
+        ]
+
     def dimension(self, checkpoint: Path) -> int | None:
         """Return the last Dense's outputs, or the hidden size once for each way of pooling."""
         from emberge_encoder.trunk_weights import config_of

@@ -126,6 +126,8 @@ class Train(FitOptions, Step):
             dimension = None if problems else self.backbone.dimension(folder)
             for message in dimension_problems(self.loss, dimension):
                 yield context.problem(message, "loss")
+            if changed := [] if problems else self.backbone.not_native(folder):
+                context.note("not native", changed)
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]

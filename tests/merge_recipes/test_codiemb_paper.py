@@ -361,13 +361,16 @@ def test_check_passes_by_configs_alone(hub: Hub, tmp_path: Path) -> None:
     assert "could not be seen" not in said
     assert not [name for name in hub.fetched if name.endswith((".safetensors", ".bin"))]
     assert "11 of 15 tasks are in domain: " in said
+    switched = "attention: bidirectional; the model's own is causal"
+    assert f"decoder_joint and 2 more steps: not native\n  {switched}\n" in said
+    assert said.count("not native") == 1
     for one in catalogue().train:
         subset = f"/{one.subset}" if one.subset else ""
         assert f"dataset {one.hub}{subset}[train]@{one.revision}" in said
     assert said.count("[validation]") == 2 * 5  # encoders', decoder's
 
 
-def test_check_names_the_backbone_that_is_not_native(hub: Hub, tmp_path: Path) -> None:
+def test_check_names_the_backbone_that_has_no_native_class(hub: Hub, tmp_path: Path) -> None:
     """Which is why the paper's decoder is not in the recipe, as its header says."""
     text = PAPER.path.read_text("utf-8")
     assert "MiniCPM-Embedding: transformers has no class for it" in PAPER.description

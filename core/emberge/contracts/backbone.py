@@ -135,6 +135,14 @@ class Backbone:
         """Return reasons why it cannot be trained on data that gives no text a prompt."""
         return []
 
+    def not_native(self, checkpoint: Path) -> list[str]:
+        """Return what it changes in the way in which that checkpoint computes, as lines for the terminal.
+
+        Raises:
+            CheckpointError: where `check` names a problem.
+        """
+        return []
+
     def dimension(self, checkpoint: Path) -> int | None:
         """Return the size of the embeddings that `load` would give, from configs alone; None if unknown.
 

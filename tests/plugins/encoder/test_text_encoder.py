@@ -253,6 +253,17 @@ def test_what_configs_show_is_checked_without_weights(tmp_path: Path) -> None:
     assert "modules.json" in problem(TextEncoder(), whole)
 
 
+def test_attention_and_pooling_of_another_kind_are_not_native(tmp_path: Path) -> None:
+    encoder, decoder = tiny.checkpoint(tmp_path / "b"), tiny.checkpoint(tmp_path / "q", "qwen3")
+    both = TextEncoder(attention="bidirectional", pooling="mean")
+    assert both.not_native(encoder) == TextEncoder().not_native(decoder) == []
+    attention, pooling = both.not_native(decoder)
+    assert attention == "attention: bidirectional; the model's own is causal"
+    assert pooling == "pooling: mean; the model's own is last"
+    bare = tiny.checkpoint(tmp_path / "bare", "qwen3", sentence_transformer=False)
+    assert both.not_native(bare) == [attention], "a bare folder has no pooling of its own"
+
+
 def test_missing_left_over_and_pickled_weights_are_refused(tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m")
     path = source / "model.safetensors"
