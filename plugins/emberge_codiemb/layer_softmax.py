@@ -26,7 +26,8 @@ class LayerSoftmax(MergeStrategy):
     For model k and layer l the delta norm is ‖theta_k − theta_0‖ over all parameters of the layer, and
     theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l: hierarchical fusion of CoDiEmb (2025,
     arXiv:2508.11442, eqs. 10 to 12). After `group` the models are the groups' soups. Raw norms saturate
-    the softmax, so they are normalised unless `normalise` is none.
+    the softmax, so they are normalised unless `normalise` is none. The weights of each layer are in the
+    artifact's `weights_by_layer`, and a report shows them.
 
     Example:
         merged:
@@ -94,10 +95,11 @@ class LayerSoftmax(MergeStrategy):
         known = stats[-1]
         norms = known.get("stated") or {k: v.sqrt() for k, v in known["moved"].items()}
         base = {layer: value.sqrt() for layer, value in known.get("base", {}).items()}
-        weights = self.weights_of(block.layer, norms, base)
+        weights = self.weights_of(block.layer, norms, base).tolist()
+        found = {"findings": dict(zip(block.models, weights, strict=True))}
         if self.interpolate == "linear":
-            return {"coefficients": weights.tolist()}
-        return {"coefficients": _slerp(known["gram"][block.name], float(weights[1]))}
+            return {"coefficients": weights, **found}
+        return {"coefficients": _slerp(known["gram"][block.name], weights[1]), **found}
 
     def weights_of(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]

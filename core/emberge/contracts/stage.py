@@ -119,7 +119,9 @@ class Stage:
         """Return what later passes and the merge get in place of stats[-1]; called after each pass.
 
         `block` has no rows, but name, models, weights and options. Here sums become coefficients, once
-        for a tensor rather than once for each of its blocks. A text under the key "warning" is reported.
+        for a tensor rather than once for each of its blocks. Two keys mean something to the runner: a text
+        under "warning" is reported, and so are numbers by label under "findings", such as each model's
+        weight in this tensor, as their means over the elements of each layer.
         """
         return stats[-1]
 

@@ -22,6 +22,8 @@ from emberge import (
     suggest,
 )
 
+_INSIDE = "inside"  # the key of the groups' own measures, beside those that the runner reads
+
 
 @dataclass(frozen=True, kw_only=True)
 class Group(MergeTransform):
@@ -87,18 +89,23 @@ class Group(MergeTransform):
         return tuple(dict.fromkeys(groups))
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        return {label: self.by.measure(inner, _of(label, stats)) for label, inner in _split(block)}
+        inside = _split(block)
+        return {_INSIDE: {k: self.by.measure(inner, _of(k, stats)) for k, inner in inside}}
 
     def join(self, measures: Sequence[Measures]) -> Measures:
-        labels = dict.fromkeys(label for one in measures for label in one)
-        return {label: self.by.join([m[label] for m in measures if label in m]) for label in labels}
+        inside = [one[_INSIDE] for one in measures]
+        labels = dict.fromkeys(label for one in inside for label in one)
+        return {_INSIDE: {k: self.by.join([one[k] for one in inside if k in one]) for k in labels}}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        known: dict[str, Any] = {
-            label: self.by.conclude(inner, _of(label, stats)) for label, inner in _split(block)
-        }
+        known = {k: self.by.conclude(inner, _of(k, stats)) for k, inner in _split(block)}
         warnings = [f"group '{k}': {v['warning']}" for k, v in known.items() if v.get("warning")]
-        return {**known, "warning": "; ".join(warnings)} if warnings else known
+        findings = {
+            f"{group}: {label}": number
+            for group, one in known.items()
+            for label, number in one.get("findings", {}).items()
+        }
+        return {_INSIDE: known, "warning": "; ".join(warnings), "findings": findings}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         merged = {label: self.by.merge(inner, _of(label, stats)) for label, inner in _split(block)}
@@ -106,7 +113,7 @@ class Group(MergeTransform):
 
 
 def _of(label: str, stats: Stats) -> Stats:
-    return [one[label] for one in stats]
+    return [one[_INSIDE][label] for one in stats]
 
 
 def _split(block: Block) -> list[tuple[str, Block]]:

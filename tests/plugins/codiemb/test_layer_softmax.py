@@ -340,6 +340,13 @@ def test_a_recipe_measures_specialists_and_fuses(
     artifact = json.loads((results["fused"] / "artifact.json").read_text())
     said = artifact["details"]["strategy"][-1]["layer_softmax"]
     assert said == {"deltas": "$norms", "normalise": "none"}
+    found = artifact["details"]["weights_by_layer"]
+    assert found.keys() == shares.keys()
+    for layer, weights in found.items():
+        assert list(weights) == ["ir", "sts"]
+        # The norms are a sum's rounding off, and a softmax moves by less than its inputs.
+        size = max(expected[layer])
+        assert list(weights.values()) == near(shares[layer], longest, size=size)
 
 
 def test_measuring_refuses_models_that_differ(family: list[Path], tmp_path: Path) -> None:

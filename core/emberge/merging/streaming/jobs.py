@@ -74,6 +74,11 @@ class TensorJob(Protocol):
         """The passes over the tensor before it is produced."""
         return ()
 
+    @property
+    def remarks(self) -> dict[str, Any]:
+        """The remarks of the work on it, filled while it is done; JSON, which the journal keeps."""
+        return {}
+
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
         """Return whether the next pass has to see these rows."""
         return True
@@ -102,8 +107,8 @@ class MergeJob(TensorJob):
     its `tensors` are empty and of the dtype to compute in. `chain_id` differs between the chains of different
     rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and
     models are stored in so few bits that small changes are lost. `owned` has the rows that some models lack,
-    which no strategy merges; `statistics` the models' entries for the block's rows. `warnings` grows while
-    the job is done.
+    which no strategy merges; `statistics` the models' entries for the block's rows. `remarks` may have
+    "warnings", texts, and "findings", numbers by label.
     """
 
     spec: TensorSpec
@@ -115,7 +120,7 @@ class MergeJob(TensorJob):
     coarse: bool = False
     owned: PartialRows | None = None
     statistics: RowStatistics | None = None
-    warnings: list[str] = field(default_factory=list)
+    remarks: dict[str, Any] = field(default_factory=dict)
     passes: Sequence[Pass] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +165,10 @@ class MergeJob(TensorJob):
         with self._errors_with_tensor():
             concluded = self.chain.conclude(self._by_link(stats), self.block, position)
         if concluded.get("warning"):
-            self.warnings.append(concluded["warning"])
+            self._warn(concluded["warning"])
+        if concluded.get("findings"):
+            found = {label: float(number) for label, number in concluded["findings"].items()}
+            self.remarks.setdefault("findings", {}).update(found)
         return concluded
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
@@ -185,6 +193,9 @@ class MergeJob(TensorJob):
         except ValueError as error:
             place = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
             raise CheckpointError(f"{place}{error}") from error
+
+    def _warn(self, warning: str) -> None:
+        self.remarks.setdefault("warnings", []).append(warning)
 
     def _position(self, number: int) -> int:
         for position, link in enumerate(self.chain.links):
@@ -223,7 +234,7 @@ class MergeJob(TensorJob):
         if guard and self.coarse and start == 0 and base is not None and len(shape) > 1:
             same = float((models == base).float().mean())
             if same > 0.5:
-                self.warnings.append(_LOST)
+                self._warn(_LOST)
         statistics: Mapping[str, Any] = self.block.statistics
         if self.statistics is not None:
             statistics = self.statistics.of(rows, device)
