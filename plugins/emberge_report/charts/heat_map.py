@@ -155,7 +155,9 @@ def _cell(
     }
     name = f"{grid.rows[row]}, {grid.columns[column]}"
     if value is None:
-        return tag("g", tag("title", f"{name}: no number"), tag("rect", class_="empty", **box))
+        # Outlines of cells without a gap between them would be a pattern of their own.
+        outline = tag("rect", class_="empty", **box) if gap else None
+        return tag("g", tag("title", f"{name}: no number"), outline)
     number = None
     if digits is not None:
         middle = x + grid.width / 2, y + grid.height / 2 + 4

@@ -96,7 +96,12 @@ def _words(points: Sequence[Point], across: Scale, up: Scale) -> Markup:
         for anchor, at in (("start", across(x) + 9), ("end", across(x) - 9)):
             box = _Box.of(at, up(y), len(said) * _LETTER, anchor)
             others = [*taken[:i], *taken[i + 1 :]]
-            if said and box.left > _LEFT and box.right < WIDTH and not any(map(box.meets, others)):
+            if (
+                said
+                and box.left > _LEFT
+                and box.right < across.end
+                and not any(map(box.meets, others))
+            ):
                 taken.append(box)
                 shown.append(text(at, up(y) + 4, said, "tick", anchor))
                 break
