@@ -90,7 +90,8 @@ class Stage:
     def statistics_of(self) -> Literal["models", "labels"]:
         """The owners of the entries that it reads: the very models, by their content, or labels.
 
-        Labels are names of models or groups, and what was measured may be others' (specialists).
+        Labels are names of models or groups, and what was measured may be others' (specialists). Each that
+        the stage sees needs an entry for every tensor that it merges, or for the tensor's layer.
         """
         return "labels"
 
