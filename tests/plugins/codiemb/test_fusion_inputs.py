@@ -162,7 +162,7 @@ def test_a_model_without_a_group_is_one_problem(
 ) -> None:
     norms(tmp_path)
     (problem,) = problems(recipe(family, group=""), tmp_path, plugins)
-    assert "'a' has no group" in problem
+    assert "a' has no group" in problem
     assert "group: …" in problem
 
 

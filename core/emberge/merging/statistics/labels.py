@@ -89,18 +89,35 @@ def _readers(
     chain: Sequence[Stage], inputs: Sequence[MergeInput]
 ) -> Iterator[tuple[Stage, list[str]]]:
     """Yield each stage of a chain that reads labels, with those that it sees."""
-    models: Sequence[str] = [model.name for model in inputs]
+    models: Sequence[str] = _labels(inputs)
     groups: Sequence[str] = [model.group for model in inputs]
     for link in chain:
         for stage in all_stages([link]):
             if stage.statistics_of == "labels" and stage.own_files():
-                yield (
-                    stage,
-                    [name for name in models if name],
-                )  # a missing group is a problem of its own
+                # A missing group is a problem of its own.
+                yield stage, [name for name in models if name]
         if isinstance(link, MergeTransform):
             left = link.remaining(models, groups)
             groups, models = (groups if left == models else left), left
+
+
+def _labels(inputs: Sequence[MergeInput]) -> list[str]:
+    """Return the names that models have in the run, where a check calls them by their references.
+
+    Those of `$run.checkpoints` and of equal names are not known before, and are "".
+    """
+    labels = [_name_in_run(model) for model in inputs]
+    return [label if labels.count(label) == 1 else "" for label in labels]
+
+
+def _name_in_run(model: MergeInput) -> str:
+    name = model.name
+    if name.startswith("$"):
+        return "" if name.endswith(".checkpoints") else name[1:]
+    if model.folder is None or not name.startswith(("./", "../", "/", "~/")):
+        return name
+    folder = model.folder.name
+    return f"{folder}+{model.adapter.name}" if model.adapter is not None else folder
 
 
 def _known(request: MergeRequest) -> dict[int, _Entries]:
