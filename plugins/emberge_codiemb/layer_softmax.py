@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _NUMBERED = re.compile(r"\.\d+$")
+_RUN = 8192
 _NOWHERE = 1e-12  # a norm up to this has no direction
 _STRAIGHT = 1e-6  # an angle below this is walked in a straight line
 _OPPOSITE = 1e-3  # as near to a half turn a great circle is any
@@ -65,10 +66,16 @@ class LayerSoftmax(MergeStrategy):
     scope = "model"
     passes = 1
 
-    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        # Norms from a file need no weights: one look at each tensor finds the layers.
-        stated = self.deltas is not None and self.normalise != "relative"
-        return start == 0 or not stated or self.interpolate == "slerp"
+    @property
+    def expected_readings(self) -> float:
+        return float(self.reads_rows(()))
+
+    def reads_rows(self, stats: Stats) -> bool:
+        return self.reads_base(stats) or self.interpolate == "slerp"
+
+    def reads_base(self, stats: Stats) -> bool:
+        # The merge itself needs none, and with norms from a file nothing moved from it.
+        return not stats and (self.deltas is None or self.normalise == "relative")
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import torch
@@ -144,8 +151,15 @@ class LayerSoftmax(MergeStrategy):
 
 
 def _squares(vectors: Tensor) -> Tensor:
-    """Return ‖v‖² of each of [n, *rows], float64."""
-    return vectors.reshape(len(vectors), -1).square().sum(1).double()
+    """Return ‖v‖² of each of [n, *rows], float64; norms of runs of 8,192 are in the vectors' own dtype."""
+    import torch
+
+    flat = vectors.reshape(len(vectors), -1)
+    runs = flat.shape[1] // _RUN
+    head = flat[:, : runs * _RUN].reshape(len(flat), runs, _RUN)
+    tail = flat[:, runs * _RUN :]
+    norms = torch.linalg.vector_norm(head, dim=2), torch.linalg.vector_norm(tail, dim=1)[:, None]
+    return torch.cat(norms, 1).double().square().sum(1)
 
 
 def _slerp(gram: Tensor, t: float) -> list[float]:

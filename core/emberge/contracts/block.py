@@ -220,11 +220,15 @@ class Block:
         """Return the block whose models are the group labels, given each group's merged rows."""
         import torch
 
+        from emberge.numerics.buffers import pooled_like
+
         labels = tuple(dict.fromkeys(self.groups))
+        rows = [merged[label] for label in labels]
+        into = pooled_like(rows[0], (len(rows), *rows[0].shape))
         return self.replace(
             models=labels,
             groups=labels,
-            tensors=torch.stack([merged[label] for label in labels]),
+            tensors=torch.stack(rows, out=into),
             weights=self.weights.new_tensor([weights.get(label, 1.0) for label in labels]),
             fingerprints=(),
         )

@@ -61,6 +61,11 @@ class Chain:
             block = link.apply(self._ready(link, block), known)
         return block
 
+    def reads_base(self, stats: Sequence[Stats], position: int) -> bool:
+        """Return whether the base is looked at by the link at `position`, or by one before it."""
+        links = zip(self.links[: position + 1], stats, strict=False)
+        return any(link.reads_base(known) for link, known in links)
+
     def measure(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
         """Return the measures of the next pass of the link at `position`, over the block that it sees."""
         link = self.links[position]
@@ -120,6 +125,10 @@ def _measure_blocks(
     for block in blocks:
         known = stats[block.name]
         group = found.setdefault(scope_key(link.scope, block), [])
-        if link.needs_rows(block.start, block.tensors[0].numel(), known[position]):
+        if not link.reads_rows(known[position]):
+            needed, block = block.start == 0, block.without_rows()
+        else:
+            needed = link.needs_rows(block.start, block.tensors[0].numel(), known[position])
+        if needed:
             group.append(run.measure(known, block, position))
     return {key: link.join(measures) for key, measures in found.items()}

@@ -116,6 +116,17 @@ class Stage:
         """Return whether pass len(stats) has to see the `size` elements from `start`; others are not read."""
         return True
 
+    def reads_rows(self, stats: Stats) -> bool:
+        """Return whether pass len(stats) looks at rows; else it measures each tensor once, without any."""
+        return True
+
+    def reads_base(self, stats: Stats) -> bool:
+        """Return whether pass len(stats), or the merge after all passes, looks at the base's rows.
+
+        They are read if any link says so, and else the block has no base. Default: a stage that takes one.
+        """
+        return self.base_policy != "forbidden"
+
     def conclude(self, block: Block, stats: Stats) -> Measures:
         """Return what later passes and the merge get in place of stats[-1]; called after each pass.
 

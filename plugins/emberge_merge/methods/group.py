@@ -88,6 +88,12 @@ class Group(MergeTransform):
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
         return tuple(dict.fromkeys(groups))
 
+    def reads_rows(self, stats: Stats) -> bool:
+        return self.by.reads_rows(_of_any(stats))
+
+    def reads_base(self, stats: Stats) -> bool:
+        return self.by.reads_base(_of_any(stats))
+
     def measure(self, block: Block, stats: Stats) -> Measures:
         inside = _split(block)
         return {_INSIDE: {k: self.by.measure(inner, _of(k, stats)) for k, inner in inside}}
@@ -116,12 +122,17 @@ def _of(label: str, stats: Stats) -> Stats:
     return [one[_INSIDE][label] for one in stats]
 
 
+def _of_any(stats: Stats) -> Stats:
+    return [next(iter(one[_INSIDE].values()), {}) for one in stats]
+
+
 def _split(block: Block) -> list[tuple[str, Block]]:
     return [(label, _members(block, label)) for label in dict.fromkeys(block.groups)]
 
 
 def _members(block: Block, label: str) -> Block:
     index = [i for i, group in enumerate(block.groups) if group == label]
+    rows = _span(index)
 
     def pick(values: Sequence[str]) -> tuple[str, ...]:
         return tuple(values[i] for i in index) if values else ()
@@ -130,11 +141,17 @@ def _members(block: Block, label: str) -> Block:
         models=pick(block.models),
         groups=pick(block.groups),
         fingerprints=pick(block.fingerprints),
-        tensors=block.tensors[index],
-        changed=None if block.changed is None else block.changed[index],
+        tensors=block.tensors[rows],
+        changed=None if block.changed is None else block.changed[rows],
         weights=block.weights[index],
         options=_options(block.options.by, index),
     )
+
+
+def _span(index: list[int]) -> slice | list[int]:
+    """Return neighbours as a slice, which needs no copy of their rows."""
+    first, last = index[0], index[-1]
+    return slice(first, last + 1) if last - first + 1 == len(index) else index
 
 
 def _options(options: Options, index: list[int]) -> Options:

@@ -153,12 +153,18 @@ class MergeJob(TensorJob):
         position, known = self._position(len(stats)), self._by_link(stats)
         width = rows_of(self.spec.shape)[1]
         link = self.chain.links[position]
+        if not link.reads_rows(known[position]):
+            return rows.start == 0
         return link.needs_rows(rows.start * width, len(rows) * width, known[position])
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
-        block = self._block(rows, index, device, guard=not stats)
+        position, known = self._position(len(stats)), self._by_link(stats)
+        block = self.block
+        if self.chain.links[position].reads_rows(known[position]):
+            base = self.base if self.chain.reads_base(known, position) else None
+            block = self._block(rows, index, device, base, guard=not stats)
         with self._errors_with_tensor():
-            return self.chain.measure(self._by_link(stats), block, self._position(len(stats)))
+            return self.chain.measure(known, block, position)
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
         position = self._position(len(stats) - 1)
@@ -172,9 +178,11 @@ class MergeJob(TensorJob):
         return concluded
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
-        block = self._block(rows, 0, device, guard=not self.passes)
+        known = self._by_link(stats)
+        base = self.base if self.chain.reads_base(known, len(known) - 1) else None
+        block = self._block(rows, 0, device, base, guard=not self._read_first)
         with self._errors_with_tensor():
-            merged = self.chain.merge(self._by_link(stats), block)
+            merged = self.chain.merge(known, block)
         stored = merged.to(dtype=getattr(torch, self.spec.dtype)).cpu().contiguous()
         if self.owned is not None:
             self.owned.fill(rows, stored, self.sources, self.base)
@@ -197,6 +205,11 @@ class MergeJob(TensorJob):
     def _warn(self, warning: str) -> None:
         self.remarks.setdefault("warnings", []).append(warning)
 
+    @property
+    def _read_first(self) -> bool:
+        """True if the first pass reads rows, and looks for NaN in them."""
+        return bool(self.passes) and self.chain.links[self._position(0)].reads_rows(())
+
     def _position(self, number: int) -> int:
         for position, link in enumerate(self.chain.links):
             if number < link.passes:
@@ -211,12 +224,15 @@ class MergeJob(TensorJob):
             start += link.passes
         return split
 
-    def _block(self, rows: range, index: int, device: str, *, guard: bool) -> Block:
+    def _block(
+        self, rows: range, index: int, device: str, origin: TensorSource | None, *, guard: bool
+    ) -> Block:
+        """Return the block of some rows, read from the models and from the base `origin`, if there is one."""
         shape = self.spec.shape
         width = rows_of(shape)[1]
         start, size = rows.start * width, len(rows) * width
         some = (len(rows), *shape[1:]) if len(shape) > 1 else shape
-        sources = [*self.sources, self.base] if self.base else [*self.sources]
+        sources = [*self.sources, origin] if origin else [*self.sources]
         gpu = device != "cpu"
         use = "pinned" if gpu else "block"
         flat = scratch(use, len(sources) * size, self.block.tensors.dtype, pinned=gpu)
@@ -229,7 +245,7 @@ class MergeJob(TensorJob):
                     f"leave that model out or make it again"
                 )
         shaped = stacked.view(len(sources), *some).to(device, non_blocking=gpu)
-        base = shaped[-1] if self.base else None
+        base = shaped[-1] if origin else None
         models = shaped[: len(self.sources)]
         if guard and self.coarse and start == 0 and base is not None and len(shape) > 1:
             same = float((models == base).float().mean())
