@@ -68,14 +68,14 @@ class LayerSoftmax(MergeStrategy):
 
     @property
     def expected_readings(self) -> float:
-        return float(self.reads_rows(()))
+        return float(self.reads_rows(0))
 
-    def reads_rows(self, stats: Stats) -> bool:
-        return self.reads_base(stats) or self.interpolate == "slerp"
+    def reads_rows(self, number: int) -> bool:
+        return self.reads_base(number) or self.interpolate == "slerp"
 
-    def reads_base(self, stats: Stats) -> bool:
-        # The merge itself needs none, and with norms from a file nothing moved from it.
-        return not stats and (self.deltas is None or self.normalise == "relative")
+    def reads_base(self, number: int) -> bool:
+        # The merge itself needs none, and with norms from a file no change is measured.
+        return number == 0 and (self.deltas is None or self.normalise == "relative")
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import torch

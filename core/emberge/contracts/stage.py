@@ -116,12 +116,12 @@ class Stage:
         """Return whether pass len(stats) has to see the `size` elements from `start`; others are not read."""
         return True
 
-    def reads_rows(self, stats: Stats) -> bool:
-        """Return whether pass len(stats) looks at rows; else it measures each tensor once, without any."""
+    def reads_rows(self, number: int) -> bool:
+        """Return whether pass `number` looks at rows; else it measures each tensor once, without any."""
         return True
 
-    def reads_base(self, stats: Stats) -> bool:
-        """Return whether pass len(stats), or the merge after all passes, looks at the base's rows.
+    def reads_base(self, number: int) -> bool:
+        """Return whether pass `number`, from 0, or with `passes` the merge, looks at the base's rows.
 
         They are read if any link says so, and else the block has no base. Default: a stage that takes one.
         """
@@ -192,6 +192,13 @@ class MergeStrategy(Stage):
     def merge(self, block: Block, stats: Stats) -> Tensor:
         """Return the merged rows, shaped like one model's rows."""
         raise NotImplementedError
+
+    def factors(self, block: Block, stats: Stats) -> Sequence[float] | None:
+        """Return each model's factor where `merge` is the sum of the models by them; None elsewhere.
+
+        With them, what a later link does to the sums can be done in one step.
+        """
+        return None
 
 
 @dataclass(frozen=True)

@@ -88,11 +88,11 @@ class Group(MergeTransform):
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
         return tuple(dict.fromkeys(groups))
 
-    def reads_rows(self, stats: Stats) -> bool:
-        return self.by.reads_rows(_of_any(stats))
+    def reads_rows(self, number: int) -> bool:
+        return self.by.reads_rows(number)
 
-    def reads_base(self, stats: Stats) -> bool:
-        return self.by.reads_base(_of_any(stats))
+    def reads_base(self, number: int) -> bool:
+        return self.by.reads_base(number)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         inside = _split(block)
@@ -114,7 +114,12 @@ class Group(MergeTransform):
         return {_INSIDE: known, "warning": "; ".join(warnings), "findings": findings}
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        merged = {label: self.by.merge(inner, _of(label, stats)) for label, inner in _split(block)}
+        inside = _split(block)
+        factors = {label: self.by.factors(inner, _of(label, stats)) for label, inner in inside}
+        shares = {label: _spread(block, label, own) for label, own in factors.items() if own}
+        if len(shares) == len(inside):
+            return block.with_sums(shares, self.group_weights)
+        merged = {label: self.by.merge(inner, _of(label, stats)) for label, inner in inside}
         return block.merge_groups(merged, self.group_weights)
 
 
@@ -122,12 +127,14 @@ def _of(label: str, stats: Stats) -> Stats:
     return [one[_INSIDE][label] for one in stats]
 
 
-def _of_any(stats: Stats) -> Stats:
-    return [next(iter(one[_INSIDE].values()), {}) for one in stats]
-
-
 def _split(block: Block) -> list[tuple[str, Block]]:
     return [(label, _members(block, label)) for label in dict.fromkeys(block.groups)]
+
+
+def _spread(block: Block, label: str, factors: Sequence[float]) -> list[float]:
+    """Return a factor for every model of the block: the group's own for its members, and 0."""
+    own = iter(factors)
+    return [next(own) if group == label else 0.0 for group in block.groups]
 
 
 def _members(block: Block, label: str) -> Block:
@@ -143,7 +150,7 @@ def _members(block: Block, label: str) -> Block:
         fingerprints=pick(block.fingerprints),
         tensors=block.tensors[rows],
         changed=None if block.changed is None else block.changed[rows],
-        weights=block.weights[index],
+        weights=block.weights[rows],
         options=_options(block.options.by, index),
     )
 

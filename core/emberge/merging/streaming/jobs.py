@@ -144,7 +144,8 @@ class MergeJob(TensorJob):
     @property
     def row_bytes(self) -> int:
         itemsize = self.block.tensors.dtype.itemsize
-        each = element_bytes(len(self.sources), based=self.base is not None, itemsize=itemsize)
+        based = self.base is not None and (self.whole or self.chain.merges_with_base)
+        each = element_bytes(len(self.sources), based=based, itemsize=itemsize)
         rows, width = rows_of(self.spec.shape)
         entries = self.statistics.row_bytes(rows) if self.statistics is not None else 0
         return width * each + entries
@@ -153,15 +154,16 @@ class MergeJob(TensorJob):
         position, known = self._position(len(stats)), self._by_link(stats)
         width = rows_of(self.spec.shape)[1]
         link = self.chain.links[position]
-        if not link.reads_rows(known[position]):
+        if not link.reads_rows(len(known[position])):
             return rows.start == 0
         return link.needs_rows(rows.start * width, len(rows) * width, known[position])
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
         position, known = self._position(len(stats)), self._by_link(stats)
         block = self.block
-        if self.chain.links[position].reads_rows(known[position]):
-            base = self.base if self.chain.reads_base(known, position) else None
+        number = len(known[position])
+        if self.chain.links[position].reads_rows(number):
+            base = self.base if self.chain.reads_base(position, number) else None
             block = self._block(rows, index, device, base, guard=not stats)
         with self._errors_with_tensor():
             return self.chain.measure(known, block, position)
@@ -178,11 +180,10 @@ class MergeJob(TensorJob):
         return concluded
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
-        known = self._by_link(stats)
-        base = self.base if self.chain.reads_base(known, len(known) - 1) else None
+        base = self.base if self.chain.merges_with_base else None
         block = self._block(rows, 0, device, base, guard=not self._read_first)
         with self._errors_with_tensor():
-            merged = self.chain.merge(known, block)
+            merged = self.chain.merge(self._by_link(stats), block)
         stored = merged.to(dtype=getattr(torch, self.spec.dtype)).cpu().contiguous()
         if self.owned is not None:
             self.owned.fill(rows, stored, self.sources, self.base)
@@ -208,7 +209,7 @@ class MergeJob(TensorJob):
     @property
     def _read_first(self) -> bool:
         """True if the first pass reads rows, and looks for NaN in them."""
-        return bool(self.passes) and self.chain.links[self._position(0)].reads_rows(())
+        return bool(self.passes) and self.chain.links[self._position(0)].reads_rows(0)
 
     def _position(self, number: int) -> int:
         for position, link in enumerate(self.chain.links):

@@ -217,10 +217,10 @@ class Named(MergeStrategy):
     scope = "model"
     passes = 1
 
-    def reads_rows(self, stats: Stats) -> bool:
-        return bool(stats)
+    def reads_rows(self, number: int) -> bool:
+        return number > 0
 
-    def reads_base(self, stats: Stats) -> bool:
+    def reads_base(self, number: int) -> bool:
         return False
 
     def measure(self, block: Block, stats: Stats) -> Measures:
