@@ -201,15 +201,16 @@ class Block:
         from emberge.numerics.buffers import pooled_like
 
         values = [float(c) for c in coefficients]
-        if vectors is None and self.mixed is not None and "tensors" not in self.__dict__:
-            columns = zip(*self.shares, strict=True)
+        unsummed = vectors is None and "tensors" not in self.__dict__ and self.mixed is not None
+        if not unsummed:
+            vectors = self.tensors if vectors is None else vectors
+        count = len(self.shares) if vectors is None else len(vectors)
+        if len(values) != count:
+            raise ValueError(f"{self.name}: {len(values)} coefficients for {count} models")
+        if vectors is None:
+            assert self.mixed is not None
+            columns, vectors = zip(*self.shares, strict=True), self.mixed
             values = [sum(c * s for c, s in zip(values, of, strict=True)) for of in columns]
-            vectors = self.mixed
-        vectors = self.tensors if vectors is None else vectors
-        if len(values) != vectors.shape[0]:
-            raise ValueError(
-                f"{self.name}: {len(values)} coefficients for {vectors.shape[0]} models"
-            )
         return _add_up(values, vectors, pooled_like(vectors[0]))
 
     def uniform(self, salt: str = "") -> Tensor:
