@@ -138,6 +138,7 @@ class Block:
             changed=deltas,
             before=self.before or self,
             kept=self.kept if kept is None else kept,
+            mixed=None,
         )
         changed.__dict__.pop("tensors", None)
         return changed
@@ -201,16 +202,10 @@ class Block:
         from emberge.numerics.buffers import pooled_like
 
         values = [float(c) for c in coefficients]
-        unsummed = vectors is None and "tensors" not in self.__dict__ and self.mixed is not None
-        if not unsummed:
-            vectors = self.tensors if vectors is None else vectors
-        count = len(self.shares) if vectors is None else len(vectors)
-        if len(values) != count:
-            raise ValueError(f"{self.name}: {len(values)} coefficients for {count} models")
-        if vectors is None:
-            assert self.mixed is not None
-            columns, vectors = zip(*self.shares, strict=True), self.mixed
-            values = [sum(c * s for c, s in zip(values, of, strict=True)) for of in columns]
+        if vectors is None and self.mixed is not None and "tensors" not in self.__dict__:
+            values, vectors = self._of_mixed(values), self.mixed
+        vectors = self.tensors if vectors is None else vectors
+        _require_count(self.name, values, len(vectors))
         return _add_up(values, vectors, pooled_like(vectors[0]))
 
     def uniform(self, salt: str = "") -> Tensor:
@@ -245,7 +240,14 @@ class Block:
         del summed.__dict__["tensors"]
         return summed
 
+    def _of_mixed(self, values: Sequence[float]) -> list[float]:
+        """Return the factors of `mixed` that the models' factors come down to."""
+        _require_count(self.name, values, len(self.shares))
+        columns = zip(*self.shares, strict=True)
+        return [sum(v * share for v, share in zip(values, of, strict=True)) for of in columns]
+
     def _sums(self) -> Tensor:
+        """Return the models' rows, added up."""
         from emberge.numerics.buffers import pooled_like
 
         assert self.mixed is not None
@@ -272,6 +274,11 @@ class Block:
             weights=self.weights.new_tensor([weights.get(label, 1.0) for label in labels]),
             fingerprints=(),
         )
+
+
+def _require_count(name: str, values: Sequence[float], models: int) -> None:
+    if len(values) != models:
+        raise ValueError(f"{name}: {len(values)} coefficients for {models} models")
 
 
 def _add_up(values: Sequence[float], vectors: Tensor, out: Tensor) -> Tensor:

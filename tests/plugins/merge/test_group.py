@@ -79,6 +79,18 @@ def test_a_group_is_merged_as_if_alone(name: str, rows: int, groups: Sequence[st
         torch.testing.assert_close(found[tensor], value, rtol=1e-9, atol=1e-12)
 
 
+def test_links_between_groups_and_the_end_see_the_groups() -> None:
+    base, models = states()
+    links = chain("ties", density=0.5)
+    found = merge([Group(by=chain("linear")[0]), *links], models, base, groups=GROUPS)
+    soups = [
+        merge(chain("linear"), [m for m, g in zip(models, GROUPS, strict=True) if g == group])
+        for group in "ab"
+    ]
+    for tensor, value in merge(links, soups, base).items():
+        torch.testing.assert_close(found[tensor], value, rtol=1e-9, atol=1e-12)
+
+
 def test_averages_of_groups_are_added_up_when_they_are_asked_for() -> None:
     """A mean of means needs no rows of the means; another link gets them, and may replace them."""
     _, models = states()
@@ -96,6 +108,8 @@ def test_averages_of_groups_are_added_up_when_they_are_asked_for() -> None:
     assert "tensors" not in vars(grouped)
     torch.testing.assert_close(grouped.tensors, soups)
     torch.testing.assert_close(grouped.combine([0.3, 0.7]), 0.3 * soups[0] + 0.7 * soups[1])
+    moved = grouped.replace(base=soups[0]).with_deltas(soups)
+    torch.testing.assert_close(moved.combine([0.0, 1.0]), soups[0] + soups[1])
     other = grouped.replace(tensors=2 * soups)
     assert torch.equal(other.combine([1.0, 0.0]), 2 * soups[0])
 
