@@ -178,7 +178,7 @@ def _row_names(grid: _Grid) -> Markup:
 
 
 def _column_names(grid: _Grid) -> Markup:
-    needed = 14 if grid.slanted else _room(grid.columns) + 4
+    needed = 18 if grid.slanted else _room(grid.columns) + 4
     every = math.ceil(needed / grid.width)
     return tag(
         "g",
