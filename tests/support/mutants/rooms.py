@@ -63,6 +63,7 @@ ROOMS: Mapping[str, Room] = {
             f"{TRAIN}/test_matryoshka.py",
             f"{TRAIN}/test_mlm.py",
             f"{TRAIN}/test_sentence_transformers_losses.py",
+            f"{TRAIN}/test_training_warnings.py",
             "tests/plugins/codiemb/test_mid_nce.py",
             "tests/plugins/codiemb/test_ranking_losses.py",
             "tests/plugins/codiemb/test_worked_numbers.py",
