@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _NUMBERED = re.compile(r"\.\d+$")
+_RUN = 8192
 _NOWHERE = 1e-12  # a norm up to this has no direction
 _STRAIGHT = 1e-6  # an angle below this is walked in a straight line
 _OPPOSITE = 1e-3  # as near to a half turn a great circle is any
@@ -26,7 +27,8 @@ class LayerSoftmax(MergeStrategy):
     For model k and layer l the delta norm is ‖theta_k − theta_0‖ over all parameters of the layer, and
     theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l: hierarchical fusion of CoDiEmb (2025,
     arXiv:2508.11442, eqs. 10 to 12). After `group` the models are the groups' soups. Raw norms saturate
-    the softmax, so they are normalised unless `normalise` is none.
+    the softmax, so they are normalised unless `normalise` is none. The weights of each layer are in the
+    artifact's `weights_by_layer`, and a report shows them.
 
     Example:
         merged:
@@ -64,10 +66,16 @@ class LayerSoftmax(MergeStrategy):
     scope = "model"
     passes = 1
 
-    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        # Norms from a file need no weights: one look at each tensor finds the layers.
-        stated = self.deltas is not None and self.normalise != "relative"
-        return start == 0 or not stated or self.interpolate == "slerp"
+    @property
+    def expected_readings(self) -> float:
+        return float(self.reads_rows(0))
+
+    def reads_rows(self, number: int) -> bool:
+        return self.reads_base(number) or self.interpolate == "slerp"
+
+    def reads_base(self, number: int) -> bool:
+        # The merge itself needs none, and with norms from a file no change is measured.
+        return number == 0 and (self.deltas is None or self.normalise == "relative")
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import torch
@@ -94,10 +102,11 @@ class LayerSoftmax(MergeStrategy):
         known = stats[-1]
         norms = known.get("stated") or {k: v.sqrt() for k, v in known["moved"].items()}
         base = {layer: value.sqrt() for layer, value in known.get("base", {}).items()}
-        weights = self.weights_of(block.layer, norms, base)
+        weights = self.weights_of(block.layer, norms, base).tolist()
+        found = {"findings": dict(zip(block.models, weights, strict=True))}
         if self.interpolate == "linear":
-            return {"coefficients": weights.tolist()}
-        return {"coefficients": _slerp(known["gram"][block.name], float(weights[1]))}
+            return {"coefficients": weights, **found}
+        return {"coefficients": _slerp(known["gram"][block.name], weights[1]), **found}
 
     def weights_of(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
@@ -142,8 +151,15 @@ class LayerSoftmax(MergeStrategy):
 
 
 def _squares(vectors: Tensor) -> Tensor:
-    """Return ‖v‖² of each of [n, *rows], float64."""
-    return vectors.reshape(len(vectors), -1).square().sum(1).double()
+    """Return ‖v‖² of each of [n, *rows], float64; norms of runs of 8,192 are in the vectors' own dtype."""
+    import torch
+
+    flat = vectors.reshape(len(vectors), -1)
+    runs = flat.shape[1] // _RUN
+    head = flat[:, : runs * _RUN].reshape(len(flat), runs, _RUN)
+    tail = flat[:, runs * _RUN :]
+    norms = torch.linalg.vector_norm(head, dim=2), torch.linalg.vector_norm(tail, dim=1)[:, None]
+    return torch.cat(norms, 1).double().square().sum(1)
 
 
 def _slerp(gram: Tensor, t: float) -> list[float]:

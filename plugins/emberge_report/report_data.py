@@ -113,7 +113,7 @@ def gather(
     """Read what the steps left, and return it.
 
     Raises:
-        DataError: for scores or drawings that cannot be read.
+        DataError: for scores or figures that cannot be read.
     """
     story = ReportData(
         title, provenance=workspace.provenance, recipe=_recipe(workspace.store.parent)
@@ -124,7 +124,7 @@ def gather(
         name = reference.step or folder.name
         done = _done(name, folder)
         story = replace(story, done=(*story.done, done))
-        if drawn := read_figures(folder, artifact):
+        if drawn := read_figures(name, folder, artifact):
             story = replace(story, figures=(*story.figures, (name, drawn)))
         if artifact.kind == "model":
             made.append(Made(name, folder, artifact, read_curves(folder / METRICS), done.seconds))

@@ -54,6 +54,11 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     return Cost(wall, usage.ru_utime + usage.ru_stime, peak["RssAnon"], peak["VmHWM"])
 
 
+def median(costs: Sequence[Cost]) -> Cost:
+    """The cost whose wall time is the median."""
+    return sorted(costs, key=lambda cost: cost.wall)[(len(costs) - 1) // 2]
+
+
 def _watch(pid: int, peak: dict[str, int], done: threading.Event) -> None:
     while not done.wait(0.02):
         try:

@@ -4,8 +4,9 @@
 
 builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--small` has 8 layers
 and a small vocabulary), runs the peers in turn, whole processes, and prints a table. Medians over
-`--repeat` interleaved rounds; memory is the peak of RssAnon. `--growth` shows emberge's memory with
-two models of 0.6 B and of 4 B parameters instead (24 GB of disk).
+`--repeat` interleaved rounds; memory is the peak of RssAnon. `layer_softmax` has no peer: two groups of
+three checkpoints beside a linear merge of the same six. `--growth` shows emberge's memory with two models
+of 0.6 B and of 4 B parameters instead (24 GB of disk).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 
 import yaml
 
-from tests.benchmarks.measure import Cost, run, warm
+from tests.benchmarks.measure import Cost, median, run, warm
+from tests.benchmarks.merge_fusion import MODELS, compare_fusion
 
 PYTHON = sys.executable
 BIN = Path(PYTHON).parent
@@ -117,6 +119,7 @@ METHODS = {
         weighted=False,
     ),
 }
+FUSION = "layer_softmax"
 # Qwen3's sizes: (vocabulary, width, width inside, layers, heads).
 SMALL = (8192, 1024, 3072, 8, 16)
 FULL = (151936, 1024, 3072, 28, 16)
@@ -126,7 +129,8 @@ LARGE = (151936, 2560, 9728, 36, 32)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--small", action="store_true", help="8 layers, a vocabulary of 8,192")
-    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
+    known = [*METHODS, FUSION]
+    parser.add_argument("--methods", nargs="*", default=known, choices=known)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument(
         "--peers", nargs="*", default=["mergekit", "mergekit float32", "st", "emberge"]
@@ -137,15 +141,19 @@ def main() -> None:
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="emberge-benchmark-"))
     try:
         if arguments.growth:
-            grow(folder, arguments.methods)
+            grow(folder, [name for name in arguments.methods if name != FUSION])
             return
         sizes, name = (SMALL, "small") if arguments.small else (FULL, "full")
-        checkpoints = build(folder / name, sizes)
+        models = MODELS if FUSION in arguments.methods else 4
+        checkpoints = build(folder / name, sizes, models)
         print(
             f"{'method':<20}{'peer':<18}{'wall s':>8}{'CPU s':>8}{'anon MB':>9}{'ratio':>7}  agreement"
         )
         for name in arguments.methods:
-            compare(name, checkpoints, folder / "out", arguments.peers, arguments.repeat)
+            if name == FUSION:
+                compare_fusion(BIN / "emberge", checkpoints, folder / "fusion", arguments.repeat)
+            else:
+                compare(name, checkpoints, folder / "out", arguments.peers, arguments.repeat)
     finally:
         if arguments.folder is None:
             shutil.rmtree(folder)
@@ -192,11 +200,6 @@ def compare(name: str, checkpoints: list[Path], out: Path, peers: list[str], rep
             f"  {agreement}",
             flush=True,
         )
-
-
-def median(costs: list[Cost]) -> Cost:
-    """The cost whose wall time is the median."""
-    return sorted(costs, key=lambda cost: cost.wall)[(len(costs) - 1) // 2]
 
 
 def command(

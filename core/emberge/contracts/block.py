@@ -70,6 +70,10 @@ class Block:
     """The block as it was before the first link that changed deltas."""
     kept: Tensor | None = None
     """Probability with which each element was kept, broadcastable to `tensors`, after a random link."""
+    mixed: Tensor | None = None
+    """The rows of which each model here is a sum, [n, *rows], until its own are asked for."""
+    shares: tuple[tuple[float, ...], ...] = ()
+    """Each model's factors of `mixed`."""
 
     def entry_shape(self, label: str) -> tuple[int, ...] | None:
         """Return the shape of a label's whole entry in `statistics`, without reading it; None without one."""
@@ -86,11 +90,13 @@ class Block:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            # Only what is missing is asked for here: tensors, which few links after a changed delta need.
+            # Only what is missing is asked for here: tensors, which few links after a changed delta need,
+            # and a sum of models' sums can do without.
             if name != "tensors":
                 raise AttributeError(f"a block has no '{name}'")
-            self.__dict__["tensors"] = self._base() + self.changed
-            return self.tensors
+            found = self._base() + self.changed if self.mixed is None else self._sums()
+            self.__dict__["tensors"] = found
+            return found
 
     @property
     def deltas(self) -> Tensor:
@@ -132,6 +138,7 @@ class Block:
             changed=deltas,
             before=self.before or self,
             kept=self.kept if kept is None else kept,
+            mixed=None,
         )
         changed.__dict__.pop("tensors", None)
         return changed
@@ -148,6 +155,8 @@ class Block:
         if "tensors" in changes or "base" in changes:
             for derived in ("changed", "before", "kept"):
                 changes.setdefault(derived, None)
+        if "tensors" in changes:
+            changes.setdefault("mixed", None)
         return self._copy(**changes)
 
     def _copy(self, **changes: Any) -> Block:
@@ -190,20 +199,14 @@ class Block:
         self, coefficients: Tensor | Sequence[float], vectors: Tensor | None = None
     ) -> Tensor:
         """Sum coefficient × model in model order, one fused step a model, so blocks do not matter."""
-        import torch
-
         from emberge.numerics.buffers import pooled_like
 
-        vectors = self.tensors if vectors is None else vectors
         values = [float(c) for c in coefficients]
-        if len(values) != vectors.shape[0]:
-            raise ValueError(
-                f"{self.name}: {len(values)} coefficients for {vectors.shape[0]} models"
-            )
-        out = torch.mul(vectors[0], values[0], out=pooled_like(vectors[0]))
-        for value, vector in zip(values[1:], vectors[1:], strict=True):
-            out.add_(vector, alpha=value)
-        return out
+        if vectors is None and self.mixed is not None and "tensors" not in self.__dict__:
+            values, vectors = self._of_mixed(values), self.mixed
+        vectors = self.tensors if vectors is None else vectors
+        _require_count(self.name, values, len(vectors))
+        return _add_up(values, vectors, pooled_like(vectors[0]))
 
     def uniform(self, salt: str = "") -> Tensor:
         """Return uniform numbers in [0, 1), shaped like `tensors`: a hash of every element's place.
@@ -216,18 +219,76 @@ class Block:
         keys = self.fingerprints or self.models
         return uniform(self.like, self.start, [(self.seed, self.name, key, salt) for key in keys])
 
+    def with_sums(
+        self, shares: Mapping[str, Sequence[float]], weights: Mapping[str, float]
+    ) -> Block:
+        """Return the block whose models are sums of those here, given by label each one's factors.
+
+        Their rows are added up when they are asked for; `combine` needs no more than products of factors.
+        """
+        summed = self.replace(
+            models=tuple(shares),
+            groups=tuple(shares),
+            mixed=self.tensors,
+            shares=tuple(tuple(map(float, factors)) for factors in shares.values()),
+            weights=self.weights.new_tensor([weights.get(label, 1.0) for label in shares]),
+            fingerprints=(),
+            changed=None,
+            before=None,
+            kept=None,
+        )
+        del summed.__dict__["tensors"]
+        return summed
+
+    def _of_mixed(self, values: Sequence[float]) -> list[float]:
+        """Return the factors of `mixed` that the models' factors come down to."""
+        _require_count(self.name, values, len(self.shares))
+        columns = zip(*self.shares, strict=True)
+        return [sum(v * share for v, share in zip(values, of, strict=True)) for of in columns]
+
+    def _sums(self) -> Tensor:
+        """Return the models' rows, added up."""
+        from emberge.numerics.buffers import pooled_like
+
+        assert self.mixed is not None
+        out = pooled_like(self.mixed, (len(self.shares), *self.mixed.shape[1:]))
+        for factors, into in zip(self.shares, out, strict=True):
+            used = [i for i, factor in enumerate(factors) if factor] or [0]
+            some = slice(used[0], used[-1] + 1)
+            _add_up(factors[some], self.mixed[some], into)
+        return out
+
     def merge_groups(self, merged: Mapping[str, Tensor], weights: Mapping[str, float]) -> Block:
         """Return the block whose models are the group labels, given each group's merged rows."""
         import torch
 
+        from emberge.numerics.buffers import pooled_like
+
         labels = tuple(dict.fromkeys(self.groups))
+        rows = [merged[label] for label in labels]
+        into = pooled_like(rows[0], (len(rows), *rows[0].shape))
         return self.replace(
             models=labels,
             groups=labels,
-            tensors=torch.stack([merged[label] for label in labels]),
+            tensors=torch.stack(rows, out=into),
             weights=self.weights.new_tensor([weights.get(label, 1.0) for label in labels]),
             fingerprints=(),
         )
+
+
+def _require_count(name: str, values: Sequence[float], models: int) -> None:
+    if len(values) != models:
+        raise ValueError(f"{name}: {len(values)} coefficients for {models} models")
+
+
+def _add_up(values: Sequence[float], vectors: Tensor, out: Tensor) -> Tensor:
+    """Write Σ value × vector into `out`, in order, and return it."""
+    import torch
+
+    torch.mul(vectors[0], values[0], out=out)
+    for value, vector in zip(values[1:], vectors[1:], strict=True):
+        out.add_(vector, alpha=value)
+    return out
 
 
 def rows_of(shape: Iterable[int]) -> tuple[int, int]:

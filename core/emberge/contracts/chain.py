@@ -61,6 +61,16 @@ class Chain:
             block = link.apply(self._ready(link, block), known)
         return block
 
+    def reads_base(self, position: int, number: int) -> bool:
+        """Return whether a pass of the link at `position` looks at the base, or the links before it do."""
+        before = any(link.reads_base(link.passes) for link in self.links[:position])
+        return before or self.links[position].reads_base(number)
+
+    @property
+    def merges_with_base(self) -> bool:
+        """True if any link looks at the base when all measures are known."""
+        return any(link.reads_base(link.passes) for link in self.links)
+
     def measure(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
         """Return the measures of the next pass of the link at `position`, over the block that it sees."""
         link = self.links[position]
@@ -120,6 +130,10 @@ def _measure_blocks(
     for block in blocks:
         known = stats[block.name]
         group = found.setdefault(scope_key(link.scope, block), [])
-        if link.needs_rows(block.start, block.tensors[0].numel(), known[position]):
+        if not link.reads_rows(len(known[position])):
+            needed, block = block.start == 0, block.without_rows()
+        else:
+            needed = link.needs_rows(block.start, block.tensors[0].numel(), known[position])
+        if needed:
             group.append(run.measure(known, block, position))
     return {key: link.join(measures) for key, measures in found.items()}

@@ -102,8 +102,16 @@ class Artifact:
 
     Two of its keys mean something to the runner: `unmet` lists requirements that are not met (the result
     is published, then the run ends with `RequirementError`); `table` names a Markdown file of the result
-    to show at the end. One means something to reports: `figures` lists drawings to show, each with the
-    `file` of an SVG, a `title`, a `caption`, and a `table` (`title`, `head`, `rows`) to put beside.
+    to show at the end.
+
+    Two mean something to reports. `weights_by_layer` has numbers by layer and label, such as each model's
+    weight in a merge. `figures` lists figures to show, each with a `title`, a `caption`, a `table` (`title`,
+    `head`, `rows`) to put beside, and one of
+    - `file`: the name of an SVG file beside the artifact;
+    - `heat_map`: `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
+      null is an empty cell. If any is below 0, the colours are of two kinds, for both sides of 0;
+    - `points`: `x` and `y`, labels of the axes, and `series`, by name a list of [x, y] or [x, y, text].
+    Data without a table is shown with one of its numbers.
     """
 
     kind: ArtifactKind

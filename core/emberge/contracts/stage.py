@@ -90,7 +90,8 @@ class Stage:
     def statistics_of(self) -> Literal["models", "labels"]:
         """The owners of the entries that it reads: the very models, by their content, or labels.
 
-        Labels are names of models or groups, and what was measured may be others' (specialists).
+        Labels are names of models or groups, and what was measured may be others' (specialists). Each that
+        the stage sees needs an entry for every tensor that it merges, or for the tensor's layer.
         """
         return "labels"
 
@@ -115,11 +116,24 @@ class Stage:
         """Return whether pass len(stats) has to see the `size` elements from `start`; others are not read."""
         return True
 
+    def reads_rows(self, number: int) -> bool:
+        """Return whether pass `number` looks at rows; else it measures each tensor once, without any."""
+        return True
+
+    def reads_base(self, number: int) -> bool:
+        """Return whether pass `number`, from 0, or with `passes` the merge, looks at the base's rows.
+
+        They are read if any link says so, and else the block has no base. Default: a stage that takes one.
+        """
+        return self.base_policy != "forbidden"
+
     def conclude(self, block: Block, stats: Stats) -> Measures:
         """Return what later passes and the merge get in place of stats[-1]; called after each pass.
 
         `block` has no rows, but name, models, weights and options. Here sums become coefficients, once
-        for a tensor rather than once for each of its blocks. A text under the key "warning" is reported.
+        for a tensor rather than once for each of its blocks. Two keys mean something to the runner: a text
+        under "warning" is reported, and so are numbers by label under "findings", such as each model's
+        weight in this tensor, as their means over the elements of each layer.
         """
         return stats[-1]
 
@@ -178,6 +192,13 @@ class MergeStrategy(Stage):
     def merge(self, block: Block, stats: Stats) -> Tensor:
         """Return the merged rows, shaped like one model's rows."""
         raise NotImplementedError
+
+    def factors(self, block: Block, stats: Stats) -> Sequence[float] | None:
+        """Return each model's factor where `merge` is the sum of the models by them; None elsewhere.
+
+        With them, what a later link does to the sums can be done in one step.
+        """
+        return None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,10 @@ from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_checkpoint import build_checkpoint
 from emberge.merging.streaming.build_jobs import merge_jobs
-from emberge.merging.streaming.jobs import MergeJob, TensorJob
+from emberge.merging.streaming.jobs import TensorJob
+from emberge.merging.streaming.remarks import findings_of, warnings_of
 from emberge.merging.streaming.scheduler import Progress
 from emberge.tensor_files.tensor_reader import TensorReader
-from emberge.wording import join_some
 
 __all__ = ["MergeReport", "content_of", "merge_checkpoints"]
 
@@ -30,7 +30,8 @@ __all__ = ["MergeReport", "content_of", "merge_checkpoints"]
 class MergeReport:
     """The outcome of a merge: tensors by what became of them, effective weights as in MergePlan, warnings.
 
-    `foretold` are the warnings that the plan had already.
+    `foretold` are the warnings that the plan had already. `findings` are numbers that strategies computed,
+    such as weights, by layer and label: means over the layer's elements.
     """
 
     merged: tuple[str, ...]
@@ -44,6 +45,7 @@ class MergeReport:
     warnings: tuple[str, ...] = ()
     foretold: tuple[str, ...] = ()
     shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
+    findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def merge_checkpoints(
@@ -87,7 +89,7 @@ def merge_checkpoints(
             progress=progress,
             complete=partial(_complete, plan),
         )
-    return _report(plan, list(_warnings(jobs)))
+    return _report(plan, jobs)
 
 
 def _complete(plan: MergePlan, out: Path) -> None:
@@ -107,7 +109,7 @@ def _complete(plan: MergePlan, out: Path) -> None:
         request.vocabulary.write_size(trunk)
 
 
-def _report(plan: MergePlan, warnings: Sequence[str]) -> MergeReport:
+def _report(plan: MergePlan, jobs: Sequence[TensorJob]) -> MergeReport:
     return MergeReport(
         merged=tuple(plan.merged),
         copied=tuple(plan.copied),
@@ -117,20 +119,11 @@ def _report(plan: MergePlan, warnings: Sequence[str]) -> MergeReport:
         weight_sum=plan.weight_sum,
         dtype=plan.dtype,
         bytes=plan.bytes,
-        warnings=(*plan.warnings, *warnings),
+        warnings=(*plan.warnings, *warnings_of(jobs)),
         foretold=plan.warnings,
         shares=plan.shares,
+        findings=findings_of(jobs),
     )
-
-
-def _warnings(jobs: Sequence[TensorJob]) -> Iterator[str]:
-    """Yield each warning of the jobs once, with the tensors that it concerns."""
-    tensors: dict[str, list[str]] = {}
-    for job in jobs:
-        for warning in dict.fromkeys(job.warnings) if isinstance(job, MergeJob) else ():
-            tensors.setdefault(warning, []).append(job.spec.name)
-    for warning, names in tensors.items():
-        yield f"{join_some(names, 1)}: {warning}"
 
 
 def _key(plan: MergePlan, header: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The figures of a study in a report: drawings, each with a table."""
+"""The figures of a study in a report: a heat map and a tree, each with a table."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from emberge_boom.study.dendrogram import dendrogram
-from emberge_boom.study.heat_map import heat_map
 from emberge_boom.study.study import Study, cluster_lines
+from emberge_boom.study.tree import leaves
 
 __all__ = ["figures_of"]
 
-HEAT_MAP, TREE = "heat_map.svg", "tree.svg"
+TREE = "tree.svg"
 
 
 def figures_of(study: Study, folder: Path) -> list[dict[str, Any]]:
-    """Draw the figures into `folder` and return them as plain values, as a report takes them."""
-    (folder / HEAT_MAP).write_text(heat_map(study), encoding="utf-8")
+    """Draw the tree into `folder` and return both figures as plain values, as a report takes them."""
     (folder / TREE).write_text(dendrogram(study), encoding="utf-8")
     return [
         {
             "title": "How training together changes the loss",
-            "file": HEAT_MAP,
+            "heat_map": _changes(study),
             "caption": _how(study),
             "table": _pairs(study),
         },
@@ -35,6 +34,18 @@ def figures_of(study: Study, folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+def _changes(study: Study) -> dict[str, Any]:
+    """Return the changes of all pairs in percent, datasets in the order of the tree; none on the diagonal."""
+    order, changes = leaves(study.tree), study.matrix("change")
+    names = [study.names[leaf] for leaf in order]
+    values = [[_percent(changes[i][j]) for j in order] for i in order]
+    return {"rows": names, "columns": names, "values": values}
+
+
+def _percent(change: float | None) -> float | None:
+    return None if change is None else 100 * change
+
+
 def _how(study: Study) -> str:
     steps = {
         "paper": "mean losses over all steps",
@@ -43,9 +54,9 @@ def _how(study: Study) -> str:
     units = ", in units of each dataset's own alone" if study.scale == "own" else ""
     return (
         f"Each dataset alone and each pair, {study.rows:,} rows of each; {steps[study.loss_protocol]}"
-        f"{units}. Below 0 (blue) training together helps, above 0 (orange) it harms. A joint training "
-        "takes the steps of both, which by itself can lower losses. These are losses of training, one seed, "
-        "and no scores."
+        f"{units}. Numbers are the change of the loss in percent: below 0 (blue) training together helps, "
+        "above 0 (orange) it harms. A joint training takes the steps of both, which by itself can lower "
+        "losses. These are losses of training, one seed, and no scores."
     )
 
 
@@ -60,8 +71,13 @@ def _pairs(study: Study) -> dict[str, Any]:
         ]
         for one in study.conflicts
     ]
+    rows += [[f"{name} alone", "–", f"{study.singles[name]:.4f}", "–", "–"] for name in study.names]
     head = ["Pair", "Loss together", "Loss apart", "Change", "Distance"]
-    return {"title": "All pairs, most harm first", "head": head, "rows": rows}
+    return {
+        "title": "All pairs, most harm first, and each dataset alone",
+        "head": head,
+        "rows": rows,
+    }
 
 
 def _cuts(study: Study) -> dict[str, Any]:

@@ -10,11 +10,9 @@ __all__ = ["STYLE", "drawing", "element", "short", "text", "ticks"]
 # For a file that is opened by itself. A page that takes the drawing in has these names of its own.
 STYLE = """
 svg { color-scheme: light dark; background: var(--paper); font: 12px system-ui, sans-serif;
-  --paper: #fff; --panel: #f7f8fa; --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --grid: #e7ebef;
-  --c0: #d1480b; --c1: #0067ac; }
+  --paper: #fff; --ink: #1b1f24; --soft: #57606a; --grid: #e7ebef; --c1: #0067ac; }
 @media (prefers-color-scheme: dark) { svg {
-  --paper: #14171b; --panel: #1c2026; --ink: #e8ebef; --soft: #9aa5b1; --line: #343b44; --grid: #282e36;
-  --c0: #ff8a50; --c1: #5aaef0; } }
+  --paper: #14171b; --ink: #e8ebef; --soft: #9aa5b1; --grid: #282e36; --c1: #5aaef0; } }
 svg text { fill: var(--ink); font-variant-numeric: tabular-nums; }
 svg .tick, svg .axis { fill: var(--soft); font-size: 11.5px; }
 .grid { stroke: var(--grid); stroke-width: 1; }

@@ -22,6 +22,8 @@ from emberge import (
     suggest,
 )
 
+_INSIDE = "inside"  # the key of the groups' own measures, beside those that the runner reads
+
 
 @dataclass(frozen=True, kw_only=True)
 class Group(MergeTransform):
@@ -86,35 +88,58 @@ class Group(MergeTransform):
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
         return tuple(dict.fromkeys(groups))
 
+    def reads_rows(self, number: int) -> bool:
+        return self.by.reads_rows(number)
+
+    def reads_base(self, number: int) -> bool:
+        return self.by.reads_base(number)
+
     def measure(self, block: Block, stats: Stats) -> Measures:
-        return {label: self.by.measure(inner, _of(label, stats)) for label, inner in _split(block)}
+        inside = _split(block)
+        return {_INSIDE: {k: self.by.measure(inner, _of(k, stats)) for k, inner in inside}}
 
     def join(self, measures: Sequence[Measures]) -> Measures:
-        labels = dict.fromkeys(label for one in measures for label in one)
-        return {label: self.by.join([m[label] for m in measures if label in m]) for label in labels}
+        inside = [one[_INSIDE] for one in measures]
+        labels = dict.fromkeys(label for one in inside for label in one)
+        return {_INSIDE: {k: self.by.join([one[k] for one in inside if k in one]) for k in labels}}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        known: dict[str, Any] = {
-            label: self.by.conclude(inner, _of(label, stats)) for label, inner in _split(block)
-        }
+        known = {k: self.by.conclude(inner, _of(k, stats)) for k, inner in _split(block)}
         warnings = [f"group '{k}': {v['warning']}" for k, v in known.items() if v.get("warning")]
-        return {**known, "warning": "; ".join(warnings)} if warnings else known
+        findings = {
+            f"{group}: {label}": number
+            for group, one in known.items()
+            for label, number in one.get("findings", {}).items()
+        }
+        return {_INSIDE: known, "warning": "; ".join(warnings), "findings": findings}
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        merged = {label: self.by.merge(inner, _of(label, stats)) for label, inner in _split(block)}
+        inside = _split(block)
+        factors = {label: self.by.factors(inner, _of(label, stats)) for label, inner in inside}
+        shares = {label: _spread(block, label, own) for label, own in factors.items() if own}
+        if len(shares) == len(inside):
+            return block.with_sums(shares, self.group_weights)
+        merged = {label: self.by.merge(inner, _of(label, stats)) for label, inner in inside}
         return block.merge_groups(merged, self.group_weights)
 
 
 def _of(label: str, stats: Stats) -> Stats:
-    return [one[label] for one in stats]
+    return [one[_INSIDE][label] for one in stats]
 
 
 def _split(block: Block) -> list[tuple[str, Block]]:
     return [(label, _members(block, label)) for label in dict.fromkeys(block.groups)]
 
 
+def _spread(block: Block, label: str, factors: Sequence[float]) -> list[float]:
+    """Return a factor for every model of the block: the group's own for its members, and 0."""
+    own = iter(factors)
+    return [next(own) if group == label else 0.0 for group in block.groups]
+
+
 def _members(block: Block, label: str) -> Block:
     index = [i for i, group in enumerate(block.groups) if group == label]
+    rows = _span(index)
 
     def pick(values: Sequence[str]) -> tuple[str, ...]:
         return tuple(values[i] for i in index) if values else ()
@@ -123,11 +148,17 @@ def _members(block: Block, label: str) -> Block:
         models=pick(block.models),
         groups=pick(block.groups),
         fingerprints=pick(block.fingerprints),
-        tensors=block.tensors[index],
-        changed=None if block.changed is None else block.changed[index],
-        weights=block.weights[index],
+        tensors=block.tensors[rows],
+        changed=None if block.changed is None else block.changed[rows],
+        weights=block.weights[rows],
         options=_options(block.options.by, index),
     )
+
+
+def _span(index: list[int]) -> slice | list[int]:
+    """Return neighbours as a slice, which needs no copy of their rows."""
+    first, last = index[0], index[-1]
+    return slice(first, last + 1) if last - first + 1 == len(index) else index
 
 
 def _options(options: Options, index: list[int]) -> Options:

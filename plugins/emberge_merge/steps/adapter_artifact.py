@@ -52,6 +52,8 @@ def described(report: AdapterReport, base: str, workspace: Workspace) -> dict[st
             "whole": list(report.whole),
         },
     }
+    if report.findings:
+        details["weights_by_layer"] = report.findings
     if worst > 0:
         (workspace.folder / TABLE).write_text("\n".join(_table(report)) + "\n", encoding="utf-8")
         details["table"] = TABLE

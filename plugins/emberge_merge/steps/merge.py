@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -109,9 +109,7 @@ class Merge(Step):
         yield from size_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with
-        find = find_by_check(
-            context, fingerprints=self._names_statistics(), tokenizer=self.tokenizer
-        )
+        find = find_by_check(context, fingerprints=self._measured(), tokenizer=self.tokenizer)
         yield from self._show(plan_merge(self._request(find)), context)
 
     def _show(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:
@@ -196,10 +194,13 @@ class Merge(Step):
         own = [one.strategy for one in self.slices if one.strategy is not None]
         return [self.strategy, *(rule.strategy for rule in self.rules), *own]
 
-    def _names_statistics(self) -> bool:
-        """Return whether a strategy names a statistics file that exists before the run."""
-        links = (link for strategy in self._strategies() for link in strategy)
-        return any(not file.text.startswith("$") for link in links for file in link.files())
+    def _measured(self) -> list[ModelRef]:
+        """Return the models whose content statistics files know, of those that exist before the run."""
+        links = [link for strategy in self._strategies() for link in strategy]
+        named = [one for one in _stages(links) if _exists(one.own_files())]
+        if any(one.statistics_of == "models" for one in named):
+            return list(self._references())
+        return [self.base] if named and self.base is not None else []
 
     def _details(self) -> dict[str, Any]:
         """Return the options that the artifact keeps beside the models and the strategy."""
@@ -219,6 +220,16 @@ class Merge(Step):
         yield from (entry.model for entry in self.models)
         yield from slice_models(self.slices)
         yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)
+
+
+def _stages(links: Iterable[Stage]) -> Iterator[Stage]:
+    for link in links:
+        yield link
+        yield from _stages(link.nested().values())
+
+
+def _exists(files: Sequence[FileRef]) -> bool:
+    return any(not file.text.startswith("$") for file in files)
 
 
 def _folder(reference: ModelRef | None, find: Find) -> Path | None:

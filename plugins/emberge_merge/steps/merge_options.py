@@ -164,20 +164,24 @@ def one_model(find: Find, reference: ModelRef) -> FoundModel:
 
 
 def find_by_check(
-    context: Preflight, *, fingerprints: bool = False, tokenizer: ModelRef | None = None
+    context: Preflight, *, fingerprints: Sequence[ModelRef] = (), tokenizer: ModelRef | None = None
 ) -> Find:
     """Return the `find` of a check: each model once, by its reference, with a folder where one exists.
 
-    With `fingerprints` the content of models in folders here is hashed, at the speed of the disk. A check
-    reads no weights; this exception is for statistics files, as one of another model would else be found
-    only after everything before the merge was done. The folder of a `tokenizer` needs no weights.
+    The content of the models under `fingerprints` that are in folders here is hashed, at the speed of the
+    disk. A check reads no weights; this exception is for statistics files, as one of another model would else
+    be found only after everything before the merge was done. The folder of a `tokenizer` needs no weights.
     """
 
     def find(reference: ModelRef) -> Sequence[FoundModel]:
         weights = reference is not tokenizer
         folder, adapter = context.model(reference, weights=weights), context.adapter(reference)
         fingerprint = ""
-        if fingerprints and reference.text.startswith((".", "/", "~")) and folder is not None:
+        if (
+            reference in fingerprints
+            and reference.text.startswith((".", "/", "~"))
+            and folder is not None
+        ):
             fingerprint = _fingerprint(folder, adapter)
         return [FoundModel(reference.text, folder, adapter, fingerprint)]
 

@@ -49,7 +49,9 @@ def merged_artifact(
     shares = zip(parents, (report.shares[m.name] for m in inputs), strict=True)
     varied = {parent: share.variation for parent, share in shares if share.variation}
     if varied:
-        details["weights_by_layer"] = varied
+        details["varied_weights"] = varied
+    if report.findings:
+        details["weights_by_layer"] = report.findings
     details |= {**options} | cost_details([(entry.model, model) for entry, model in found])
     parents += parents_of_slices
     return Artifact(

@@ -11,6 +11,7 @@ from emberge_report.card.card import (
     licence_lines,
     parent_lines,
     provenance_lines,
+    weight_lines,
 )
 from emberge_report.card.card_text import code, grid, prose, yaml_block
 
@@ -61,6 +62,7 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
             "## How it was merged",
             "",
             *yaml_block({"strategy": single}),
+            *weight_lines(facts),
             "",
             *cost_lines(facts),
         ]

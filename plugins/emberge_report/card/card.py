@@ -13,6 +13,7 @@ from emberge_report.card.card_text import code, grid, prose, usage, yaml_block
 from emberge_report.lineage import Parent, Trained
 from emberge_report.model_facts import Anatomy
 from emberge_report.page.cost import describe_cost
+from emberge_report.weights_by_layer import COMPUTED, weights_by_layer
 
 if TYPE_CHECKING:
     from emberge import Artifact
@@ -26,6 +27,7 @@ __all__ = [
     "model_card",
     "parent_lines",
     "provenance_lines",
+    "weight_lines",
 ]
 
 UNKNOWN = "unknown"
@@ -44,7 +46,7 @@ _ELSEWHERE = {
         "table",
     ),
     *("loss_curve", "losses", "checkpoints", "tensors", "trained", "training_cost"),
-    "cpu_seconds",
+    *("cpu_seconds", "weights_by_layer", "figures"),
 }
 
 
@@ -210,11 +212,23 @@ def _method(facts: Facts) -> list[str]:
             "",
             *yaml_block({"strategy": _single(details["strategy"]), **rest}),
             *_tensors(details.get("tensors")),
+            *weight_lines(facts),
         ]
     else:
         title = "## How it was chosen" if facts.chosen else "## How it was trained"
         lines = [title, "", *yaml_block(rest)] if rest else []
     return [*lines, *_warnings(facts.artifact.warnings)]
+
+
+def weight_lines(facts: Facts) -> list[str]:
+    """Return a table of the weights that a merge's strategy computed for each layer."""
+    found = weights_by_layer(facts.name, facts.artifact.details)
+    if found is None or found.heat_map is None:
+        return []
+    numbers = found.heat_map.table
+    head = ["Layer", *map(prose, numbers.head[1:])]
+    rows = [[prose(str(cell)) for cell in row] for row in numbers.rows]
+    return ["", f"Weights by layer. {COMPUTED}", "", *grid(head, rows)]
 
 
 def _tensors(counts: Any) -> list[str]:

@@ -1,32 +1,28 @@
-"""Drawings that steps leave, put into a page with their captions and tables."""
+"""Figures of steps, put into a page with their captions and tables."""
 
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge import DataError
 
+from emberge_report.charts.heat_map import heat_map
 from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.point_chart import point_chart
+from emberge_report.page.figure_data import FigureData, TableData, figure_data
+from emberge_report.page.svg_file import read_svg
 from emberge_report.page.tables import fold, left, table
 
 if TYPE_CHECKING:
     from emberge import Artifact
 
-__all__ = ["Figure", "figure_section", "read_figures"]
+__all__ = ["Figure", "figure_of", "figure_section", "read_figures"]
 
 _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
-# What a drawing may be made of: shapes and words, nothing that runs or loads.
-_SHAPES = frozenset(
-    {
-        *("svg", "g", "title", "desc", "text", "tspan"),
-        *("path", "line", "polyline", "polygon", "rect", "circle", "ellipse"),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -41,68 +37,53 @@ class Figure:
     rows: Sequence[Sequence[str]] = ()
 
 
-def read_figures(folder: Path, artifact: Artifact) -> list[Figure]:
-    """Return the figures that an artifact names in `details["figures"]`, in order.
+def read_figures(step: str, folder: Path, artifact: Artifact) -> list[Figure]:
+    """Return the figures that a step's artifact has in `details["figures"]`, in order.
 
-    Each is a mapping with the `file` of an SVG beside the artifact, `title`, `caption`, and a `table` of
-    `title`, `head` and `rows`. A page's colours are the style sheet's: `var(--ink)`, `var(--c0)` and so on.
+    A page's colours in a file are the style sheet's: `var(--ink)`, `var(--c0)` and so on. Data without a
+    table has one of its numbers.
 
     Raises:
-        DataError: for a drawing that cannot be read.
+        DataError: for a figure that is none, and a drawing that cannot be read.
     """
-    entries = artifact.details.get("figures", ())
-    return [_figure(folder, one) for one in entries if isinstance(one, Mapping) and "file" in one]
+    entries = figure_data(step, artifact.details.get("figures", ()))
+    try:
+        return [figure_of(one, folder) for one in entries]
+    except DataError as error:
+        raise DataError(f"'{step}': figures: {error}") from None
 
 
-def _figure(folder: Path, entry: Mapping[str, Any]) -> Figure:
-    beside = entry.get("table") or {}
+def figure_of(entry: FigureData, folder: Path = Path()) -> Figure:
+    """Return a figure drawn from its data, or from its file in the folder.
+
+    Raises:
+        DataError: for a file that cannot be read.
+    """
+    drawing, own = _drawn(folder, entry)
+    beside = entry.table or own
     return Figure(
-        title=str(entry.get("title", "")),
-        drawing=_drawing(folder / str(entry["file"])),
-        caption=str(entry.get("caption", "")),
-        table_title=str(beside.get("title", "The numbers behind the figure")),
-        head=[str(word) for word in beside.get("head", ())],
-        rows=[[str(word) for word in row] for row in beside.get("rows", ())],
+        title=entry.title,
+        drawing=drawing,
+        caption=entry.caption,
+        table_title=beside.title,
+        head=beside.head,
+        rows=[[_word(cell) for cell in row] for row in beside.rows],
     )
 
 
-def _drawing(path: Path) -> Markup:
-    """Return an SVG file as an element of the page, without names of its own for colours."""
-    try:
-        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, ElementTree.ParseError) as error:
-        raise DataError(f"{path.name} is no drawing that a report can show: {error}") from None
-    if _local(root) != "svg":
-        raise DataError(f"{path.name} is no SVG: it begins with <{_local(root)}>")
-    return _element(root)
+def _drawn(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
+    """Return a figure's drawing, and the table of its data."""
+    if entry.heat_map is not None:
+        found = entry.heat_map
+        return heat_map(found.rows, found.columns, found.values), found.table
+    if entry.points is not None:
+        given = entry.points
+        return point_chart(given.x, given.y, given.series), given.table
+    return read_svg(folder / str(entry.file)), TableData()
 
 
-def _element(found: ElementTree.Element) -> Markup:
-    inside: list[str | Markup | None] = [found.text]
-    for child in found:
-        if _local(child) in _SHAPES:
-            inside.append(_element(child))
-        inside.append(child.tail)
-    attributes = {_word(key): value for key, value in found.attrib.items() if _harmless(key, value)}
-    return tag(_local(found), *_spaceless(inside), **attributes)
-
-
-def _spaceless(children: Sequence[str | Markup | None]) -> list[str | Markup | None]:
-    return [child for child in children if child is not None and child.strip()]
-
-
-def _local(element: ElementTree.Element) -> str:
-    return str(element.tag).rpartition("}")[2]
-
-
-def _word(name: str) -> str:
-    # `tag` turns underscores into hyphens, and takes attributes that are words of Python with one behind.
-    return name.rpartition("}")[2].replace("-", "_") + "_"
-
-
-def _harmless(name: str, value: str) -> bool:
-    local = name.rpartition("}")[2].lower()
-    return not (local.startswith("on") or local in ("href", "src", "id") or "url(" in value.lower())
+def _word(cell: str | int | float | None) -> str:
+    return "–" if cell is None else str(cell)
 
 
 def figure_section(figures: Sequence[Figure]) -> Markup:

@@ -13,16 +13,18 @@ from emberge_report.charts.svg import Look, number
 from emberge_report.charts.svg import looks as looks_of
 from emberge_report.distances import Distances, layer_order
 from emberge_report.page.cost import cost_section
+from emberge_report.page.figures import figure_of, figure_section
 from emberge_report.page.tables import duration, fold, left, plain, swatch, table
 from emberge_report.page.truncation import truncation
 from emberge_report.report_data import Made, ReportData
+from emberge_report.weights_by_layer import weights_by_layer
 
 __all__ = ["distance_section", "merge_section", "training_section"]
 
 # More lines than this in one chart look alike; the others get charts of their own.
 _LINES = 8
 # What is shown as a picture or a table already.
-_DRAWN = {"loss_curve", "losses", "trained", "training_cost"}
+_DRAWN = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer", "figures"}
 Looks = Mapping[str, Look]
 
 
@@ -184,9 +186,16 @@ def _merge(made: Made, looks: Looks) -> Markup:
             ".",
         ),
         tag("div", table(["Parent", left("Weight")], rows), class_="narrow"),
+        _by_layer(made),
         truncation(made.name, made.details),
         fold("All details of the merge", _all_details(made)),
     )
+
+
+def _by_layer(made: Made) -> Markup | None:
+    """Return the numbers that the strategy computed for each layer; None where it reported none."""
+    found = weights_by_layer(made.name, made.details)
+    return figure_section([figure_of(found)]) if found is not None else None
 
 
 def _bar(weight: float | None, largest: float, look: Look | None) -> list[Child]:

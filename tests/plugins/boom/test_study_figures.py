@@ -8,13 +8,14 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from emberge import Artifact
 from emberge_boom.study.dendrogram import dendrogram
 from emberge_boom.study.gather_study import study_of
-from emberge_boom.study.heat_map import heat_map
 from emberge_boom.study.study import Study
 from emberge_boom.study.study_figures import figures_of
 from emberge_boom.study.svg import ticks
 from emberge_boom.study.tree import leaves
+from emberge_report.page.figures import read_figures
 
 from tests.plugins.boom.test_interactions import worked
 
@@ -35,26 +36,25 @@ def texts(drawing: str) -> list[str]:
     return ["".join(e.itertext()) for e in ElementTree.fromstring(drawing).iter(f"{SPACE}text")]
 
 
-def test_the_heat_map_has_every_pair_twice_and_every_dataset_once() -> None:
-    found = texts(heat_map(worked()))
-    assert found.count("\N{MINUS SIGN}12.0") == 2  # a and c: 1.32 / 1.5
-    assert found.count("+5.0") == 2  # c and d
-    assert {"1.000", "1.200", "2.000", "0.800"} <= set(found)  # the losses alone
-    assert found.count("a") == found.count("d") == 2  # a row and a column
-    assert {"\N{MINUS SIGN}12.0 %", "0 %", "+12.0 %"} <= set(found)  # the scale
-
-
-def test_help_and_harm_differ_in_colour_and_in_sign() -> None:
-    cells = {}
-    for group in ElementTree.fromstring(heat_map(worked())).iter(f"{SPACE}g"):
-        title, rect = group.find(f"{SPACE}title"), group.find(f"{SPACE}rect")
-        if title is not None and rect is not None:
-            cells[(title.text or "").partition(":")[0]] = str(rect.get("style"))
-    assert cells["c and d"].startswith("fill:var(--c0)")
-    assert cells["a and b"].startswith("fill:var(--c1)")
-    strength = {n: float(s.rpartition(":")[2]) for n, s in cells.items() if "opacity" in s}
-    assert strength["a and c"] == max(strength.values())
-    assert len(cells) == 16
+def test_the_heat_map_has_the_change_of_every_pair(tmp_path: Path) -> None:
+    """In percent, in the order of the tree, and nothing on the diagonal; a report draws it."""
+    study = worked()
+    figure, _ = figures_of(study, tmp_path)
+    names = figure["heat_map"]["rows"]
+    assert names == figure["heat_map"]["columns"]
+    assert [study.names.index(name) for name in names] == leaves(study.tree)
+    found = {
+        (a, b): value
+        for a, row in zip(names, figure["heat_map"]["values"], strict=True)
+        for b, value in zip(names, row, strict=True)
+    }
+    assert all((found[a, b] is None) == (a == b) for a, b in found)
+    assert all(found[pair] == found[pair[::-1]] for pair in found)
+    assert found["a", "c"] == pytest.approx(-12)  # 1.32 / 1.5
+    assert found["c", "d"] == pytest.approx(5)
+    (drawn,) = read_figures("study", tmp_path, Artifact("file", details={"figures": [figure]}))
+    assert drawn.drawing.count(">\N{MINUS SIGN}12.0<") == 3, "twice, and on the scale"
+    assert list(drawn.rows[0]) == ["c + d", "1.4700", "1.4000", "+5.00 %", "1.0500"]
 
 
 def test_the_tree_has_a_union_at_each_height() -> None:
@@ -80,38 +80,40 @@ def test_branches_do_not_cross() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 40])
-def test_drawings_fit_any_number_of_datasets(count: int) -> None:
-    for drawing in (heat_map(many(count)), dendrogram(many(count))):
-        root = ElementTree.fromstring(drawing)
-        width, height = (float(v) for v in str(root.get("viewBox")).split()[2:])
-        assert root.get("role") == "img"
-        assert root.get("aria-label")
-        for element in root.iter(f"{SPACE}rect"):
-            assert 0 <= float(str(element.get("x"))) <= width - float(str(element.get("width")))
-            assert 0 <= float(str(element.get("y"))) <= height - float(str(element.get("height")))
+def test_the_tree_fits_any_number_of_datasets(count: int) -> None:
+    root = ElementTree.fromstring(dendrogram(many(count)))
+    width, height = (float(v) for v in str(root.get("viewBox")).split()[2:])
+    assert root.get("role") == "img"
+    assert root.get("aria-label")
+    words = [element for element in root.iter(f"{SPACE}text") if element.get("x")]
+    assert len(words) > count
+    assert all(0 <= float(str(e.get("x"))) <= width for e in words)
+    assert all(0 <= float(str(e.get("y"))) <= height for e in words)
 
 
 def test_names_are_text_whatever_they_hold() -> None:
-    study = many(2, name="<script>&\"'")
-    for drawing in (heat_map(study), dendrogram(study)):
-        assert not list(ElementTree.fromstring(drawing).iter(f"{SPACE}script"))
-        assert any("<script>" in one for one in texts(drawing))
+    drawing = dendrogram(many(2, name="<script>&\"'"))
+    assert not list(ElementTree.fromstring(drawing).iter(f"{SPACE}script"))
+    assert any("<script>" in one for one in texts(drawing))
 
 
 def test_colours_follow_the_page_and_stand_alone_in_light_and_dark(tmp_path: Path) -> None:
-    for told in figures_of(worked(), tmp_path):
-        drawing = (tmp_path / told["file"]).read_text()
-        style, _, rest = drawing.partition("</style>")
-        assert "prefers-color-scheme: dark" in style
-        assert not re.search(r"#[0-9a-f]{3,6}", rest)
-        used = set(re.findall(r"var\((--\w+)\)", drawing))
-        assert all(f"{name}: #" in style for name in used)
+    _, tree = figures_of(worked(), tmp_path)
+    drawing = (tmp_path / tree["file"]).read_text()
+    style, _, rest = drawing.partition("</style>")
+    assert "prefers-color-scheme: dark" in style
+    assert not re.search(r"#[0-9a-f]{3,6}", rest)
+    used = set(re.findall(r"var\((--\w+)\)", drawing))
+    assert all(style.count(f"{name}: #") == 2 for name in used)
 
 
 def test_the_tables_beside_say_all_pairs_and_all_cuts(tmp_path: Path) -> None:
     pairs, cuts = (told["table"] for told in figures_of(worked(), tmp_path))
     assert pairs["rows"][0] == ["c + d", "1.4700", "1.4000", "+5.00 %", "1.0500"]
-    assert len(pairs["rows"]) == 6
+    assert pairs["rows"][6:] == [
+        [f"{name} alone", "–", loss, "–", "–"]
+        for name, loss in zip("abcd", ("1.0000", "1.2000", "2.0000", "0.8000"), strict=True)
+    ]
     assert [row[1] for row in cuts["rows"]] == ["1", "2", "3", "4"]
     assert cuts["rows"][1] == ["0.05", "2", "1: a, b, d; 2: c"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from emberge import (
 from emberge.engine import MergeInput, Statistics, layer_of, merge_state_dicts, write_statistics
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge_codiemb.layer_softmax import LayerSoftmax
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support import tiny
@@ -32,6 +33,7 @@ from tests.support.merges import merge_models
 from tests.support.tolerance import assert_exact, assert_near, near
 
 State = Mapping[str, Tensor]
+FILE = "model.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -193,11 +195,26 @@ def test_a_file_without_a_groups_norm_is_an_error_that_says_so(
 ) -> None:
     norms = {layer: {"ir": 1.0, "stss": 1.0} for layer in norms_of([], states[0])}
     path = write_statistics(tmp_path, Statistics(norms, measure="delta_norms"))
-    with pytest.raises(CheckpointError, match=r"no delta norm of 'sts' for .* it knows ir, stss"):
+    with pytest.raises(CheckpointError, match=r"no numbers of 'sts'.* ir, stss"):
         fused(states, family, tmp_path / "out", deltas=FileRef(path.name, tmp_path))
     with pytest.raises(CheckpointError, match="there is no such statistics file"):
         fused(states, family, tmp_path / "out", deltas=FileRef("absent.safetensors", tmp_path))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_with_nan_is_named_where_norms_come_from_a_file(
+    family: list[Path], tmp_path: Path
+) -> None:
+    """No pass reads the weights before they are merged."""
+    norms = {layer: {"ir": 1.0, "sts": 1.0} for layer in norms_of([], load_file(family[0] / FILE))}
+    path = write_statistics(tmp_path, Statistics(norms, measure="delta_norms"))
+    bad = shutil.copytree(family[2], tmp_path / "bad")
+    state = load_file(bad / FILE)
+    state["pooler.dense.weight"][3, 4] = float("nan")
+    save_file(state, bad / FILE, {"format": "pt"})
+    models = [family[0], family[1], bad, *family[3:]]
+    with pytest.raises(CheckpointError, match=r"pooler\.dense\.weight: 'bad' holds NaN"):
+        fused([], models, tmp_path / "out", deltas=FileRef(path.name, tmp_path))
 
 
 def weights(norms: Sequence[float], **options: Any) -> list[float]:
@@ -340,6 +357,13 @@ def test_a_recipe_measures_specialists_and_fuses(
     artifact = json.loads((results["fused"] / "artifact.json").read_text())
     said = artifact["details"]["strategy"][-1]["layer_softmax"]
     assert said == {"deltas": "$norms", "normalise": "none"}
+    found = artifact["details"]["weights_by_layer"]
+    assert found.keys() == shares.keys()
+    for layer, weights in found.items():
+        assert list(weights) == ["ir", "sts"]
+        # The norms are a sum's rounding off, and a softmax moves by less than its inputs.
+        size = max(expected[layer])
+        assert list(weights.values()) == near(shares[layer], longest, size=size)
 
 
 def test_measuring_refuses_models_that_differ(family: list[Path], tmp_path: Path) -> None:

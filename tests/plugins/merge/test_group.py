@@ -44,6 +44,9 @@ def states() -> tuple[State, list[State]]:
 # Name: (the strategy inside groups, what merges the groups)
 CHAINS: dict[str, tuple[Stage, Stage]] = {
     "linear": (chain("linear")[0], chain("linear")[0]),
+    "linear, then slerp": (chain("linear")[0], chain("slerp", t=0.25)[0]),
+    "linear, then arithmetic": (chain("linear")[0], chain("task_arithmetic")[0]),
+    "linear, then model_stock": (chain("linear")[0], chain("model_stock")[0]),
     "karcher, then slerp": (chain("karcher")[0], chain("slerp", t=0.25)[0]),
     "model_stock, then arithmetic": (chain("model_stock")[0], chain("task_arithmetic")[0]),
     "layers": (
@@ -54,25 +57,61 @@ CHAINS: dict[str, tuple[Stage, Stage]] = {
 }
 
 
+@pytest.mark.parametrize("groups", [GROUPS, sorted(GROUPS)], ids=["mixed", "neighbours"])
 @pytest.mark.parametrize("rows", [1, EVERYTHING], ids=["one row", "everything"])
 @pytest.mark.parametrize("name", CHAINS)
-def test_a_group_is_merged_as_if_alone(name: str, rows: int) -> None:
+def test_a_group_is_merged_as_if_alone(name: str, rows: int, groups: Sequence[str]) -> None:
     inside, last = CHAINS[name]
     base, models = states()
     weights = (0.5, 0.3, 0.2, 0.4, 0.6)
-    found = merge([Group(by=inside), last], models, base, groups=GROUPS, weights=weights, rows=rows)
+    found = merge([Group(by=inside), last], models, base, groups=groups, weights=weights, rows=rows)
     soups = [
         merge(
             [inside],
-            [m for m, g in zip(models, GROUPS, strict=True) if g == group],
+            [m for m, g in zip(models, groups, strict=True) if g == group],
             base,
-            weights=[w for w, g in zip(weights, GROUPS, strict=True) if g == group],
+            weights=[w for w, g in zip(weights, groups, strict=True) if g == group],
         )
         for group in ("a", "b")
     ]
     expected = merge([last], soups, base)
     for tensor, value in expected.items():
         torch.testing.assert_close(found[tensor], value, rtol=1e-9, atol=1e-12)
+
+
+def test_links_between_groups_and_the_end_see_the_groups() -> None:
+    base, models = states()
+    links = chain("ties", density=0.5)
+    found = merge([Group(by=chain("linear")[0]), *links], models, base, groups=GROUPS)
+    soups = [
+        merge(chain("linear"), [m for m, g in zip(models, GROUPS, strict=True) if g == group])
+        for group in "ab"
+    ]
+    for tensor, value in merge(links, soups, base).items():
+        torch.testing.assert_close(found[tensor], value, rtol=1e-9, atol=1e-12)
+
+
+def test_averages_of_groups_are_added_up_when_they_are_asked_for() -> None:
+    """A mean of means needs no rows of the means; another link gets them, and may replace them."""
+    _, models = states()
+    name = "layers.0.weight"
+    inside = Options({"by": Options({})})
+    (block,) = blocks_of(name, [m[name] for m in models], None, groups=GROUPS, options=inside)
+    grouped = Group(by=chain("linear")[0]).apply(block, [])
+    first, second = (
+        [m[name] for m, g in zip(models, GROUPS, strict=True) if g == group] for group in "ab"
+    )
+    soups = torch.stack([torch.stack(one).mean(0) for one in (first, second)])
+    torch.testing.assert_close(grouped.combine([0.3, 0.7]), 0.3 * soups[0] + 0.7 * soups[1])
+    with pytest.raises(ValueError, match="3 coefficients for 2 models"):
+        grouped.combine([1.0, 0.0, 0.0])
+    assert "tensors" not in vars(grouped)
+    torch.testing.assert_close(grouped.tensors, soups)
+    torch.testing.assert_close(grouped.combine([0.3, 0.7]), 0.3 * soups[0] + 0.7 * soups[1])
+    moved = grouped.replace(base=soups[0]).with_deltas(soups)
+    torch.testing.assert_close(moved.combine([0.0, 1.0]), soups[0] + soups[1])
+    other = grouped.replace(tensors=2 * soups)
+    assert torch.equal(other.combine([1.0, 0.0]), 2 * soups[0])
 
 
 def test_groups_have_weights_of_their_own() -> None:
@@ -140,7 +179,7 @@ def test_what_is_odd_in_a_group_is_reported_with_its_name() -> None:
     assert known["warning"].startswith("group 'odd'")
     assert "fine" not in known["warning"]
     (plain,) = blocks_of("w", models[2:], None, groups=labels[2:], options=inside)
-    assert "warning" not in stage.conclude(plain, [stage.measure(plain, [])])
+    assert not stage.conclude(plain, [stage.measure(plain, [])])["warning"]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from emberge_merge.methods.spherical.sequential_slerp import SequentialSlerp
 from emberge_merge.methods.spherical.slerp import Slerp
 from torch import Tensor
 
+from tests.support.chains import blocks_of
 from tests.support.tolerance import near
 
 BASE = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
@@ -159,6 +160,16 @@ def test_multi_slerp_of_deltas_inflates_what_linear_shrinks() -> None:  # T-A8
 def test_model_stock_at_sixty_degrees() -> None:  # T-A10
     vectors = [[1.0, 0.0], [0.5, math.sqrt(3) / 2]]
     close(merge(vectors, ModelStock(), base=[0.0, 0.0]), [0.5, 0.2886751])
+
+
+@pytest.mark.parametrize(("granularity", "t"), [("tensor", 2 / 3), ("column", 1 / 2)])
+def test_model_stock_reports_its_ratio(granularity: Any, t: float) -> None:
+    """At sixty degrees c = 1/2 and t = 2/3; the first column's changes agree, in the second is one alone."""
+    models = [torch.tensor(v).double() for v in ([[1.0, 0.0]], [[0.5, math.sqrt(3) / 2]])]
+    (block,) = blocks_of("w", models, torch.zeros(1, 2).double())
+    stage = ModelStock(granularity=granularity)
+    found = stage.conclude(block, [stage.measure(block, [])])["findings"]
+    assert list(found.values()) == [pytest.approx(t)]
 
 
 CASES: dict[str, tuple[tuple[Stage, ...], dict[str, Any], Any]] = {

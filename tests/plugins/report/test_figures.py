@@ -24,7 +24,7 @@ def section(folder: Path, drawing: str = SVG, **more: Any) -> str:
     (folder / "d.svg").write_text(drawing, encoding="utf-8")
     told = {"title": "What <it> is", "file": "d.svg", "caption": "So & so.", **more}
     artifact = Artifact("file", details={"figures": [told]})
-    return str(figure_section(read_figures(folder, artifact)))
+    return str(figure_section(read_figures("study", folder, artifact)))
 
 
 def test_a_drawing_is_an_element_of_the_page(tmp_path: Path) -> None:
@@ -62,4 +62,4 @@ def test_what_is_no_drawing_is_refused_by_name(drawing: str, tmp_path: Path) -> 
 
 
 def test_a_step_without_figures_has_none(tmp_path: Path) -> None:
-    assert read_figures(tmp_path, Artifact("file")) == []
+    assert read_figures("study", tmp_path, Artifact("file")) == []

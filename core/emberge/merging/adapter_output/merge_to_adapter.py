@@ -30,6 +30,7 @@ from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_jobs import merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
+from emberge.merging.streaming.remarks import findings_of, warnings_of
 from emberge.merging.streaming.scheduler import Limits, Progress, run_jobs
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.task_heads import POOLER, head_of
@@ -50,7 +51,7 @@ class AdapterReport:
     """The parts of a merge in its adapter, by module and tensor of the backbone.
 
     `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors kept so;
-    `weights` are the models' effective ones, as in MergePlan.
+    `weights` are the models' effective ones, as in MergePlan; `findings` as in MergeReport.
     """
 
     ranks: Mapping[str, int]
@@ -58,6 +59,7 @@ class AdapterReport:
     whole: tuple[str, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def worst(self) -> tuple[str, float]:
@@ -111,7 +113,8 @@ def merge_to_adapter(
         {f"{module}.weight": one.error for module, one in found.items()},
         tuple(sorted(whole)),
         plan.weights,
-        (*plan.warnings, *output.warnings()),
+        (*plan.warnings, *warnings_of(output.jobs), *output.warnings()),
+        findings_of(output.jobs),
     )
 
 
@@ -125,6 +128,7 @@ class _Output:
     truncation: Truncation
     left: set[str] = field(default_factory=set)
     """Heads that changed."""
+    jobs: list[TensorJob] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         assert self.base.folder is not None
@@ -151,8 +155,9 @@ class _Output:
         merged = [t for t in self.plan.tensors if t.action == "merge"]
         by_job = [t for t in merged if not self.products.has(t)]
         plan = dataclasses.replace(self.plan, tensors=tuple(by_job))
+        self.jobs = list(merge_jobs(plan, reader))
         run_jobs(
-            list(merge_jobs(plan, reader)),
+            self.jobs,
             self._put,
             limits=Limits.of(machine),
             finished=lambda job: self._take(job, reader),

@@ -38,8 +38,10 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
         yield from _chain(chain, names, groups, request.base is not None)
     if request.uses_statistics:
         from emberge.merging.statistics.entries import statistics_problems
+        from emberge.merging.statistics.labels import label_problems
 
         yield from statistics_problems(request)
+        yield from label_problems(request)
     if request.base is not None:
         yield from _base(request)
     stages = [link for chain in request.chains for link in all_stages(chain)]
@@ -179,8 +181,9 @@ def tensor_problems(plan: MergePlan) -> list[Problem]:
     problems = [*filters, *_weights(plan), *_schedules(plan)]
     if plan.request.uses_statistics:
         from emberge.merging.statistics.entries import entry_problems
+        from emberge.merging.statistics.labels import layer_problems
 
-        problems += entry_problems(plan)
+        problems += [*entry_problems(plan), *layer_problems(plan)]
     return problems
 
 

@@ -74,6 +74,11 @@ class TensorJob(Protocol):
         """The passes over the tensor before it is produced."""
         return ()
 
+    @property
+    def remarks(self) -> dict[str, Any]:
+        """The remarks of the work on it, filled while it is done; JSON, which the journal keeps."""
+        return {}
+
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
         """Return whether the next pass has to see these rows."""
         return True
@@ -102,8 +107,8 @@ class MergeJob(TensorJob):
     its `tensors` are empty and of the dtype to compute in. `chain_id` differs between the chains of different
     rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and
     models are stored in so few bits that small changes are lost. `owned` has the rows that some models lack,
-    which no strategy merges; `statistics` the models' entries for the block's rows. `warnings` grows while
-    the job is done.
+    which no strategy merges; `statistics` the models' entries for the block's rows. `remarks` may have
+    "warnings", texts, and "findings", numbers by label.
     """
 
     spec: TensorSpec
@@ -115,7 +120,7 @@ class MergeJob(TensorJob):
     coarse: bool = False
     owned: PartialRows | None = None
     statistics: RowStatistics | None = None
-    warnings: list[str] = field(default_factory=list)
+    remarks: dict[str, Any] = field(default_factory=dict)
     passes: Sequence[Pass] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -139,7 +144,8 @@ class MergeJob(TensorJob):
     @property
     def row_bytes(self) -> int:
         itemsize = self.block.tensors.dtype.itemsize
-        each = element_bytes(len(self.sources), based=self.base is not None, itemsize=itemsize)
+        based = self.base is not None and (self.whole or self.chain.merges_with_base)
+        each = element_bytes(len(self.sources), based=based, itemsize=itemsize)
         rows, width = rows_of(self.spec.shape)
         entries = self.statistics.row_bytes(rows) if self.statistics is not None else 0
         return width * each + entries
@@ -148,23 +154,34 @@ class MergeJob(TensorJob):
         position, known = self._position(len(stats)), self._by_link(stats)
         width = rows_of(self.spec.shape)[1]
         link = self.chain.links[position]
+        if not link.reads_rows(len(known[position])):
+            return rows.start == 0
         return link.needs_rows(rows.start * width, len(rows) * width, known[position])
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
-        block = self._block(rows, index, device, guard=not stats)
+        position, known = self._position(len(stats)), self._by_link(stats)
+        block = self.block
+        number = len(known[position])
+        if self.chain.links[position].reads_rows(number):
+            base = self.base if self.chain.reads_base(position, number) else None
+            block = self._block(rows, index, device, base, guard=not stats)
         with self._errors_with_tensor():
-            return self.chain.measure(self._by_link(stats), block, self._position(len(stats)))
+            return self.chain.measure(known, block, position)
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
         position = self._position(len(stats) - 1)
         with self._errors_with_tensor():
             concluded = self.chain.conclude(self._by_link(stats), self.block, position)
         if concluded.get("warning"):
-            self.warnings.append(concluded["warning"])
+            self._warn(concluded["warning"])
+        if concluded.get("findings"):
+            found = {label: float(number) for label, number in concluded["findings"].items()}
+            self.remarks.setdefault("findings", {}).update(found)
         return concluded
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
-        block = self._block(rows, 0, device, guard=not self.passes)
+        base = self.base if self.chain.merges_with_base else None
+        block = self._block(rows, 0, device, base, guard=not self._read_first)
         with self._errors_with_tensor():
             merged = self.chain.merge(self._by_link(stats), block)
         stored = merged.to(dtype=getattr(torch, self.spec.dtype)).cpu().contiguous()
@@ -186,6 +203,14 @@ class MergeJob(TensorJob):
             place = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
             raise CheckpointError(f"{place}{error}") from error
 
+    def _warn(self, warning: str) -> None:
+        self.remarks.setdefault("warnings", []).append(warning)
+
+    @property
+    def _read_first(self) -> bool:
+        """True if the first pass reads rows, and looks for NaN in them."""
+        return bool(self.passes) and self.chain.links[self._position(0)].reads_rows(0)
+
     def _position(self, number: int) -> int:
         for position, link in enumerate(self.chain.links):
             if number < link.passes:
@@ -200,12 +225,15 @@ class MergeJob(TensorJob):
             start += link.passes
         return split
 
-    def _block(self, rows: range, index: int, device: str, *, guard: bool) -> Block:
+    def _block(
+        self, rows: range, index: int, device: str, origin: TensorSource | None, *, guard: bool
+    ) -> Block:
+        """Return the block of some rows, read from the models and from the base `origin`, if there is one."""
         shape = self.spec.shape
         width = rows_of(shape)[1]
         start, size = rows.start * width, len(rows) * width
         some = (len(rows), *shape[1:]) if len(shape) > 1 else shape
-        sources = [*self.sources, self.base] if self.base else [*self.sources]
+        sources = [*self.sources, origin] if origin else [*self.sources]
         gpu = device != "cpu"
         use = "pinned" if gpu else "block"
         flat = scratch(use, len(sources) * size, self.block.tensors.dtype, pinned=gpu)
@@ -218,12 +246,12 @@ class MergeJob(TensorJob):
                     f"leave that model out or make it again"
                 )
         shaped = stacked.view(len(sources), *some).to(device, non_blocking=gpu)
-        base = shaped[-1] if self.base else None
+        base = shaped[-1] if origin else None
         models = shaped[: len(self.sources)]
         if guard and self.coarse and start == 0 and base is not None and len(shape) > 1:
             same = float((models == base).float().mean())
             if same > 0.5:
-                self.warnings.append(_LOST)
+                self._warn(_LOST)
         statistics: Mapping[str, Any] = self.block.statistics
         if self.statistics is not None:
             statistics = self.statistics.of(rows, device)

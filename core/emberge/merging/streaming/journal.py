@@ -7,9 +7,10 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from emberge.files.atomic import make_folder, sync
 from emberge.files.disk_space import writing
@@ -24,6 +25,8 @@ _WEIGHTS = ".safetensors"
 class Journal:
     """Names of finished tensors, kept in the side folder so that a killed merge goes on.
 
+    With a name go the `remarks` of the work on it, which a continued merge does not do again.
+
     A name is written only after `sync` has the tensor's bytes on the disk, in batches, because syncing
     is slow. The journal begins with `key`, which identifies the work; a folder that was begun
     for other work is emptied, and one that continues keeps nothing but weights.
@@ -32,7 +35,8 @@ class Journal:
     def __init__(self, folder: Path, key: str) -> None:
         self.path = folder / _NAME
         self.done: set[str] = set()
-        self._waiting: list[str] = []
+        self.remarks: dict[str, Mapping[str, Any]] = {}
+        self._waiting: list[bytes] = []
         self._lock = threading.Lock()
         self._last = time.monotonic()
         with writing(folder, "the work"):
@@ -47,22 +51,25 @@ class Journal:
     def forget(self) -> None:
         """Start over, when the finished tensors' files are missing."""
         self.done.clear()
+        self.remarks.clear()
         with writing(self.path.parent, _NAME), self.path.open("rb+") as file:
             file.readline()
             file.truncate()
             os.fsync(file.fileno())
 
-    def mark(self, name: str, sync: Callable[[], None]) -> None:
+    def mark(
+        self, name: str, sync: Callable[[], None], remarks: Mapping[str, Any] | None = None
+    ) -> None:
         """Note a tensor as finished; every few seconds, sync and write the names noted since."""
         with self._lock:
-            self._waiting.append(name)
+            self._waiting.append(_line(done=name, **({"remarks": remarks} if remarks else {})))
             if time.monotonic() - self._last < INTERVAL:
                 return
             batch, self._waiting = self._waiting, []
             self._last = time.monotonic()
         sync()
         with self._lock, writing(self.path.parent, _NAME):
-            self._append([_line(done=name) for name in batch])
+            self._append(batch)
 
     def remove(self) -> None:
         """Remove the journal, when the work is whole."""
@@ -76,13 +83,14 @@ class Journal:
             return False
         length = len(begun)
         for line in lines:
-            name = _done_in(line)
-            if name is None:
+            entry = _entry_in(line)
+            if entry is None:
                 # A kill cut the line short, or a power cut left zeros: the rest counts for nothing.
                 os.truncate(self.path, length)
                 sync(self.path)  # or the old lines could come back between new ones
                 break
-            self.done.add(name)
+            self.done.add(entry["done"])
+            self.remarks[entry["done"]] = entry.get("remarks", {})
             length += len(line)
         return True
 
@@ -93,15 +101,15 @@ class Journal:
             os.fsync(file.fileno())
 
 
-def _line(**entry: str) -> bytes:
+def _line(**entry: Any) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
 
-def _done_in(line: bytes) -> str | None:
-    """Return the name in a line; None when the line is not as `_line` wrote it."""
+def _entry_in(line: bytes) -> dict[str, Any] | None:
+    """Return the entry of a finished tensor; None when the line is not as `_line` wrote it."""
     try:
-        name = json.loads(line)["done"]
-        return name if isinstance(name, str) and _line(done=name) == line else None
+        entry: dict[str, Any] = json.loads(line)
+        return entry if isinstance(entry["done"], str) and _line(**entry) == line else None
     except (ValueError, TypeError, KeyError):
         return None
 

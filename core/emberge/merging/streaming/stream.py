@@ -52,13 +52,15 @@ def stream(
         journal.forget()
     files.begin()
     left = [job for job in jobs if job.spec.name not in journal.done]
+    for job in jobs:
+        job.remarks.update(journal.remarks.get(job.spec.name, {}))
     units = {job.unit for job in left}
     try:
         run_jobs(
             left,
             lambda job, start, piece: files.write(job.spec.name, start, piece),
             limits=limits or Limits(),
-            finished=lambda job: journal.mark(job.spec.name, files.sync),
+            finished=lambda job: journal.mark(job.spec.name, files.sync, job.remarks),
             progress=progress,
             units={unit: members for unit, members in by_unit(jobs).items() if unit in units},
         )

@@ -33,5 +33,9 @@ class Linear(MergeStrategy):
         return "share" if self.normalize else "scale"
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
+        return block.combine(self.factors(block, stats))
+
+    def factors(self, block: Block, stats: Stats) -> list[float]:
         weights = block.weights / block.weights.sum() if self.normalize else block.weights
-        return block.combine(weights.tolist())
+        factors: list[float] = weights.tolist()
+        return factors

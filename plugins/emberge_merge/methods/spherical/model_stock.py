@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Measures
+from emberge import Block, Measures, Stats
 
 from emberge_merge.methods.spherical.gram import GramStrategy
 
@@ -22,6 +22,9 @@ class ModelStock(GramStrategy):
     W = t · mean(Wᵢ) + (1 - t) · W₀ with t = N c / (1 + (N - 1) c) and c the mean cosine of all pairs of
     changes (Jang et al., 2024). Weights are not used. A pair of which one did not change counts as
     orthogonal, and where 1 + (N - 1) c vanishes t is 0.
+
+    Each layer's t is in the artifact's `weights_by_layer`, as the mean over its elements where its tensors
+    or columns have numbers of their own; with rows as granules there is none.
 
     Example:
         merged:
@@ -48,6 +51,10 @@ class ModelStock(GramStrategy):
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
         gram, count = grams["products"], len(block.models)
         return (self._ratio(gram) / count)[..., None].expand(*gram.shape[:-1]), ""
+
+    def conclude(self, block: Block, stats: Stats) -> Measures:
+        ratio = float(self._ratio(stats[-1]["products"]).mean())
+        return {**super().conclude(block, stats), "findings": {"mean of the models": ratio}}
 
     def finish(self, merged: Tensor, block: Block) -> Tensor:
         return block.add_delta(merged)

@@ -57,6 +57,17 @@ def test_what_was_marked_is_done_when_work_goes_on(tmp_path: Path) -> None:
     assert Journal(folder, "work").done == {"a", "b", "c"}
 
 
+def test_remarks_of_finished_work_are_known_when_work_goes_on(tmp_path: Path) -> None:
+    remarks = {"findings": {"a": 0.1 + 0.2}, "warnings": ["odd"]}
+    opened = marked(tmp_path, "v")
+    opened.mark("w", lambda: None, remarks)
+    again = Journal(tmp_path, "work")
+    assert again.done == {"v", "w"}
+    assert again.remarks == {"v": {}, "w": remarks}
+    again.forget()
+    assert not again.remarks
+
+
 @pytest.mark.parametrize("torn", ['{"done": "c', '{"done": "c"}', "{"])
 def test_after_a_torn_last_line_new_ones_are_read_again(tmp_path: Path, torn: str) -> None:
     """A name counts with the end of its line; what is torn must not spoil the line that comes after it."""

@@ -209,6 +209,77 @@ def test_what_no_pass_wants_is_not_seen() -> None:
     assert found["w"].unique().tolist() == [600]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Named(MergeStrategy):
+    """Add to the first model how many tensors have a name, which needs neither rows nor a base."""
+
+    base_policy = "required"
+    scope = "model"
+    passes = 1
+
+    def reads_rows(self, number: int) -> bool:
+        return number > 0
+
+    def reads_base(self, number: int) -> bool:
+        return False
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        assert block.tensors.numel() == 0
+        return {"names": 1}
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        assert block.base is None
+        return block.tensors[0] + stats[0]["names"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Based(MergeTransform):
+    """Take the base from each model."""
+
+    base_policy = "required"
+
+    def apply(self, block: Block, stats: Stats) -> Block:
+        return block.replace(tensors=block.deltas, base=block.base)
+
+
+def test_what_is_not_looked_at_is_not_read() -> None:
+    """A base of NaN is no error where nobody reads it, and a model's is found when it is merged."""
+    states = [{"v": torch.zeros(5, 2), "w": torch.ones(3)}]
+    base = {n: torch.full_like(t, float("nan")) for n, t in states[0].items()}
+    found = merge_state_dicts(states, [Named()], base, granule=2, block=2)
+    assert found["v"].unique().tolist() == [2]
+    assert found["w"].unique().tolist() == [3]
+    states[0]["v"][4, 1] = float("nan")
+    with pytest.raises(CheckpointError, match="v: 'one' holds NaN or infinite"):
+        merge_state_dicts(states, [Named()], base, names=["one"], granule=2)
+
+
+def test_a_base_is_read_for_every_link_that_looks_at_it() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class After(Named):
+        """Add the number of tensors to the sum of the changes."""
+
+        def merge(self, block: Block, stats: Stats) -> Tensor:
+            assert block.base is not None
+            return block.tensors[0] + stats[0]["names"]
+
+    states, base = [{"w": torch.full((2, 2), 5.0)}], {"w": torch.full((2, 2), 2.0)}
+    assert merge_state_dicts(states, [Based(), After()], base)["w"].unique().tolist() == [4]
+    nan = {"w": torch.full((2, 2), float("nan"))}
+    with pytest.raises(CheckpointError, match="w: 'the base' holds NaN"):
+        merge_state_dicts(states, [Based(), After()], nan)
+
+
+def test_blocks_in_memory_are_measured_without_rows_too() -> None:
+    states = {"v": torch.zeros(5, 2), "w": torch.ones(3)}
+    blocks = [
+        empty_block(n, tuple(t.shape), models=["a"], weights=[1], dtype="float32", based=False)
+        for n, t in states.items()
+    ]
+    full = [b.replace(tensors=states[b.name][None]) for b in blocks]
+    assert [t.unique().tolist() for t in merge_blocks([Named()], full)] == [[2], [3]]
+
+
 def test_nan_names_the_tensor_and_the_model() -> None:
     states = models(2)
     states[1]["layers.1.w"][6, 4] = float("nan")

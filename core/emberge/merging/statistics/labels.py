@@ -1,0 +1,147 @@
+"""Labels of which a merge needs numbers, and those that its statistics files do not have.
+
+A stage that reads labels needs an entry of each model or group that it sees, for each tensor or its layer.
+Everything here follows from headers; importing it loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from emberge.contracts.stage import MergeTransform, Stage
+from emberge.errors import EmbergeError, Problem, suggest
+from emberge.merging.merge_plan import MergePlan, TensorPlan
+from emberge.merging.request import MergeInput, MergeRequest
+from emberge.merging.stage_options import all_stages, stage_name
+from emberge.merging.statistics.statistics_file import open_statistics
+from emberge.wording import join_some
+
+__all__ = ["label_problems", "layer_problems"]
+
+_SOME = 8
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Entries of the files that a stage names: places (tensors or layers) by label."""
+
+    stage: Stage
+    files: str
+    places: Mapping[str, Sequence[str]]
+
+    def of_label(self, label: str) -> str:
+        """Return the problem of a label without any entry; "" for none."""
+        if label in self.places:
+            return ""
+        known = join_some(self.places, _SOME) or "nothing"
+        return (
+            f"{self.files}: has no numbers of '{label}', by which '{stage_name(self.stage)}' merges; there "
+            f"is {known}{suggest(label, self.places)}"
+        )
+
+    def of_layers(self, label: str, layers: Sequence[str]) -> str:
+        """Return the problem of a label that has entries, but none for some layers."""
+        known = join_some(self.places[label], _SOME)
+        return (
+            f"{self.files}: has numbers of '{label}' for {known}, and none for "
+            f"{join_some(layers, _SOME)}, which '{stage_name(self.stage)}' merges; measure a model of this "
+            "architecture"
+        )
+
+
+def label_problems(request: MergeRequest) -> Iterator[Problem]:
+    """Yield the labels of which a stage's files have no number at all."""
+    known = _known(request)
+    found = [
+        known[id(stage)].of_label(label)
+        for chain in request.chains
+        for stage, labels in _readers(chain, request.inputs)
+        for label in labels
+        if id(stage) in known
+    ]
+    yield from map(Problem, filter(None, dict.fromkeys(found)))
+
+
+def layer_problems(plan: MergePlan) -> Iterator[Problem]:
+    """Yield the layers for which a stage's files have no number of a label that they have others of."""
+    known, lacking = _known(plan.request), dict[tuple[int, str], dict[str, None]]()
+    for tensor in plan.tensors if known else ():
+        layer, chain = plan.layers[tensor.name], plan.request.chain_of(tensor.name)
+        for stage, labels in _readers(plan.request.chains[chain], _merged_of(tensor, plan)):
+            places = known[id(stage)].places if id(stage) in known else {}
+            for label in labels:
+                if label in places and not {layer, tensor.name} & set(places[label]):
+                    lacking.setdefault((id(stage), label), {})[layer] = None
+    for (stage_id, label), layers in lacking.items():
+        yield Problem(known[stage_id].of_layers(label, list(layers)))
+
+
+def _merged_of(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]:
+    """Return the models that a tensor is merged of; none for one that is copied."""
+    if tensor.action != "merge":
+        return []
+    pairs = zip(plan.request.inputs, tensor.sources, strict=True)
+    return [model for model, spec in pairs if spec is not None or model.name in plan.unseen]
+
+
+def _readers(
+    chain: Sequence[Stage], inputs: Sequence[MergeInput]
+) -> Iterator[tuple[Stage, list[str]]]:
+    """Yield each stage of a chain that reads labels, with those that it sees."""
+    models: Sequence[str] = _labels(inputs)
+    groups: Sequence[str] = [model.group for model in inputs]
+    for link in chain:
+        for stage in all_stages([link]):
+            if stage.statistics_of == "labels" and stage.own_files():
+                # A missing group is a problem of its own.
+                yield stage, [name for name in models if name]
+        if isinstance(link, MergeTransform):
+            left = link.remaining(models, groups)
+            groups, models = (groups if left == models else left), left
+
+
+def _labels(inputs: Sequence[MergeInput]) -> list[str]:
+    """Return the names that models have in the run, where a check calls them by their references.
+
+    Those of `$run.checkpoints` and of equal names are not known before, and are "".
+    """
+    labels = [_name_in_run(model) for model in inputs]
+    return [label if labels.count(label) == 1 else "" for label in labels]
+
+
+def _name_in_run(model: MergeInput) -> str:
+    name = model.name
+    if name.startswith("$"):
+        return "" if name.endswith(".checkpoints") else name[1:]
+    if model.folder is None or not name.startswith(("./", "../", "/", "~/")):
+        return name
+    folder = model.folder.name
+    return f"{folder}+{model.adapter.name}" if model.adapter is not None else folder
+
+
+def _known(request: MergeRequest) -> dict[int, _Entries]:
+    """Return the entries of each stage's files, by the stage's id; not of files with other problems."""
+    found = {}
+    for chain in request.chains:
+        for stage, _ in _readers(chain, request.inputs):
+            try:
+                entries = _entries_of(stage, request)
+            except EmbergeError:
+                continue  # it is reported where the files are looked at
+            if entries is not None:
+                found[id(stage)] = entries
+    return found
+
+
+def _entries_of(stage: Stage, request: MergeRequest) -> _Entries | None:
+    """Return the entries of a stage's files; None for those yet to be made, or of another kind."""
+    files = open_statistics(stage, request.statistics, steps=False)
+    made = len(files) == len({file.text for file in stage.own_files()})
+    if not made or any(stage.statistics_kind not in ("", file.measure) for file in files):
+        return None
+    places: dict[str, list[str]] = {}
+    for file in files:
+        for label, entries in file.entries.items():
+            places.setdefault(label, []).extend(entries)
+    return _Entries(stage, ", ".join(str(file.path) for file in files), places)

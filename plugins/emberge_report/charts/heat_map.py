@@ -1,0 +1,247 @@
+"""Heat map: a table of numbers as coloured cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import short, text
+
+__all__ = ["Values", "digits_of", "formatted", "heat_map"]
+
+# Rows of cells; None is a cell without a number.
+Values = Sequence[Sequence[float | None]]
+
+WIDTH = 1040
+_NAME = 24  # characters of a name
+_LETTER, _DIGIT = 6.8, 6.3
+_WIDEST, _TALLEST, _FLATTEST = 64.0, 40.0, 18.0
+_HEIGHT = 480.0  # of all rows, where they are not flattest
+_FAINT, _STRONG = 0.05, 0.55  # opacities; numbers stay readable on the strongest
+_STEPS = 24  # of the scale
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Colours of numbers: from the lowest to the highest, or from 0 to both sides."""
+
+    low: float
+    high: float
+    digits: int
+
+    @classmethod
+    def of(cls, values: Values) -> _Scale:
+        known = [v for row in values for v in row if v is not None] or [0.0]
+        low, high = min(known), max(known)
+        digits = digits_of(max(abs(low), abs(high)))
+        if low < 0:
+            limit = max(abs(low), abs(high))
+            return cls(-limit, limit, digits)
+        return cls(0.0 if low < high / 2 else low, high, digits)
+
+    @property
+    def signed(self) -> bool:
+        return self.low < 0
+
+    def colour(self, value: float) -> str:
+        if self.signed:
+            name, share = ("c0" if value > 0 else "c1"), abs(value) / self.high
+        else:
+            span = self.high - self.low
+            name, share = "c0", (value - self.low) / span if span else 0.5
+        return f"fill:var(--{name});fill-opacity:{_FAINT + (_STRONG - _FAINT) * share:.3f}"
+
+    def written(self, value: float, digits: int | None = None) -> str:
+        return formatted(value, self.digits if digits is None else digits, signed=self.signed)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Places of the cells: those of all rows and columns, and the room around them."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    left: float = field(init=False)
+    top: float = field(init=False)
+    width: float = field(init=False)
+    height: float = field(init=False)
+    slanted: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        left = _room(self.rows) + 12
+        names = _room(self.columns)
+        width = min(_WIDEST, (WIDTH - left - 8) / len(self.columns))
+        slanted = names > width - 4
+        if slanted:
+            width = min(width, (WIDTH - left - 0.71 * names) / len(self.columns))
+        flat = max(_FLATTEST, min(_TALLEST, _HEIGHT / len(self.rows)))
+        # Cells of a square map are square as long as rows do not get too flat.
+        height = min(flat, max(_FLATTEST, width))
+        found = {
+            "left": left,
+            "top": 0.71 * names + 20 if slanted else 20.0,
+            "width": width,
+            "height": height,
+            "slanted": slanted,
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.height * len(self.rows)
+
+    def at(self, row: int, column: int) -> tuple[float, float]:
+        return self.left + column * self.width, self.top + row * self.height
+
+
+def heat_map(rows: Sequence[str], columns: Sequence[str], values: Values) -> Markup:
+    """Return the drawing, `WIDTH` units wide; numbers are left out where cells are too small for them.
+
+    Numbers below 0 are blue and those above it orange, else the scale goes from the lowest to the highest.
+    """
+    scale, grid = _Scale.of(values), _Grid(rows, columns)
+    digits = _fitting(values, scale, grid)
+    cells = [
+        _cell(grid, (i, j), value, scale, digits)
+        for i, row in enumerate(values)
+        for j, value in enumerate(row)
+    ]
+    box = f"0 0 {WIDTH} {grid.bottom + 62:.0f}"
+    parts = [tag("g", cells), _row_names(grid), _column_names(grid), _legend(grid, scale)]
+    label = _label(rows, columns, values, scale)
+    return tag("svg", *parts, viewBox=box, class_="heat", role="img", aria_label=label)
+
+
+def formatted(value: float, digits: int, *, signed: bool = False) -> str:
+    """Return a number with so many digits after its point and a true minus sign; a plus where `signed`."""
+    plain = digits <= 5 and abs(value) < 1e6
+    written = f"{value:+,.{digits}f}" if plain else f"{value:+.1e}"
+    if not written.strip("+-0.,e"):
+        return "0"
+    written = written if signed else written.removeprefix("+")
+    return written.replace("-", "\N{MINUS SIGN}")
+
+
+def digits_of(largest: float) -> int:
+    """Return how many digits after the point show three significant ones of the largest number."""
+    return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
+
+
+def _fitting(values: Values, scale: _Scale, grid: _Grid) -> int | None:
+    """Return the digits of numbers that fit their cells, one less than wanted if need be; None for none."""
+    known = [v for row in values for v in row if v is not None]
+    for digits in (scale.digits, max(0, scale.digits - 1)):
+        longest = max((len(scale.written(v, digits)) for v in known), default=0)
+        if longest * _DIGIT + 4 <= grid.width:
+            return digits
+    return None
+
+
+def _cell(
+    grid: _Grid, place: tuple[int, int], value: float | None, scale: _Scale, digits: int | None
+) -> Markup:
+    row, column = place
+    x, y = grid.at(row, column)
+    gap = 1.0 if grid.width >= 8 else 0.0
+    box = {
+        "x": x + gap,
+        "y": y + 1,
+        "width": grid.width - 2 * gap,
+        "height": grid.height - 2,
+        "rx": 2 * gap or None,
+    }
+    name = f"{grid.rows[row]}, {grid.columns[column]}"
+    if value is None:
+        # Outlines of cells without a gap between them would be a pattern of their own.
+        outline = tag("rect", class_="empty", **box) if gap else None
+        return tag("g", tag("title", f"{name}: no number"), outline)
+    number = None
+    if digits is not None:
+        middle = x + grid.width / 2, y + grid.height / 2 + 4
+        number = text(*middle, scale.written(value, digits), "number", "middle")
+    title = tag("title", f"{name}: {scale.written(value, scale.digits + 1)}")
+    return tag("g", title, tag("rect", style=scale.colour(value), **box), number)
+
+
+def _row_names(grid: _Grid) -> Markup:
+    places = [grid.at(i, 0)[1] + grid.height / 2 + 4 for i in range(len(grid.rows))]
+    return tag(
+        "g",
+        [
+            text(grid.left - 8, y, short(name, _NAME), "", "end")
+            for name, y in zip(grid.rows, places, strict=True)
+        ],
+    )
+
+
+def _column_names(grid: _Grid) -> Markup:
+    needed = 18 if grid.slanted else _room(grid.columns) + 4
+    every = math.ceil(needed / grid.width)
+    return tag(
+        "g",
+        [
+            _column_name(grid, i, short(name, _NAME))
+            for i, name in enumerate(grid.columns)
+            if i % every == 0
+        ],
+    )
+
+
+def _column_name(grid: _Grid, column: int, name: str) -> Markup:
+    x, y = grid.at(0, column)[0] + grid.width / 2, grid.top - 7
+    if not grid.slanted:
+        return text(x, y, name, "", "middle")
+    return tag("text", name, x=x, y=y, transform=f"rotate(-45 {x:.1f} {y:.1f})")
+
+
+def _room(names: Sequence[str]) -> float:
+    return min(_NAME, max(map(len, names))) * _LETTER
+
+
+def _legend(grid: _Grid, scale: _Scale) -> Markup:
+    """Return the colours from the lowest to the highest number, with numbers below."""
+    step, y = 12.0, grid.bottom + 20
+    span = scale.high - scale.low
+    boxes = [
+        tag(
+            "rect",
+            x=grid.left + i * step,
+            y=y,
+            width=step,
+            height=12,
+            style=scale.colour(scale.low + span * (i + 0.5) / _STEPS),
+        )
+        for i in range(_STEPS)
+    ]
+    shares = (0.0, 0.5, 1.0) if scale.signed else (0.0, 1.0)
+    marks = [
+        text(
+            grid.left + _STEPS * step * share,
+            y + 27,
+            scale.written(scale.low + span * share),
+            "tick",
+            "middle",
+        )
+        for share in shares
+    ]
+    return tag("g", boxes, marks, aria_hidden="true")
+
+
+def _label(rows: Sequence[str], columns: Sequence[str], values: Values, scale: _Scale) -> str:
+    """Return the map in words: its size, its highest and its lowest number."""
+    places = [
+        (value, f"{rows[i]}, {columns[j]}")
+        for i, row in enumerate(values)
+        for j, value in enumerate(row)
+        if value is not None
+    ]
+    size = f"Heat map of {len(rows)} by {len(columns)} numbers"
+    if not places:
+        return f"{size}, none of which is known"
+    ends = [("highest", max(places)), ("lowest", min(places))]
+    return f"{size}: " + ", ".join(
+        f"{word} {scale.written(value)} ({name})" for word, (value, name) in ends
+    )

@@ -1,0 +1,144 @@
+"""Points in a plane, in named series, with words beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import Look, Scale, looks, marker, number, short, text
+
+__all__ = ["Point", "point_chart"]
+
+# A point: x, y, and words beside it or "".
+Point = tuple[float, float, str]
+
+WIDTH, HEIGHT = 1040, 400
+_LEFT, _TOP, _BOTTOM = 64, 24, 44
+_NAME = 24
+_LETTER = 6.8
+_LINE = 13.0
+_SERIES = 20
+
+
+def point_chart(x: str, y: str, series: Mapping[str, Sequence[Point]]) -> Markup:
+    """Return the chart of points by series, `WIDTH` units wide; `x` and `y` are the labels of the axes.
+
+    Words that have no room beside their point are in its title alone.
+    """
+    names = min(_NAME, max(map(len, series), default=0))
+    right = WIDTH - 24 - (_LETTER * names + 16 if names else 0)
+    points = [point for found in series.values() for point in found]
+    across = Scale(*_range([p[0] for p in points]), _LEFT, right)
+    height = max(HEIGHT, _TOP + _BOTTOM + _SERIES * len(series))
+    up = Scale(*_range([p[1] for p in points]), height - _BOTTOM, _TOP)
+    chosen = looks(series)
+    marks = [
+        _marked(name, point, across, up, chosen[name])
+        for name, found in series.items()
+        for point in found
+    ]
+    label = f"{y} over {x}, {len(points)} points: {', '.join(name for name in series if name)}"
+    return tag(
+        "svg",
+        *(
+            _axes(across, up, x, y),
+            tag("g", marks),
+            _words(points, across, up),
+            _names(chosen, right),
+        ),
+        viewBox=f"0 0 {WIDTH} {height}",
+        class_="points",
+        role="img",
+        aria_label=label,
+    )
+
+
+def _range(numbers: Sequence[float]) -> tuple[float, float]:
+    low, high = min(numbers, default=0.0), max(numbers, default=1.0)
+    margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    return low - margin, high + margin
+
+
+def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
+    low, high, base = across.start, across.end, up.start
+    columns, rows = across.ticks(8), up.ticks(6)
+    lines = [
+        (
+            tag("line", class_="grid", x1=across(t), x2=across(t), y1=up.end, y2=base),
+            text(across(t), base + 16, number(t, columns), "tick", "middle"),
+        )
+        for t in columns
+    ]
+    lines += [
+        (
+            tag("line", class_="grid", x1=low, x2=high, y1=up(t), y2=up(t)),
+            text(low - 8, up(t) + 4, number(t, rows), "tick", "end"),
+        )
+        for t in rows
+    ]
+    named = text(0, 11, y, "axis"), text((low + high) / 2, base + _BOTTOM - 6, x, "axis", "middle")
+    return tag("g", lines, named, aria_hidden="true")
+
+
+def _marked(name: str, point: Point, across: Scale, up: Scale, look: Look) -> Markup:
+    x, y, words = point
+    title = ": ".join(filter(None, (name, words, f"{x:.6g}, {y:.6g}")))
+    return tag("g", tag("title", title), marker(across(x), up(y), look, 5))
+
+
+def _words(points: Sequence[Point], across: Scale, up: Scale) -> Markup:
+    """Return the words of points beside them, right or left, where they cover no other point or words."""
+    taken = [_Box(across(x) - 6, up(y) - 6, across(x) + 6, up(y) + 6) for x, y, _ in points]
+    shown = []
+    for i, (x, y, words) in enumerate(points):
+        said = short(words, _NAME)
+        for anchor, at in (("start", across(x) + 9), ("end", across(x) - 9)):
+            box = _Box.of(at, up(y), len(said) * _LETTER, anchor)
+            others = [*taken[:i], *taken[i + 1 :]]
+            if (
+                said
+                and box.left > _LEFT
+                and box.right < across.end
+                and not any(map(box.meets, others))
+            ):
+                taken.append(box)
+                shown.append(text(at, up(y) + 4, said, "tick", anchor))
+                break
+    return tag("g", shown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """Rectangle of words or of a marker."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @classmethod
+    def of(cls, x: float, y: float, width: float, anchor: str) -> _Box:
+        left = x if anchor == "start" else x - width
+        return cls(left, y - _LINE / 2, left + width, y + _LINE / 2)
+
+    def meets(self, other: _Box) -> bool:
+        apart = self.right <= other.left or other.right <= self.left
+        return not (apart or self.bottom <= other.top or other.bottom <= self.top)
+
+
+def _names(chosen: Mapping[str, Look], right: float) -> Markup:
+    """Return the names of the series, each with its marker, right of the chart."""
+    named = [(name, look) for name, look in chosen.items() if name]
+    return tag(
+        "g",
+        [
+            tag(
+                "g",
+                tag("title", name),
+                marker(right + 18, _TOP + 8 + _SERIES * i, look, 4.6),
+                text(right + 29, _TOP + 12 + _SERIES * i, short(name, _NAME)),
+            )
+            for i, (name, look) in enumerate(named)
+        ],
+    )

@@ -1,0 +1,149 @@
+"""Figures as steps give them in an artifact's details: a file, or data that is drawn here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, TypeVar
+
+from emberge import DataError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from emberge_report.charts.heat_map import digits_of, formatted
+
+__all__ = ["FigureData", "HeatMapData", "PointsData", "TableData", "checked", "figure_data"]
+
+
+Checked = TypeVar("Checked", bound=BaseModel)
+
+
+class _Strict(BaseModel):
+    """Mapping that has no other keys, and numbers that are finite numbers."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class TableData(_Strict):
+    """Table beside a figure: a title, a head, and rows of words or numbers."""
+
+    title: str = "The numbers behind the figure"
+    head: list[str] = []
+    rows: list[list[str | int | float | None]] = []
+
+
+class HeatMapData(_Strict):
+    """Names of rows and columns, and a row of numbers for each; null is an empty cell."""
+
+    rows: list[str] = Field(min_length=1)
+    columns: list[str] = Field(min_length=1)
+    values: list[list[float | None]]
+
+    @model_validator(mode="after")
+    def _fits(self) -> HeatMapData:
+        if len(self.values) != len(self.rows):
+            raise ValueError(f"there are {len(self.rows)} rows, and values for {len(self.values)}")
+        for name, row in zip(self.rows, self.values, strict=True):
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"the row '{name}' has {len(row)} values for {len(self.columns)} columns"
+                )
+        return self
+
+    @property
+    def table(self) -> TableData:
+        """Table of all numbers, with the longer side of the map downwards."""
+        known = [abs(v) for row in self.values for v in row if v is not None]
+        digits = digits_of(max(known, default=0.0)) + 1
+        names, head, values = self.rows, self.columns, self.values
+        if len(names) < len(head):
+            names, head, values = head, names, list(map(list, zip(*values, strict=True)))
+        rows: list[list[str | int | float | None]] = [
+            [name, *(None if v is None else formatted(v, digits) for v in row)]
+            for name, row in zip(names, values, strict=True)
+        ]
+        return TableData(head=["", *head], rows=rows)
+
+
+def _point(value: Any) -> Any:
+    """Return [x, y] or [x, y, words] as (x, y, words), and anything else as it is."""
+    if isinstance(value, list | tuple) and len(value) in (2, 3):
+        return (*value, "") if len(value) == 2 else tuple(value)
+    raise ValueError("a point is [x, y] or [x, y, text]")
+
+
+class PointsData(_Strict):
+    """Labels of the axes, and the points of each series: x, y, and words beside."""
+
+    x: str
+    y: str
+    series: dict[str, list[Annotated[tuple[float, float, str], BeforeValidator(_point)]]] = Field(
+        min_length=1
+    )
+
+    @property
+    def table(self) -> TableData:
+        """Table of all points."""
+        points = [(name, *point) for name, found in self.series.items() for point in found]
+        worded = any(words for *_, words in points)
+        rows: list[list[str | int | float | None]] = [
+            [name, *([words] if worded else []), f"{x:.6g}", f"{y:.6g}"]
+            for name, x, y, words in points
+        ]
+        return TableData(head=["Series", *(["Point"] if worded else []), self.x, self.y], rows=rows)
+
+
+class FigureData(_Strict):
+    """Figure with its heading, caption and table; it is a `file`, a `heat_map`, or `points`."""
+
+    title: str = ""
+    caption: str = ""
+    table: TableData | None = None
+    file: str | None = None
+    heat_map: HeatMapData | None = None
+    points: PointsData | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> FigureData:
+        if sum(one is not None for one in (self.file, self.heat_map, self.points)) != 1:
+            raise ValueError("a figure is one of 'file', 'heat_map' and 'points'")
+        return self
+
+
+def figure_data(step: str, entries: Any) -> list[FigureData]:
+    """Return a step's figures, checked.
+
+    Raises:
+        DataError: with the step and the field, for what is no figure.
+    """
+    if not isinstance(entries, Sequence) or isinstance(entries, str):
+        raise DataError(f"'{step}': figures must be a list, not {_shown(entries)}")
+    return [checked(FigureData, f"'{step}': figures[{i}]", one) for i, one in enumerate(entries)]
+
+
+def checked(kind: type[Checked], place: str, value: Any) -> Checked:
+    """Return a value of an artifact as what it must be; `place` is its step and field.
+
+    Raises:
+        DataError: with the place and the fields below it that are wrong.
+    """
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise DataError("; ".join(dict.fromkeys(_faults(place, error)))) from None
+
+
+# In place of pydantic's, which name classes.
+_MESSAGES = {"model_type": "must be a mapping"}
+
+
+def _faults(place: str, error: ValidationError) -> Iterator[str]:
+    for one in error.errors():
+        field = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in one["loc"])
+        given = "" if isinstance(one["input"], dict) else f", not {_shown(one['input'])}"
+        known = _MESSAGES.get(one["type"], one["msg"])
+        message = known.removeprefix("Value error, ")
+        yield f"{place}{field}: {message[:1].lower()}{message[1:]}{given}"
+
+
+def _shown(value: Any) -> str:
+    written = repr(value)
+    return written if len(written) <= 40 else f"{written[:39]}…"

@@ -1,0 +1,46 @@
+"""Numbers that a merge's strategy computed by layer, for pages and cards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, RootModel
+
+from emberge_report.distances import layer_order
+from emberge_report.page.figure_data import FigureData, HeatMapData, checked
+
+__all__ = ["COMPUTED", "weights_by_layer"]
+
+COMPUTED = (
+    "The strategy computed these weights from the models. Where the tensors of a layer have weights of their "
+    "own, it is their mean over elements."
+)
+
+
+class _Numbers(RootModel[dict[str, dict[str, float]]]):
+    """Numbers by layer and label."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+def weights_by_layer(step: str, details: Mapping[str, Any]) -> FigureData | None:
+    """Return the heat map of what a step's details have under `weights_by_layer`, labels by layers.
+
+    None where there is nothing.
+
+    Raises:
+        DataError: with the step and the place, for what is no mapping of numbers.
+    """
+    given = details.get("weights_by_layer")
+    if not given:
+        return None
+    found = checked(_Numbers, f"'{step}': weights_by_layer", given).root
+    layers = layer_order(found)
+    labels = list(dict.fromkeys(label for layer in layers for label in found[layer]))
+    numbers = HeatMapData(
+        rows=labels,
+        columns=[layer.removeprefix("layers.") for layer in layers],
+        values=[[found[layer].get(label) for layer in layers] for label in labels],
+    )
+    return FigureData(title=f"{step}: weights by layer", caption=COMPUTED, heat_map=numbers)

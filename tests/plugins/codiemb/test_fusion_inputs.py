@@ -1,0 +1,186 @@
+"""What cannot be fused is found by `check`, which names the label or layer and what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge.engine import (
+    Checkpoint,
+    Statistics,
+    canonical_names,
+    layer_of,
+    model_fingerprint,
+    write_statistics,
+)
+
+from tests.support import tiny
+
+LAYERS = ("embeddings", "layers.0", "layers.1", "pooler")
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins()
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a base and two models of it."""
+    root = tmp_path_factory.mktemp("family")
+    base = tiny.checkpoint(root / "base", "bert", num_hidden_layers=2)
+    for i, name in enumerate("ab", 1):
+        tiny.checkpoint(root / name, "bert", seed=i, like=base, num_hidden_layers=2)
+    names = canonical_names(Checkpoint(base))
+    assert {layer_of(name) for name in names.specs} == set(LAYERS)
+    return root
+
+
+def norms(
+    folder: Path,
+    labels: Iterable[str] = ("ir", "sts"),
+    layers: Iterable[str] = LAYERS,
+    base: str = "",
+    measure: str = "delta_norms",
+) -> None:
+    """The file that recipes here name."""
+    values = {layer: dict.fromkeys(labels, 1.0) for layer in layers}
+    written = Statistics(values, measure=measure, base=base)
+    write_statistics(folder, written, "norms.safetensors")
+
+
+RECIPE = """
+steps:
+  fused:
+    merge:
+      base: {family}/base
+      models: [{{model: {first}{one}}}, {{model: {family}/b, group: sts}}]
+      strategy: [{links}layer_softmax: {{deltas: ./norms.safetensors}}]
+"""
+
+
+def recipe(
+    family: Path, *, group: str = ", group: ir", links: str = "group, ", first: str = ""
+) -> str:
+    return RECIPE.format(family=family, one=group, links=links, first=first or family / "a")
+
+
+def problems(text: str, place: Path, plugins: Plugins) -> list[str]:
+    parsed = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    return [
+        f"{p.where}: {p}" for p in check_recipe(parsed, plugins).problems if p.severity == "error"
+    ]
+
+
+def test_numbers_of_all_groups_and_layers_are_enough(
+    family: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    """Others beside them do no harm."""
+    base = model_fingerprint(family / "base")
+    norms(tmp_path, ("ir", "sts", "other"), (*LAYERS, "head"), base=base)
+    assert problems(recipe(family), tmp_path, plugins) == []
+
+
+def test_a_label_that_is_missing_is_named_with_those_that_are_there(
+    family: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    norms(tmp_path, ("ir", "stss"))
+    (problem,) = problems(recipe(family), tmp_path, plugins)
+    for words in (
+        "recipe.yaml:6",
+        "norms.safetensors",
+        "of 'sts'",
+        "ir, stss",
+        "did you mean 'stss'?",
+    ):
+        assert words in problem
+
+
+def test_without_groups_labels_are_the_models_names(
+    family: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    norms(tmp_path)
+    found = problems(recipe(family, links=""), tmp_path, plugins)
+    assert len(found) == 2
+    assert "'a'" in found[0]
+    assert "'b'" in found[1]
+    norms(tmp_path, ("a", "b"))
+    assert problems(recipe(family, links=""), tmp_path, plugins) == []
+
+
+def test_labels_are_looked_at_before_the_models_are_there(
+    family: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    """A training would be lost on a merge that cannot be."""
+    norms(tmp_path, ("ir", "stss"))
+    text = recipe(family, first="$made") + (
+        f"  made:\n    merge: {{models: [{family}/a, {family}/b], strategy: linear}}\n"
+    )
+    head, fused, made = text.partition("  fused:")[0], *text.partition("  fused:")[1:]
+    body, _, last = made.partition("  made:")
+    ordered = f"{head}  made:{last}{fused}{body}"
+    (problem,) = problems(ordered, tmp_path, plugins)
+    assert "of 'sts'" in problem
+
+
+@pytest.mark.parametrize("layers", [LAYERS[:2], LAYERS[1:], ("layers.0",)])
+def test_layers_that_are_missing_are_named_once_a_label(
+    layers: tuple[str, ...], family: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    norms(tmp_path, layers=layers)
+    found = problems(recipe(family), tmp_path, plugins)
+    missing = [layer for layer in LAYERS if layer not in layers]
+    assert len(found) == 2
+    for problem, label in zip(found, ("ir", "sts"), strict=True):
+        assert f"of '{label}' for {', '.join(layers)}, and none for {', '.join(missing)}" in problem
+        assert "recipe.yaml:6" in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"base": "0" * 64}, ("another base", "measure it again")),
+        ({"measure": "fisher"}, ("holds fisher", "measure: delta_norms")),
+    ],
+)
+def test_numbers_of_another_base_or_kind_are_refused(
+    changes: Mapping[str, str],
+    words: tuple[str, ...],
+    family: Path,
+    tmp_path: Path,
+    plugins: Plugins,
+) -> None:
+    norms(tmp_path, labels=("ir", "sts"), **changes)
+    (problem,) = problems(recipe(family), tmp_path, plugins)
+    assert all(word in problem for word in words)
+
+
+def test_a_model_without_a_group_is_one_problem(
+    family: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    norms(tmp_path)
+    (problem,) = problems(recipe(family, group=""), tmp_path, plugins)
+    assert "a' has no group" in problem
+    assert "group: …" in problem
+
+
+def test_numbers_that_a_step_measured_are_looked_at_before_the_merge(
+    family: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    """They are not there when the recipe is checked."""
+    step = f"""
+  norms:
+    measure_statistics:
+      base: {family}/base
+      models: {{ir: {family}/a, stss: {family}/b}}
+"""
+    text = (
+        recipe(family).replace("./norms.safetensors", "$norms").replace("steps:\n", f"steps:{step}")
+    )
+    assert problems(text, tmp_path, plugins) == []
+    parsed = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+    with pytest.raises(CheckpointError, match=r"no numbers of 'sts'.* ir, stss"):
+        run_recipe(parsed, tmp_path / "out", plugins, quiet=True)
+    assert not (tmp_path / "out" / "fused").exists()
