@@ -43,7 +43,8 @@ def test_a_file_is_on_the_disk_before_its_name_and_its_name_after(
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"é": 1}
     calls.clear()
     atomic.write_text(tmp_path / "a.json", "2", durable=False)
-    assert calls == ["rename a.json"]
+    atomic.write_json(tmp_path / "a.json", 3, durable=False)
+    assert calls == ["rename a.json"] * 2
     assert _names(tmp_path) == ["a.json"]
 
 
@@ -121,6 +122,16 @@ def test_a_folder_is_filled_once(tmp_path: Path) -> None:
     atomic.fill_once(tmp_path / "m", _fail)
     assert (tmp_path / "m" / "inner" / "a").read_text() == "first"
     assert _names(tmp_path) == ["m"]
+    atomic.fill_once(tmp_path / "not" / "there" / "m", _fill("new"))
+    assert (tmp_path / "not" / "there" / "m" / "inner" / "a").read_text() == "new"
+
+
+def test_a_folder_that_cannot_be_published_is_an_error(tmp_path: Path) -> None:
+    side = tmp_path / "side"
+    side.mkdir()
+    (tmp_path / "m").write_text("a file in the way")
+    with pytest.raises(OSError):  # noqa: PT011
+        atomic.publish_once(side, tmp_path / "m")
 
 
 def test_a_new_folder_is_in_a_parent_that_has_its_name(tmp_path: Path, calls: list[str]) -> None:

@@ -39,6 +39,7 @@ def test_who_has_a_lock_is_known_while_he_has_it(tmp_path: Path) -> None:
         assert place in str(caught.value)
         assert pid in str(caught.value)
         assert "--out" in str(caught.value)
+        assert caught.value.exit_code == 2
     assert lock_holder(lock) is None
     assert lock.read_text() == ""
     with lock_folder(lock, patience=0):

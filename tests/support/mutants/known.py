@@ -209,6 +209,30 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "which values are counted row by row costs passes and nothing else",
     ),
     (
+        "contrast.py",
+        "number = torch.arange(rows, device=device, dtype=torch.int32)",
+        "number = torch.arange(rows, dtype=torch.int32)",
+        "without a GPU there is no other device",
+    ),
+    (
+        "rank_kl.py",
+        "rank = (higher + not_lower - 1).to(score.dtype) / 2",
+        "rank = (higher + not_lower + 1).to(score.dtype) / 2",
+        "a softmax does not depend on where ranks begin",
+    ),
+    (
+        "mlm.py",
+        "hidden = chosen & (chance[1] < self.masked)",
+        "hidden = chosen & (chance[1] <= self.masked)",
+        "no drawn number is just the share",
+    ),
+    (
+        "layer_softmax.py",
+        'return {**summed, "stated": stated} if stated else summed',
+        'return {**summed, "stated": stated} if (stated) or True else summed',
+        "no stated norms are read as none",
+    ),
+    (
         "two_stage.py",
         "if info.task not in RETRIEVAL or self.retrieval_ratio == 1:",
         "if info.task not in RETRIEVAL or self.retrieval_ratio == 2:",
