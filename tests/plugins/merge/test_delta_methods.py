@@ -148,6 +148,15 @@ def test_the_worked_changes(case: str, rows: int) -> None:
     close(found, expected)
 
 
+@pytest.mark.parametrize("case", [case for case in CHANGES if case != "E27"])
+def test_the_worked_changes_are_those_from_any_base(case: str) -> None:
+    name, options, count, weights, expected = CHANGES[case]
+    base = torch.tensor([[4.0, -2.0, 1.0], [-8.0, 2.0, 4.0]], dtype=torch.float64)
+    moved = base + torch.tensor(DELTAS[:count], dtype=torch.float64)
+    found = merge_one(chain(name, **options), moved, base, weights=weights)
+    close(found - base, expected)
+
+
 def test_those_that_agree_may_be_averaged_plainly() -> None:
     """The TIES paper's mean; by hand from T-E12, whose elections it shares."""
     found = merge_one(chain("ties", consensus_mean="count"), models(), BASE, weights=WEIGHTS)

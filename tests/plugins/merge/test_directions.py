@@ -110,6 +110,14 @@ def test_from_a_thousandth_on_directions_count_as_opposite(name: str) -> None:
     torch.testing.assert_close(merged, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("weights", [(0.0, 0.0), (0.7, -0.7)])
+def test_weights_that_sum_to_nothing_meet_in_the_middle(weights: tuple[float, float]) -> None:
+    models = [[1.0, 0.0], [0.0, 1.0]]
+    merged = merge_one(chain("nuslerp"), models, weights=weights)
+    middle = torch.full((2,), math.sqrt(0.5), dtype=torch.float64)
+    torch.testing.assert_close(merged, middle, rtol=0, atol=1e-12)
+
+
 def test_directions_that_cancel_out_are_reported() -> None:
     models = [torch.tensor([1.0, 2.0]).double(), torch.tensor([-3.0, -6.0]).double()]
     (block,) = blocks_of("w", models, None)

@@ -78,6 +78,17 @@ def test_it_is_the_regression_on_both_models_outputs() -> None:
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
 
 
+def test_the_ridge_is_a_share_of_the_mean_square_on_every_input() -> None:
+    """With inputs that one model saw alone: the other's share of them is its ridge."""
+    first = torch.diag(torch.tensor([3.0, 0.0], dtype=torch.float64))
+    second = torch.diag(torch.tensor([0.0, 1.0], dtype=torch.float64))
+    models = [torch.tensor([[1.0, 1.0]]).double(), torch.tensor([[0.0, 0.0]]).double()]
+    found = merged(models, [first, second], ridge=0.5)
+    # Ridges of 0.5 · 1.5 and 0.5 · 0.5 beside the squares of 3 and 1.
+    expected = torch.tensor([[3.75 / (3.75 + 0.25), 0.75 / (0.75 + 1.25)]], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+
+
 def test_a_model_alone_in_using_an_input_decides_it() -> None:
     first = torch.diag(torch.tensor([1.0, 0, 1, 0], dtype=torch.float64))
     second = torch.diag(torch.tensor([0.0, 1, 1, 0], dtype=torch.float64))
