@@ -33,7 +33,6 @@ from emberge.engine import (
     plan_tasks,
     safe_file_name,
     score_model,
-    whole_model,
 )
 
 from emberge_evaluate.choice import Choice, Ranked, choose, value_of
@@ -284,6 +283,8 @@ def _free_file(name: str, taken: set[str]) -> str:
 
 
 def _put(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> None:
+    from emberge.engine import whole_model
+
     reference, model = candidate
     # Results of steps do not change; a folder of the user's may be written to tomorrow.
     link = reference.step is not None or model.adapter is not None
