@@ -14,7 +14,7 @@ from emberge.contracts.dataset import BadRow, Reader
 from emberge.contracts.reference import DataRef
 from emberge.data.catalogue import instruction_prompt, load_catalogue
 from emberge.data.dataset_store import FORMAT
-from emberge.data.entry import Catalogue, Columns, DataEntry
+from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.file_summary import shown
 from emberge.data.hub_datasets import hub_key, hub_name, hub_rows
 from emberge.errors import DataError, suggest
@@ -131,21 +131,11 @@ def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
 
 def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
     """Return the source of a catalogue's set, with the recipe's options in place of its own."""
-    over: dict[str, Any] = {
-        name: value
-        for name in ("name", "task", "prompt", "symmetric", "limit", "score_range")
-        if (value := getattr(entry, name)) is not None
+    nothing = DataEntry()
+    names = {option.name for option in dataclasses.fields(entry)} - {"path", "only"}
+    over = {
+        name: value for name in names if (value := getattr(entry, name)) != getattr(nothing, name)
     }
-    if entry.columns != Columns():
-        over["columns"] = entry.columns
-    if entry.split != "train":
-        over["split"] = entry.split
-    if entry.weight != 1.0:
-        over["weight"] = entry.weight
-    if entry.instruction:
-        over["instruction"] = entry.instruction
-    if entry.negatives != "auto":
-        over["negatives"] = entry.negatives
     entry = _prompted(dataclasses.replace(each, **over), each.prompt)
     if entry.path is None:
         return DataSource(str(entry.name), entry)
@@ -153,6 +143,11 @@ def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> Dat
 
 
 def _file(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> DataSource:
+    for option in ("subset", "revision"):
+        if getattr(entry, option) is not None:
+            raise DataError(
+                f"{shown(path)}: `{option}` chooses a part of a hub dataset, and this is a file; leave it out"
+            )
     if not path.is_file():
         near = suggest(
             path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []

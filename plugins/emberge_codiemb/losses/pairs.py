@@ -1,41 +1,55 @@
-"""Scored pairs of a batch: cosine and gold score of every anchor with each of its texts."""
+"""Losses of scored pairs: cosine and gold score of every anchor with each of its texts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, unit_vectors
+from emberge import Embeddings, Loss, unit_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["equal_scores", "require_positive", "scored_pairs"]
+__all__ = ["PairLoss", "require_positive"]
 
 
-def scored_pairs(e: Embeddings, loss: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (cosine, score, mask of scored pairs), each [m]; the first two are zero where there is none.
+@dataclass(frozen=True, kw_only=True)
+class PairLoss(Loss):
+    """Loss of a batch's scored pairs, which learns from how their scores differ; local to a rank by default.
 
-    Raises:
-        ValueError: where nothing has a score.
+    A subclass has `of_pairs`. The pairs are every anchor with each of its scored positives and negatives.
     """
-    import torch
 
-    if e.positive_score is None and e.negative_score is None:
-        raise ValueError(f"{loss} needs scores")
-    cosine = torch.einsum("id,icd->ic", unit_vectors(e.anchor), unit_vectors(e.candidates))
-    score = e.scores.flatten()
-    there = e.valid.flatten() & ~score.isnan()
-    return cosine.flatten().masked_fill(~there, 0.0), score.masked_fill(~there, 0.0), there
+    cross_rank: bool = False
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"positive_score"})
 
-def equal_scores(lowest: float, highest: float) -> list[str]:
-    """Return the reason why a loss of order learns nothing from scores that are all equal; else none."""
-    if lowest < highest:
-        return []
-    return [
-        f"all scores are {highest:g}, and it learns from their order alone; give scores that differ, or "
-        "choose another loss under by_dataset"
-    ]
+    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
+        if lowest < highest:
+            return ()
+        return (
+            f"all scores are {highest:g}, and it learns from how they differ; give scores that differ, or "
+            "choose another loss under by_dataset",
+        )
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        import torch
+
+        e = embeddings
+        if e.positive_score is None and e.negative_score is None:
+            raise ValueError(f"{type(self).__name__} needs scores")
+        cosine = torch.einsum("id,icd->ic", unit_vectors(e.anchor), unit_vectors(e.candidates))
+        score = e.scores.flatten()
+        there = e.valid.flatten() & ~score.isnan()
+        cosine = cosine.flatten().masked_fill(~there, 0.0)
+        return self.of_pairs(cosine, score.masked_fill(~there, 0.0), there)
+
+    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
+        """Return the loss of pairs [m]; `there` masks those that have a score, and others are 0."""
+        raise NotImplementedError
 
 
 def require_positive(value: float, option: str) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Loss
-
-from emberge_codiemb.losses.pairs import equal_scores, scored_pairs
+from emberge_codiemb.losses.pairs import PairLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +16,7 @@ NO_SPREAD = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pearson(Loss):
+class Pearson(PairLoss):
     """Correlation of a batch's cosines with their scores, subtracted from one (CoDiEmb, arXiv:2508.11442).
 
     Over every anchor with each of its scored positives and negatives. A batch whose scores or cosines are all
@@ -34,19 +31,9 @@ class Pearson(Loss):
             sampler: batch_shuffle
     """
 
-    cross_rank: bool = False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"positive_score"})
-
-    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        return equal_scores(lowest, highest)
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
         import torch
 
-        cosine, score, there = scored_pairs(embeddings, "pearson")
         count = there.sum().clamp(min=1)
         found = (cosine - cosine.sum() / count).masked_fill(~there, 0.0)
         wanted = (score - score.sum() / count).masked_fill(~there, 0.0)

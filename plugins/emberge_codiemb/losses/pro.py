@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss, blockwise, lowest_score
+from emberge import blockwise, lowest_score
 
-from emberge_codiemb.losses.pairs import equal_scores, require_positive, scored_pairs
+from emberge_codiemb.losses.pairs import PairLoss, require_positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +17,7 @@ TIE = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
-class PRO(Loss):
+class PRO(PairLoss):
     """Preference ranking: contrast of each pair with those of a lower score (CoDiEmb, arXiv:2508.11442).
 
     Over every anchor with each of its scored positives and negatives. For pair k and the pairs j with
@@ -41,22 +40,13 @@ class PRO(Loss):
     temperature: float = 0.05
     """Divisor of the cosines."""
     reduction: Literal["mean", "sum"] = "mean"
-    cross_rank: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self.temperature, "temperature")
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"positive_score"})
-
-    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        return equal_scores(lowest, highest)
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
         import torch
 
-        cosine, score, there = scored_pairs(embeddings, "pro")
         scaled = cosine / self.temperature
 
         def block(rows: slice) -> Tensor:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss, lowest_score
+from emberge import lowest_score
 
-from emberge_codiemb.losses.pairs import equal_scores, require_positive, scored_pairs
+from emberge_codiemb.losses.pairs import PairLoss, require_positive
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankKL(Loss):
+class RankKL(PairLoss):
     """Divergence of a batch's cosines from the ranks of its scores (CoDiEmb, arXiv:2508.11442).
 
     Over every anchor with each of its scored positives and negatives. Of n pairs in falling order of score,
@@ -37,20 +36,11 @@ class RankKL(Loss):
     temperature: float = 0.05
     """Divisor of the cosines and of the targets."""
     reduction: Literal["mean", "sum"] = "mean"
-    cross_rank: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self.temperature, "temperature")
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"positive_score"})
-
-    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        return equal_scores(lowest, highest)
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        cosine, score, there = scored_pairs(embeddings, "rank_kl")
+    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
 
         def log_shares(values: Tensor) -> Tensor:
             scaled = values / self.temperature

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss, blockwise
+from emberge import blockwise
 
-from emberge_codiemb.losses.pairs import equal_scores, require_positive, scored_pairs
+from emberge_codiemb.losses.pairs import PairLoss, require_positive
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankNet(Loss):
+class RankNet(PairLoss):
     """Order of pairs: sum of log(1 + e^(cos_j - cos_i)) over all y_i > y_j (Burges et al., 2005, ICML).
 
     A baseline of CoDiEmb (arXiv:2508.11442), over every anchor with each of its scored positives and
@@ -33,22 +32,13 @@ class RankNet(Loss):
 
     scale: float = 1.0
     reduction: Literal["sum", "mean"] = "sum"
-    cross_rank: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self.scale, "scale")
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"positive_score"})
-
-    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        return equal_scores(lowest, highest)
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
         import torch
 
-        cosine, score, there = scored_pairs(embeddings, "ranknet")
         cosine = self.scale * cosine
 
         def block(rows: slice) -> Tensor:

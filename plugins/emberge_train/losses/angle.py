@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Loss, unit_vectors
+from emberge import Embeddings, unit_vectors
 
-from emberge_train.losses.flat_scores import scale_warnings
-from emberge_train.losses.ordered import filled_scores, ordering_loss
+from emberge_train.losses.ordered import OrderLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnglE(Loss):
+class AnglE(OrderLoss):
     """Order of pairs by angles of complex vectors, as their scores are (Li and Li, 2023, arXiv:2309.12871).
 
     An embedding's first half are real parts, its second half imaginary ones; a text's closeness to its anchor
@@ -35,30 +33,13 @@ class AnglE(Loss):
             sampler: batch_shuffle
     """
 
-    scale: float = 20.0
-    unscored: bool = False
-    cross_rank: bool = False
-
-    def __post_init__(self) -> None:
-        if self.scale <= 0:
-            raise ValueError(f"scale must be above 0, not {self.scale:g}")
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset() if self.unscored else frozenset({"positive_score"})
-
-    def warnings(self) -> list[str]:
-        return scale_warnings(self.scale)
-
-    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+    def values(self, embeddings: Embeddings) -> Tensor:
         import torch
 
-        score = filled_scores(embeddings, "angle", self.unscored)
         anchor = unit_vectors(embeddings.anchor)
         # For w of length one, Re + Im of z / w is <z, w> + <z turned by a right angle, w>.
         towards = anchor + _turned(anchor)
-        closeness = torch.einsum("id,icd->ic", towards, unit_vectors(embeddings.candidates)).abs()
-        return ordering_loss(self.scale * closeness, score, embeddings.valid)
+        return torch.einsum("id,icd->ic", towards, unit_vectors(embeddings.candidates)).abs()
 
 
 def _turned(vectors: Tensor) -> Tensor:

@@ -1,32 +1,73 @@
-"""Loss on the order of pairs: their values are to be ordered as their scores are."""
+"""Losses of order: pairs with a higher score shall have a higher value."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, lowest_score
+from emberge import Embeddings, Loss, lowest_score
+
+from emberge_train.losses.flat_scores import scale_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["filled_scores", "ordering_loss"]
+__all__ = ["OrderLoss", "ordering_loss"]
 
 
-def filled_scores(e: Embeddings, loss: str, unscored: bool) -> Tensor:
-    """Return scores of the candidates [b, p + n]; with `unscored` those without one are 1 or 0.
+@dataclass(frozen=True, kw_only=True)
+class OrderLoss(Loss):
+    """Loss of the order of a batch's pairs by a value, which a subclass has as `values`.
 
-    Raises:
-        ValueError: where nothing has a score and `unscored` is not set.
+    The pairs are every anchor with each of its scored positives and negatives; local to a rank by default.
     """
-    import torch
 
-    if not unscored:
-        if e.positive_score is None and e.negative_score is None:
-            raise ValueError(f"{loss} needs scores; set unscored: true for data without them")
-        return e.scores
-    slots = e.positive.shape[1]
-    otherwise = torch.arange(e.valid.shape[1], device=e.valid.device) < slots
-    return torch.where(e.scores.isnan(), otherwise.to(e.scores.dtype), e.scores)
+    scale: float = 20.0
+    """One over the temperature."""
+    unscored: bool = False
+    """Take positives without a score as 1 and negatives without one as 0."""
+    cross_rank: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scale <= 0:
+            raise ValueError(f"scale must be above 0, not {self.scale:g}")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset() if self.unscored else frozenset({"positive_score"})
+
+    def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
+        if lowest < highest or self.unscored:
+            return ()
+        return (
+            f"all scores are {highest:g}, and it learns from their order alone; give scores that differ, or "
+            "choose another loss under by_dataset",
+        )
+
+    def warnings(self) -> list[str]:
+        return scale_warnings(self.scale)
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        score = self._scores(embeddings)
+        return ordering_loss(self.scale * self.values(embeddings), score, embeddings.valid)
+
+    def values(self, embeddings: Embeddings) -> Tensor:
+        """Return the closeness of every anchor and each of its texts [b, p + n]."""
+        raise NotImplementedError
+
+    def _scores(self, e: Embeddings) -> Tensor:
+        """Return scores of the candidates [b, p + n]; with `unscored` those without one are 1 or 0."""
+        import torch
+
+        if not self.unscored:
+            if e.positive_score is None and e.negative_score is None:
+                name = type(self).__name__
+                raise ValueError(f"{name} needs scores; set unscored: true for data without them")
+            return e.scores
+        slots = e.positive.shape[1]
+        otherwise = torch.arange(e.valid.shape[1], device=e.valid.device) < slots
+        return torch.where(e.scores.isnan(), otherwise.to(e.scores.dtype), e.scores)
 
 
 def ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor:

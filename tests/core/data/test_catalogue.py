@@ -150,6 +150,12 @@ def test_options_beside_a_catalogue_hold_for_each_of_its_sets(folder: Path) -> N
         load(folder, name="mine")
 
 
+@pytest.mark.parametrize("option", ["subset", "revision"])
+def test_parts_of_hub_datasets_are_refused_for_files(folder: Path, option: str) -> None:
+    with pytest.raises(DataError, match=rf"pairs\.jsonl: `{option}`"):
+        load(folder, **{option: "v1"})
+
+
 def test_a_split_beside_a_catalogue_is_that_of_its_hub_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,5 +57,5 @@ def test_a_scale_of_nothing_is_refused() -> None:
 
 def test_it_needs_scores() -> None:
     batch = scored_pairs(torch.tensor([0.1, 0.5], dtype=torch.float64), None)
-    with pytest.raises(ValueError, match="angle needs scores; set unscored: true"):
+    with pytest.raises(ValueError, match="AnglE needs scores; set unscored: true"):
         AnglE()(batch, {})

@@ -15,6 +15,12 @@ def test_equal_scores_order_nothing() -> None:
     assert float(CoSENT()(scored_pairs(torch.tensor([0.1, 0.9]).double(), [0.5, 0.5]), {})) == 0.0
 
 
+def test_data_of_equal_scores_are_refused_unless_others_are_filled_in() -> None:
+    assert "0.5" in str(CoSENT().check_scores(0.5, 0.5))
+    assert not CoSENT().check_scores(0.5, 0.6)
+    assert not CoSENT(unscored=True).check_scores(1, 1)
+
+
 def test_retrieval_data_can_be_scored_one_and_zero() -> None:
     batch = scored_pairs(torch.tensor([0.3, 0.7], dtype=torch.float64), None)
     negative = torch.tensor([[[0.6, 0.8]], [[0.0, 1.0]]], dtype=torch.float64)
