@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from emberge import DatasetInfo, Example, TaskKind
@@ -30,6 +32,18 @@ class InMemory:
 
 def dataset(name: str, task: TaskKind, rows: Sequence[Example], **more: Any) -> InMemory:
     return InMemory(DatasetInfo(name, task, len(rows)), rows, fingerprint=str(len(rows)), **more)
+
+
+def write_training_sets(folder: Path) -> None:
+    """Write a set of retrieval and one of scored pairs, as `find.jsonl` and `alike.jsonl`."""
+    for made in (retrieval(), similarity()):
+        rows = []
+        for one in made.rows:
+            row: dict[str, Any] = {"anchor": one.anchor, "positive": one.positives[0]}
+            if one.positive_scores:
+                row["score"] = one.positive_scores[0]
+            rows.append(json.dumps(row))
+        (folder / f"{made.info.name}.jsonl").write_text("\n".join(rows) + "\n")
 
 
 def retrieval(size: int = 40, name: str = "find", **more: Any) -> InMemory:

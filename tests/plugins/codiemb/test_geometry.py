@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +37,7 @@ from torch import Tensor
 
 from tests.plugins.codiemb.test_token_geometry import by_numpy, cka_by_kernels
 from tests.support import tiny
+from tests.support.places import ROOT
 from tests.support.tolerance import of_pass
 
 # Chunks that the frail encoder has read, and after how many of them it dies.
@@ -58,7 +63,7 @@ class Frail:
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         if LIMIT and len(READ) >= LIMIT[0]:
-            raise KilledError
+            os.kill(os.getpid(), signal.SIGKILL)
         READ.append(len(features["input_ids"]))
         return self._encoder.states(features)
 
@@ -91,8 +96,8 @@ class PooledEncoder(TextEncoder):
         return Pooled(super().load(checkpoint, device=device, dtype=dtype))
 
 
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
+def with_frail() -> Plugins:
+    """All plugins, and one with the encoders above."""
     module = ModuleType("frail")
 
     @hookimpl
@@ -103,6 +108,11 @@ def plugins() -> Plugins:
     found = load_plugins(block=())
     found.register(module, "frail", "frail", "1.0")
     return found
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return with_frail()
 
 
 @pytest.fixture(autouse=True)
@@ -287,13 +297,16 @@ def test_a_killed_run_goes_on_after_the_sets_that_are_done(place: Path, plugins:
     chunks = [*READ]
     sets = (12, 24)
     first = next(n for n in range(1, len(chunks)) if sum(chunks[:n]) == sets[0])
+    mortal = (
+        "from pathlib import Path\n"
+        "from tests.plugins.codiemb import test_geometry as here\n"
+        f"here.LIMIT.append({first + 1})  # within the second set of the first model\n"
+        f"place = Path({str(place)!r})\n"
+        f"here.run(place, here.with_frail(), more={frail!r})\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", mortal], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
     READ.clear()
-    LIMIT.append(first + 1)  # within the second set of the first model
-    with pytest.raises(KilledError):
-        run(place, plugins, more=frail)
-    assert chunks[: first + 1] == READ
-    READ.clear()
-    LIMIT.clear()
     assert run(place, plugins, more=frail) == whole
     assert chunks[first:] == READ
 

@@ -45,7 +45,7 @@ from sentence_transformers import SentenceTransformer
 from tests.plugins.mteb.bench import Bench, model_at, write_pairs, write_retrieval
 from tests.support import launched_plugin, pair_evaluator
 from tests.support.places import ROOT
-from tests.support.training_data import retrieval, similarity
+from tests.support.training_data import write_training_sets
 
 asked: list[str] = []
 SCORES = {
@@ -398,14 +398,7 @@ FUSED = """
 def place(bert: Path, tmp_path: Path) -> Path:
     """A folder with a model, two training sets, and sets with a development half."""
     (tmp_path / "base").symlink_to(bert)
-    for made in (retrieval(), similarity()):
-        rows = []
-        for one in made.rows:
-            row: dict[str, Any] = {"anchor": one.anchor, "positive": one.positives[0]}
-            if one.positive_scores:
-                row["score"] = one.positive_scores[0]
-            rows.append(json.dumps(row))
-        (tmp_path / f"{made.info.name}.jsonl").write_text("\n".join(rows) + "\n")
+    write_training_sets(tmp_path)
     catalogue(tmp_path / "sets", "test", "dev")
     return tmp_path
 

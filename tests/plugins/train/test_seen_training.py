@@ -27,7 +27,7 @@ from emberge.engine import read_artifact
 from safetensors.torch import load_file
 
 from tests.support import pair_evaluator
-from tests.support.training_data import retrieval, similarity
+from tests.support.training_data import write_training_sets
 
 HEADS = """
 steps:
@@ -60,14 +60,7 @@ def plugins() -> Plugins:
 def place(bert: Path, tmp_path: Path) -> Path:
     """A folder with a model, two training sets and pairs to score on."""
     (tmp_path / "base").symlink_to(bert)
-    for made in (retrieval(), similarity()):
-        rows = []
-        for one in made.rows:
-            row: dict[str, Any] = {"anchor": one.anchor, "positive": one.positives[0]}
-            if one.positive_scores:
-                row["score"] = one.positive_scores[0]
-            rows.append(json.dumps(row))
-        (tmp_path / f"{made.info.name}.jsonl").write_text("\n".join(rows) + "\n")
+    write_training_sets(tmp_path)
     held = (tmp_path / "find.jsonl").read_text().splitlines()[:20]
     (tmp_path / "held.jsonl").write_text("\n".join(held) + "\n")
     return tmp_path
