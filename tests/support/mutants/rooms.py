@@ -89,6 +89,16 @@ ROOMS: Mapping[str, Room] = {
     "bootstrap": Room(
         ("plugins/emberge_evaluate/bootstrap.py",), ("tests/plugins/evaluate/test_bootstrap.py",)
     ),
+    "choice": Room(
+        ("plugins/emberge_evaluate/choice.py",), ("tests/plugins/evaluate/test_choice.py",)
+    ),
+    "geometry": Room(
+        (
+            "plugins/emberge_codiemb/geometry/drift.py",
+            "plugins/emberge_codiemb/geometry/token_geometry.py",
+        ),
+        ("tests/plugins/codiemb/test_token_geometry.py",),
+    ),
     "journal": Room(
         ("core/emberge/merging/streaming/journal.py",),
         ("tests/core/merging/streaming/test_journal.py",),
