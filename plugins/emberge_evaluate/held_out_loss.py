@@ -93,7 +93,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [
-            _task(one.info.name, one.info.task, self._fingerprint(one))
+            _task(one.info.name, one.info.task, self._fingerprint(one, workspace))
             for one in self._load(workspace)
         ]
 
@@ -135,11 +135,11 @@ class HeldOutLoss(BatchOptions, Evaluator):
             backbone=self.backbone,
             checkpoint=folder,
             datasets=[dataset],
-            sampler=[one.resolved(workspace.data) for one in self.sampler],
+            sampler=self._samplers(workspace),
             losses=self.loss,
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=self.seed,
-            guides=lambda reference: workspace.model(reference).folder,
+            guides=workspace.model,
             rehearsal=workspace.rehearsal,
         )
 
@@ -154,10 +154,24 @@ class HeldOutLoss(BatchOptions, Evaluator):
             store=workspace.store,
         )
 
-    def _fingerprint(self, dataset: Dataset) -> str:
-        options = repr(dataclasses.replace(self, data=()))
-        parts = (dataset.fingerprint, options, version("emberge"))
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    def _samplers(self, workspace: Workspace) -> list[Sampler]:
+        return [one.resolved(workspace.data) for one in self.sampler]
+
+    def _fingerprint(self, dataset: Dataset, workspace: Workspace) -> str:
+        """Return a hash of all that decides a loss beside the model: rows, options, and what these name."""
+        info = dataset.info
+        losses = self.loss.of(info.name, info.task) or ()
+        guides = [one.guided_by.model for one in losses if one.guided_by is not None]
+        decisive = (
+            dataset.fingerprint,
+            info.negatives,
+            dataclasses.replace(self, data=()),
+            self._samplers(workspace),
+            [workspace.model(guide).fingerprint for guide in guides],
+            workspace.rehearsal,
+            version("emberge"),
+        )
+        return hashlib.sha256(repr(decisive).encode()).hexdigest()
 
 
 def _task(name: str, kind: str, fingerprint: str = "") -> TaskInfo:

@@ -5,22 +5,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from emberge import (
+    DataEntry,
+    DataRef,
     EmbergeError,
+    Guide,
     Machine,
+    ModelRef,
+    PerDataset,
     Plugins,
+    Rehearsal,
     check_recipe,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import read_artifact
+from emberge.engine import plan_tasks, read_artifact, score_model
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_evaluate.held_out_loss import HeldOutLoss
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
 from sentence_transformers import SentenceTransformer
 
+from tests.plugins.mteb.bench import Bench, model_at
 from tests.support.training_data import retrieval, similarity
 
 HELD = (
@@ -109,3 +121,42 @@ steps:
     recipe = parse_recipe(stopped, plugins, path=place / "r.yaml")
     with pytest.raises(EmbergeError, match=r"find, alike.*select"):
         run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
+
+
+def loss_of(evaluator: HeldOutLoss, model: Path, workspace: Bench) -> float:
+    plans = plan_tasks([evaluator], workspace)
+    (score,) = score_model(model_at(model), plans, workspace, name="a").values()
+    return score.score
+
+
+@pytest.mark.parametrize("changed", ["negatives of the data", "content of the guide", "rehearsal"])
+def test_a_stored_loss_is_taken_only_for_the_same_loss(
+    changed: str, berts: list[Path], tmp_path: Path
+) -> None:
+    rows = [
+        {"anchor": one.anchor, "positive": one.positives[0], "negative": one.positives[1]}
+        for one in retrieval(24).rows
+    ]
+    path = tmp_path / "find.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    entry = DataEntry(path=DataRef(str(path)), task="retrieval")
+    guide = Guide(model=ModelRef("./guide"), backbone=TextEncoder())
+    evaluator = HeldOutLoss(
+        data=(entry,),
+        loss=PerDataset(default=(InfoNCE(temperature=0.1, guide=guide),)),
+        sampler=(BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
+        backbone=TextEncoder(),
+    )
+    before, after, alone = (Bench(tmp_path / root) for root in ("shared", "shared", "alone"))
+    for workspace in (before, after, alone):
+        workspace.many["./guide"] = [model_at(berts[1])]
+    other = evaluator
+    for workspace in (after, alone):
+        if changed == "negatives of the data":
+            other = replace(evaluator, data=(replace(entry, negatives="hard_only"),))
+        elif changed == "content of the guide":
+            workspace.many["./guide"] = [model_at(berts[2])]
+        else:
+            workspace.rehearsal = Rehearsal()
+    first = loss_of(evaluator, berts[0], before)
+    assert loss_of(other, berts[0], after) == loss_of(other, berts[0], alone) != first
