@@ -208,7 +208,7 @@ def measure_texts(
     """Return the measures of one model over texts; `where` names both in errors.
 
     Raises:
-        CheckpointError: for hidden states that are not finite.
+        CheckpointError: for hidden states that are not finite, or all zero.
     """
     import numpy as np
 
@@ -222,6 +222,8 @@ def measure_texts(
         dtype = str(states.dtype).removeprefix("torch.")
         for name, values in measure(states).items():
             found[name][places] = values
+    if np.isnan(found[MEASURES[0]]).all():
+        raise CheckpointError(f"{where}: hidden states are all zero; is the model sound?")
     return MeasuredSet.of(found, dtype)
 
 
