@@ -14,6 +14,7 @@ from emberge import (
     Backbone,
     DataEntry,
     Dataset,
+    EmbergeError,
     Evaluator,
     Loss,
     Model,
@@ -75,6 +76,29 @@ class HeldOutLoss(BatchOptions, Evaluator):
         for head in checked.heads:
             scored = head.example.positive_scores is not None
             for fault in loss_problems(self.loss, head.info, scored=scored):
+                yield context.problem(fault, "evaluators")
+        if not checked.problems and not any(sampler.files() for sampler in self.sampler):
+            yield from self._look_ahead(context)
+
+    def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
+        """Yield what whole data sets show, as far as they can be read in passing."""
+        from emberge.engine import FitOptions, preview_training
+
+        try:
+            ahead = preview_training(
+                self.data,
+                readers=context.readers,
+                resolve=context.data,
+                sampler=self.sampler,
+                options=FitOptions.of(self),
+                seed=self.seed,
+            )
+        except EmbergeError as error:
+            for line in str(error).splitlines():
+                yield context.problem(line, "evaluators")
+            return
+        for info in ahead.datasets:
+            for fault in loss_problems(self.loss, info, scored=info.scores is not None):
                 yield context.problem(fault, "evaluators")
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:

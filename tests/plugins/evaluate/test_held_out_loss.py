@@ -96,6 +96,31 @@ def test_a_data_sets_loss_is_that_of_its_batches(
     assert shown == pytest.approx(expected, abs=6e-5), "four digits"
 
 
+def test_what_only_whole_sets_show_is_found_before_any_work(
+    berts: list[Path], plugins: Plugins, place: Path
+) -> None:
+    """A select comes after the trainings that it chooses from."""
+
+    def errors(data: str, loss: str, sampler: str) -> list[str]:
+        text = (
+            f"steps:\n  best:\n    select:\n      models: [{berts[0]}]\n      metric: loss\n      top: 1\n"
+            f"      evaluators: {{held_out_loss: {{data: {data}, loss: {loss}, sampler: {sampler}}}}}\n"
+        )
+        recipe = parse_recipe(text, plugins, path=place / "r.yaml")
+        return [str(problem) for problem in check_recipe(recipe, plugins).errors]
+
+    rows = [{"anchor": f"a {i}", "positive": f"the {i}", "score": 0.5} for i in range(150)]
+    (place / "flat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flat, find = "{path: ./flat.jsonl, task: sts}", "{path: ./find.jsonl, task: retrieval}"
+    assert errors(find, "infonce", "{batch_shuffle: {batch_size: 8}}") == []
+    (scores,) = errors(flat, "cosent", "{batch_shuffle: {batch_size: 8}}")
+    assert "r.yaml:7" in scores
+    assert "all scores are 0.5" in scores
+    (size,) = errors(find, "infonce", "{batch_shuffle: {batch_size: 17, tail: drop}}")
+    assert "r.yaml:7" in size
+    assert "lower batch_size" in size
+
+
 def test_a_loss_is_no_score(berts: list[Path], plugins: Plugins, place: Path) -> None:
     def errors(text: str) -> str:
         recipe = parse_recipe(text, plugins, path=place / "r.yaml")
