@@ -127,7 +127,7 @@ class MeasureModel(GeometryOptions, Step):
         """Measure one model, and write its embeddings of the probe set into the step's folder.
 
         Raises:
-            CheckpointError: for an encoder that is not a `ReadsTokens`.
+            CheckpointError: for an encoder that is not a `ReadsTokens`, and embeddings that are not finite.
         """
         import numpy as np
         from emberge.engine import TextEmbedder, whole_model
@@ -150,7 +150,12 @@ class MeasureModel(GeometryOptions, Step):
             shown.begin("the probe set")
             tokens = [text for one in probe for text in one.tokens(embedder)]
             file = f"probe-{number}.npy"
-            np.save(workspace.folder / file, embedder.embed_tokens(tokens))
+            embeddings = embedder.embed_tokens(tokens)
+            if not np.isfinite(embeddings).all():
+                raise CheckpointError(
+                    f"{model.name} on the probe set: embeddings are not finite; is the model sound?"
+                )
+            np.save(workspace.folder / file, embeddings)
             return MeasuredModel(model.name, model.fingerprint, measured, file)
 
     def _measured_sets(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -481,6 +481,18 @@ def test_states_without_geometry_are_named(
 ) -> None:
     monkeypatch.setattr(Frail, "states", lambda self, f: self._encoder.states(f) * factor)
     with pytest.raises(EmbergeError, match=rf"a on data set 'first': hidden states are {fault}"):
+        run(place, plugins, more="backbone: frail_encoder")
+
+
+def test_embeddings_that_are_not_finite_have_not_drifted_but_are_refused(
+    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Frail, *given: Any) -> Any:
+        found = self._encoder(*given)
+        return replace(found, embeddings=found.embeddings * float("nan"))
+
+    monkeypatch.setattr(Frail, "__call__", broken)
+    with pytest.raises(EmbergeError, match=r"base on the probe set: embeddings are not finite"):
         run(place, plugins, more="backbone: frail_encoder")
 
 
