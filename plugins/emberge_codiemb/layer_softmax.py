@@ -46,7 +46,7 @@ class LayerSoftmax(MergeStrategy):
     `none` is the printed formula; norms of real layers then saturate it.
     """
     deltas: FileRef | None = None
-    """A statistics file with each model's norms, as of specialists; default: their own changes' norms."""
+    """A statistics file with norms, as of specialists; default: norms of the models' own changes."""
     non_layer: Literal["own", "global_mean", "uniform"] = "own"
     """Embeddings, final norm and heads: layers of their own, the layers' mean norm, or equal weights."""
     interpolate: Literal["linear", "slerp"] = "linear"
@@ -81,7 +81,7 @@ class LayerSoftmax(MergeStrategy):
         import torch
 
         from_file = self.deltas is not None
-        moved = self._told(block) if from_file else _squares(block.deltas)
+        moved = self._norms_of_file(block) if from_file else _squares(block.deltas)
         found: dict[str, Any] = {"stated" if from_file else "moved": {block.layer: moved}}
         if self.normalise == "relative":
             assert block.base is not None
@@ -136,13 +136,13 @@ class LayerSoftmax(MergeStrategy):
     def merge(self, block: Block, stats: Stats) -> Tensor:
         return block.combine(stats[0]["coefficients"])
 
-    def _told(self, block: Block) -> Tensor:
+    def _norms_of_file(self, block: Block) -> Tensor:
         missing = [label for label in block.models if label not in block.statistics]
         if missing:
             known = ", ".join(sorted(block.statistics)) or "nothing"
             raise ValueError(
                 f"the statistics file '{self.deltas}' has no delta norm of '{missing[0]}' for "
-                f"{block.layer}; there it knows {known}"
+                f"{block.layer}; for that it has {known}"
             )
         norms = [float(block.statistics[label]) for label in block.models]
         if not all(math.isfinite(norm) and norm >= 0 for norm in norms):

@@ -70,6 +70,6 @@ def blocks_of(trunk: Any) -> nn.ModuleList:
 
 
 def _shared(name: str, other: str) -> int:
-    """Return how many modules lie above both, beside the root."""
+    """Return the number of modules that contain both, beside the root."""
     pairs = zip(name.split("."), other.split("."), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -98,11 +98,11 @@ class TextEncoder(Backbone):
         if self.include_prompt is not False or self.check(checkpoint):
             return []
         layout, _ = self._layout(checkpoint)
-        if any(layout.prompts.values()):
-            return []
+        if any(layout.prompts.get(name) for name in ("query", "document", "passage")):
+            return []  # of the model's prompts a training takes no others
         return [
-            "include_prompt: false has no effect without a prompt; give prompts here, or query_prompt or "
-            "document_prompt beside, or a prompt in the data"
+            "include_prompt: false has no effect without a prompt; give prompts `query` or `document` here, "
+            "or query_prompt or document_prompt beside, or a prompt in the data"
         ]
 
     def not_native(self, checkpoint: Path) -> list[str]:

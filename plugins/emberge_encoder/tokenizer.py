@@ -11,7 +11,7 @@ __all__ = ["load_tokenizer"]
 
 
 def load_tokenizer(layout: Layout) -> Any:
-    """Return the tokenizer of a folder, which lowers the case of texts where the folder says so.
+    """Return the tokenizer of a folder; it lowers the case of texts where the folder asks for that.
 
     Raises:
         CheckpointError: for a folder without one that can be loaded.

@@ -1,4 +1,4 @@
-"""Evaluation: models scored side by side, compared with intervals, held to requirements, and chosen from."""
+"""Evaluation: models are scored, compared with intervals, checked against requirements, and chosen from."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from emberge import (
     Backbone,
     DataEntry,
     Dataset,
+    EmbergeError,
     Evaluator,
     Loss,
     Model,
@@ -76,6 +77,29 @@ class HeldOutLoss(BatchOptions, Evaluator):
             scored = head.example.positive_scores is not None
             for fault in loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "evaluators")
+        if not checked.problems and not any(sampler.files() for sampler in self.sampler):
+            yield from self._look_ahead(context)
+
+    def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
+        """Yield what whole data sets show, as far as they can be read in passing."""
+        from emberge.engine import FitOptions, preview_training
+
+        try:
+            ahead = preview_training(
+                self.data,
+                readers=context.readers,
+                resolve=context.data,
+                sampler=self.sampler,
+                options=FitOptions.of(self),
+                seed=self.seed,
+            )
+        except EmbergeError as error:
+            for line in str(error).splitlines():
+                yield context.problem(line, "evaluators")
+            return
+        for info in ahead.datasets:
+            for fault in loss_problems(self.loss, info, scored=info.scores is not None):
+                yield context.problem(fault, "evaluators")
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         checked = self._checked(context)
@@ -93,7 +117,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [
-            _task(one.info.name, one.info.task, self._fingerprint(one))
+            _task(one.info.name, one.info.task, self._fingerprint(one, workspace))
             for one in self._load(workspace)
         ]
 
@@ -135,11 +159,11 @@ class HeldOutLoss(BatchOptions, Evaluator):
             backbone=self.backbone,
             checkpoint=folder,
             datasets=[dataset],
-            sampler=[one.resolved(workspace.data) for one in self.sampler],
+            sampler=self._samplers(workspace),
             losses=self.loss,
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=self.seed,
-            guides=lambda reference: workspace.model(reference).folder,
+            guides=workspace.model,
             rehearsal=workspace.rehearsal,
         )
 
@@ -154,10 +178,24 @@ class HeldOutLoss(BatchOptions, Evaluator):
             store=workspace.store,
         )
 
-    def _fingerprint(self, dataset: Dataset) -> str:
-        options = repr(dataclasses.replace(self, data=()))
-        parts = (dataset.fingerprint, options, version("emberge"))
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    def _samplers(self, workspace: Workspace) -> list[Sampler]:
+        return [one.resolved(workspace.data) for one in self.sampler]
+
+    def _fingerprint(self, dataset: Dataset, workspace: Workspace) -> str:
+        """Return a hash of all that decides a loss beside the model: rows, options, and what these name."""
+        info = dataset.info
+        losses = self.loss.of(info.name, info.task) or ()
+        guides = [one.guided_by.model for one in losses if one.guided_by is not None]
+        decisive = (
+            dataset.fingerprint,
+            info.negatives,
+            dataclasses.replace(self, data=()),
+            self._samplers(workspace),
+            [workspace.model(guide).fingerprint for guide in guides],
+            workspace.rehearsal,
+            version("emberge"),
+        )
+        return hashlib.sha256(repr(decisive).encode()).hexdigest()
 
 
 def _task(name: str, kind: str, fingerprint: str = "") -> TaskInfo:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,6 @@ __all__ = [
     "DOMAINS",
     "ScoreModel",
     "free_name",
-    "part_names",
     "parts_by_model",
     "scores_of_part",
     "scoring_parts",
@@ -45,9 +43,6 @@ __all__ = [
 
 # Words for tasks that mean nothing while domains are not known, as before a run.
 DOMAINS = ("ind", "ood")
-
-# The longest name of a part; what is longer keeps its end, where models' folders differ.
-_LONGEST = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +85,7 @@ def scoring_parts(
     named = {reference.text: reference for reference in models}
     return {
         name: ScoreModel(model=named[text], evaluators=evaluators, about=about)
-        for text, name in part_names(models).items()
+        for text, name in ModelRef.part_names(models).items()
     }
 
 
@@ -114,7 +109,7 @@ def parts_by_model(
     models: Sequence[ModelRef], parts: Mapping[str, StepRef]
 ) -> Mapping[str, StepRef]:
     """Return the steps that `scoring_parts` became, by the text of the reference that each scores."""
-    return {text: parts[name] for text, name in part_names(models).items()}
+    return {text: parts[name] for text, name in ModelRef.part_names(models).items()}
 
 
 def scores_of_part(
@@ -137,19 +132,3 @@ def free_name(wanted: Sequence[str], taken: Container[str]) -> str:
 
 def _file(folder: Path, model: Model, task: TaskInfo) -> Path:
     return folder / safe_file_name(model.fingerprint) / f"{safe_file_name(task.name)}.json"
-
-
-def part_names(models: Sequence[ModelRef]) -> dict[str, str]:
-    """Return the name of the part of each reference, by the reference's text: `model=bls.seed=1`."""
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for text in dict.fromkeys(reference.text for reference in models):
-        # A step's id has no `+`, which would begin an adapter, and does not end in `.checkpoints`.
-        plain = text.removeprefix("$").replace(".checkpoints", "-checkpoints")
-        slug = re.sub(r"[^\w.,=-]+", "-", plain)[-_LONGEST:].strip("-.") or "0"
-        name, number = slug, 2
-        while name.casefold() in taken:
-            name, number = f"{slug}-{number}", number + 1
-        taken.add(name.casefold())
-        names[text] = f"model={name}"
-    return names

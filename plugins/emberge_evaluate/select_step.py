@@ -75,9 +75,9 @@ class Select(Step):
     second names of the files of earlier steps, which so take no room on the disk and stay when an earlier
     result is removed; copies of models from outside the recipe; adapters put on their bases.
 
-    Test data is refused: scores on it would tell no more how good the chosen model is. Evaluators take
-    `split: dev` for that. What another step or run scored is not scored again. It leaves `selection.md`, the
-    ranking with what was chosen, why, and by how much.
+    Test data is refused, as a score on data that a model was chosen by is too high; evaluators take
+    `split: dev`. What another step or run scored is not scored again. The result has `selection.md`: the
+    ranking, and what was chosen, why, and by how much.
 
     Example:
         best:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ConfigDict, RootModel
 
 from emberge_report.distances import layer_order
-from emberge_report.page.figure_data import FigureData, HeatMapData, checked
+from emberge_report.page.figure_data import FigureData, HeatMapData, checked, number_table
 
 __all__ = ["COMPUTED", "weights_by_layer"]
 
@@ -27,20 +27,24 @@ class _Numbers(RootModel[dict[str, dict[str, float]]]):
 def weights_by_layer(step: str, details: Mapping[str, Any]) -> FigureData | None:
     """Return the heat map of what a step's details have under `weights_by_layer`, labels by layers.
 
-    None where there is nothing.
+    Beside it is a table with a row for each layer. None where there is nothing.
 
     Raises:
         DataError: with the step and the place, for what is no mapping of numbers.
     """
-    given = details.get("weights_by_layer")
-    if not given:
-        return None
+    given = details.get("weights_by_layer", {})
     found = checked(_Numbers, f"'{step}': weights_by_layer", given).root
     layers = layer_order(found)
     labels = list(dict.fromkeys(label for layer in layers for label in found[layer]))
-    numbers = HeatMapData(
-        rows=labels,
-        columns=[layer.removeprefix("layers.") for layer in layers],
-        values=[[found[layer].get(label) for layer in layers] for label in labels],
+    if not labels:
+        return None
+    names = [layer.removeprefix("layers.") for layer in layers]
+    values = [[found[layer].get(label) for label in labels] for layer in layers]
+    return FigureData(
+        title=f"{step}: weights by layer",
+        caption=COMPUTED,
+        heat_map=HeatMapData(
+            rows=labels, columns=names, values=[*map(list, zip(*values, strict=True))]
+        ),
+        table=number_table("Layer", names, labels, values),
     )
-    return FigureData(title=f"{step}: weights by layer", caption=COMPUTED, heat_map=numbers)

@@ -235,7 +235,7 @@ class MeasureStatistics(BatchOptions, Step):
             losses=self.loss,
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=workspace.seed if self.seed is None else self.seed,
-            guides=lambda reference: workspace.model(reference).folder,
+            guides=workspace.model,
             rehearsal=workspace.rehearsal,
         )
 

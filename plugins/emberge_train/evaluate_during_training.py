@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EvaluateDuringTraining"]
 
+# Groups of tasks by their domains, which a check does not know.
+_DOMAINS = ("in", "out")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateDuringTraining:
@@ -49,10 +52,18 @@ class EvaluateDuringTraining:
         for name, value in (("every", self.every), ("patience", self.patience)):
             if value is not None and value < 1:
                 yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
+        ahead: list[TaskInfo] = []
+        known = True
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
-            for fault in _losses(evaluator.preview(context) or ()):
-                yield context.problem(fault, "evaluate.evaluators")
+            tasks = evaluator.preview(context)
+            known &= tasks is not None
+            ahead += tasks or ()
+        for fault in _losses(ahead):
+            yield context.problem(fault, "evaluate.evaluators")
+        if known and self.metric not in _DOMAINS:
+            for fault in self._strays(ahead):
+                yield context.problem(fault, "evaluate.metric")
 
     def early_stopping(
         self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
@@ -69,13 +80,9 @@ class EvaluateDuringTraining:
 
         plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
         tasks = [task for _, plan in plans for task in plan]
-        wanted = {task.name for task in tasks_in_group(tasks, self.metric)}
-        if not wanted:
-            known = [*GROUPS, *(task.name for task in tasks)]
-            hint = suggest(self.metric, known) or f"; there are {', '.join(known)}"
-            raise RecipeError(f"evaluate: no task belongs to metric '{self.metric}'{hint}")
-        for fault in _losses(tasks):
+        for fault in (*self._strays(tasks), *_losses(tasks)):
             raise RecipeError(fault)
+        wanted = {task.name for task in tasks_in_group(tasks, self.metric)}
         quiet: Any = _Quiet(workspace)
 
         def score(folder: Path, step: int) -> float:
@@ -91,6 +98,14 @@ class EvaluateDuringTraining:
 
         identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
         return EarlyStopping(self.every, score, identity, self.patience, self.best)
+
+    def _strays(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+        """Yield a problem where the metric means none of the tasks."""
+        if tasks_in_group(tasks, self.metric):
+            return
+        known = dict.fromkeys([*GROUPS, *(t.kind for t in tasks), *(t.name for t in tasks)])
+        hint = suggest(self.metric, known) or f"; there are {', '.join(known)}"
+        yield f"evaluate: no task belongs to metric '{self.metric}'{hint}"
 
 
 def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:

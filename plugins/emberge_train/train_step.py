@@ -247,7 +247,7 @@ class Train(FitOptions, Step):
                 losses=self.loss,
                 options=FitOptions.of(self),
                 seed=seed,
-                guides=lambda reference: _guide_folder(workspace, reference),
+                guides=workspace.model,
                 early_stopping=stopping,
                 rehearsal=rehearsal,
             )
@@ -295,15 +295,6 @@ class Train(FitOptions, Step):
             "backbone": dict(self.backbone.options()),
             "learning_rate": self.learning_rate,
         }
-
-
-def _guide_folder(workspace: Workspace, reference: ModelRef) -> Path:
-    guide = workspace.model(reference)
-    if guide.adapter is not None:
-        raise CheckpointError(
-            f"{guide.name}: a guide is a whole model, not an adapter; merge it first"
-        )
-    return guide.folder
 
 
 def _adapter(folder: Path) -> dict[str, Any]:

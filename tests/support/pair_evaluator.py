@@ -12,6 +12,7 @@ from emberge import (
     DataRef,
     Evaluator,
     Model,
+    Preflight,
     TaskInfo,
     TaskScore,
     Workspace,
@@ -38,6 +39,9 @@ class Pairs(Evaluator):
             TaskInfo("Pairs", "retrieval", "accuracy", domain="in", fingerprint=fingerprint),
             TaskInfo("Reversed", "retrieval", "accuracy", fingerprint=fingerprint),
         ]
+
+    def preview(self, context: Preflight) -> Sequence[TaskInfo]:
+        return [TaskInfo(name, "retrieval", "accuracy") for name in ("Pairs", "Reversed")]
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace

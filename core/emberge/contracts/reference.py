@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -21,6 +21,8 @@ __all__ = [
 
 # Where an adapter begins: a plus sign before a folder, a hub id or `pkg:`.
 _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
+# The longest name of a part; what is longer keeps its end, where models' folders differ.
+_LONGEST = 80
 
 
 ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"]
@@ -70,6 +72,25 @@ class ModelRef(Reference):
     """A model: `./folder`, `owner/name@revision`, `pkg:module`, `$step`, any of them `+adapter`."""
 
     accepts: ClassVar[tuple[str, ...]] = ("model",)
+
+    @staticmethod
+    def part_names(references: Iterable[ModelRef]) -> dict[str, str]:
+        """Return names for the parts of a step that has one for each model, by the references' texts.
+
+        They are ids of steps such as `model=bls.seed=1`, and differ on every file system.
+        """
+        names: dict[str, str] = {}
+        taken: set[str] = set()
+        for text in dict.fromkeys(reference.text for reference in references):
+            # A step's id has no `+`, which would begin an adapter, and does not end in `.checkpoints`.
+            plain = text.removeprefix("$").replace(".checkpoints", "-checkpoints")
+            slug = re.sub(r"[^\w.,=-]+", "-", plain)[-_LONGEST:].strip("-.") or "0"
+            name, number = slug, 2
+            while name.casefold() in taken:
+                name, number = f"{slug}-{number}", number + 1
+            taken.add(name.casefold())
+            names[text] = f"model={name}"
+        return names
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
     """Copy the files that make a model from one folder into another; files that are there are replaced.
 
     With `link` they are second names of the same files where the file system has hard links: for files that
-    nobody writes to any more, as those of a step's result.
+    do not change any more, such as those of a step's result.
     """
     checkpoint = Checkpoint(folder)
     for module in checkpoint.chain:

@@ -10,7 +10,7 @@ from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import Dataset
 from emberge.contracts.loss import Loss
 from emberge.contracts.option import PerDataset
-from emberge.contracts.reference import ModelRef
+from emberge.contracts.reference import Model, ModelRef
 from emberge.contracts.sampler import Sampler
 from emberge.contracts.step import Rehearsal
 from emberge.training.fit_options import FitOptions
@@ -51,8 +51,8 @@ class FitJob:
     """The weighted sum of losses of each dataset."""
     options: FitOptions = field(default_factory=FitOptions)
     seed: int = 0
-    guides: Callable[[ModelRef], Path] | None = None
-    """A function from a guide's reference to its model folder, where losses name guides."""
+    guides: Callable[[ModelRef], Model] | None = None
+    """A function from a guide's reference to its model, where losses name guides."""
     early_stopping: EarlyStopping | None = None
     rehearsal: Rehearsal | None = None
     """Limits of rows and steps for a rehearsal, None for the whole training."""

@@ -64,7 +64,7 @@ class StudyRun(StudyOptions, Step):
             losses=own.loss,
             options=FitOptions.of(own),
             seed=workspace.seed if self.seed is None else self.seed,
-            guides=lambda reference: workspace.model(reference).folder,
+            guides=workspace.model,
             rehearsal=workspace.rehearsal,
         )
         result = fit(

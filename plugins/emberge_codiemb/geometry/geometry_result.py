@@ -21,7 +21,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class MeasuredSet:
-    """Measures of one model on one data set, over texts; `skipped` had fewer than two tokens.
+    """Measures of one model on one data set, over texts; `skipped` counts those of fewer than two tokens.
 
     `states` is the dtype of the hidden states.
     """

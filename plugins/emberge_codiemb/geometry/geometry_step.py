@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +37,6 @@ from emberge_codiemb.geometry.measure_model import (
 __all__ = ["Drift", "GeometryStep"]
 
 FILE, TABLE = "geometry.json", "geometry.md"
-# The longest name of a part; what is longer keeps its end, where models' folders differ.
-_LONGEST = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +110,7 @@ class GeometryStep(GeometryOptions, Step):
         if self.drift is not None:
             shared |= {"probe": self.drift.data, "neighbours": self.drift.neighbours}
         own = {model.text for _, model in self._named}
-        names = _part_names([*self._measured])
+        names = ModelRef.part_names(self._measured.values())
         steps = {
             names[text]: MeasureModel(
                 **{**shared, "data": self.data if text in own else ()}, model=model
@@ -123,7 +120,7 @@ class GeometryStep(GeometryOptions, Step):
         return steps or {"": self}
 
     def gather(self, parts: Mapping[str, StepRef]) -> Step:
-        names = _part_names([*self._measured])
+        names = ModelRef.part_names(self._measured.values())
         return replace(self, _parts={text: parts[name] for text, name in names.items()})
 
     def check(self, context: Preflight) -> Iterator[Problem]:
@@ -275,18 +272,3 @@ def _renamed(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
             name, number = f"{model.name} ({number})", number + 1
         found[name] = replace(model, name=name)
     return tuple(found.values())
-
-
-def _part_names(references: Sequence[str]) -> dict[str, str]:
-    """Return the name of each reference's part: `model=trained.seed=1`."""
-    names: dict[str, str] = {}
-    for text in references:
-        # A step's id has no `+`, which would begin an adapter, and does not end in `.checkpoints`.
-        plain = text.removeprefix("$").replace(".checkpoints", "-checkpoints")
-        slug = re.sub(r"[^\w.,=-]+", "-", plain)[-_LONGEST:].strip("-.") or "0"
-        taken = {name.casefold() for name in names.values()}
-        name, number = f"model={slug}", 2
-        while name.casefold() in taken:
-            name, number = f"model={slug}-{number}", number + 1
-        names[text] = name
-    return names

@@ -103,10 +103,19 @@ def _sentences(result: Geometry) -> Iterator[str]:
     squares = how["entropy_of"] == "squares"
     yield f"The entropy is that of {'squared singular' if squares else 'singular'} values, in nats."
     yield f"Special tokens are {'included' if how['special_tokens'] else 'left out'}."
-    skipped = sum(one.skipped for one in result.models[0].sets.values())
-    texts = sum(one.texts for one in result.models[0].sets.values())
-    left = f"; {skipped:,} with fewer than two tokens are left out" if skipped else ""
-    yield f"Means are over {texts:,} texts{left}."
+    over = {model.name: _texts_of(model) for model in result.models}
+    if len(set(over.values())) == 1:
+        yield f"Means are over {over[result.models[0].name]}."
+    else:  # tokenizers differ
+        yield f"Means are {', '.join(f'over {texts} for {name}' for name, texts in over.items())}."
+
+
+def _texts_of(model: MeasuredModel) -> str:
+    """Return how many texts a model's means are over, and how many are left out."""
+    texts = sum(one.texts for one in model.sets.values())
+    skipped = sum(one.skipped for one in model.sets.values())
+    left = f" ({skipped:,} with fewer than two tokens are left out)" if skipped else ""
+    return f"{texts:,} texts{left}"
 
 
 def _markdown(head: list[str], rows: list[list[str]], *, words: int) -> list[str]:

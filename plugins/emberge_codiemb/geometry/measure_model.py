@@ -127,7 +127,7 @@ class MeasureModel(GeometryOptions, Step):
         """Measure one model, and write its embeddings of the probe set into the step's folder.
 
         Raises:
-            CheckpointError: for an encoder that is not a `ReadsTokens`.
+            CheckpointError: for an encoder that is not a `ReadsTokens`, and embeddings that are not finite.
         """
         import numpy as np
         from emberge.engine import TextEmbedder, whole_model
@@ -150,7 +150,12 @@ class MeasureModel(GeometryOptions, Step):
             shown.begin("the probe set")
             tokens = [text for one in probe for text in one.tokens(embedder)]
             file = f"probe-{number}.npy"
-            np.save(workspace.folder / file, embedder.embed_tokens(tokens))
+            embeddings = embedder.embed_tokens(tokens)
+            if not np.isfinite(embeddings).all():
+                raise CheckpointError(
+                    f"{model.name} on the probe set: embeddings are not finite; is the model sound?"
+                )
+            np.save(workspace.folder / file, embeddings)
             return MeasuredModel(model.name, model.fingerprint, measured, file)
 
     def _measured_sets(
@@ -208,7 +213,7 @@ def measure_texts(
     """Return the measures of one model over texts; `where` names both in errors.
 
     Raises:
-        CheckpointError: for hidden states that are not finite.
+        CheckpointError: for hidden states that are not finite, or all zero.
     """
     import numpy as np
 
@@ -222,6 +227,8 @@ def measure_texts(
         dtype = str(states.dtype).removeprefix("torch.")
         for name, values in measure(states).items():
             found[name][places] = values
+    if np.isnan(found[MEASURES[0]]).all():
+        raise CheckpointError(f"{where}: hidden states are all zero; is the model sound?")
     return MeasuredSet.of(found, dtype)
 
 

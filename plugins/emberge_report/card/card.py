@@ -223,11 +223,10 @@ def _method(facts: Facts) -> list[str]:
 def weight_lines(facts: Facts) -> list[str]:
     """Return a table of the weights that a merge's strategy computed for each layer."""
     found = weights_by_layer(facts.name, facts.artifact.details)
-    if found is None or found.heat_map is None:
+    if found is None or found.table is None:
         return []
-    numbers = found.heat_map.table
-    head = ["Layer", *map(prose, numbers.head[1:])]
-    rows = [[prose(str(cell)) for cell in row] for row in numbers.rows]
+    head = [prose(word) for word in found.table.head]
+    rows = [["–" if cell is None else prose(str(cell)) for cell in row] for row in found.table.rows]
     return ["", f"Weights by layer. {COMPUTED}", "", *grid(head, rows)]
 
 

@@ -92,18 +92,18 @@ def _words(points: Sequence[Point], across: Scale, up: Scale) -> Markup:
     taken = [_Box(across(x) - 6, up(y) - 6, across(x) + 6, up(y) + 6) for x, y, _ in points]
     shown = []
     for i, (x, y, words) in enumerate(points):
-        said = short(words, _NAME)
+        shortened = short(words, _NAME)
         for anchor, at in (("start", across(x) + 9), ("end", across(x) - 9)):
-            box = _Box.of(at, up(y), len(said) * _LETTER, anchor)
+            box = _Box.of(at, up(y), len(shortened) * _LETTER, anchor)
             others = [*taken[:i], *taken[i + 1 :]]
             if (
-                said
+                shortened
                 and box.left > _LEFT
                 and box.right < across.end
                 and not any(map(box.meets, others))
             ):
                 taken.append(box)
-                shown.append(text(at, up(y) + 4, said, "tick", anchor))
+                shown.append(text(at, up(y) + 4, shortened, "tick", anchor))
                 break
     return tag("g", shown)
 

@@ -8,9 +8,17 @@ from typing import Annotated, Any, TypeVar
 from emberge import DataError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from emberge_report.charts.heat_map import digits_of, formatted
+from emberge_report.charts.heat_map import Values, digits_of, formatted
 
-__all__ = ["FigureData", "HeatMapData", "PointsData", "TableData", "checked", "figure_data"]
+__all__ = [
+    "FigureData",
+    "HeatMapData",
+    "PointsData",
+    "TableData",
+    "checked",
+    "figure_data",
+    "number_table",
+]
 
 
 Checked = TypeVar("Checked", bound=BaseModel)
@@ -51,16 +59,22 @@ class HeatMapData(_Strict):
     @property
     def table(self) -> TableData:
         """Table of all numbers, with the longer side of the map downwards."""
-        known = [abs(v) for row in self.values for v in row if v is not None]
-        digits = digits_of(max(known, default=0.0)) + 1
-        names, head, values = self.rows, self.columns, self.values
-        if len(names) < len(head):
-            names, head, values = head, names, list(map(list, zip(*values, strict=True)))
-        rows: list[list[str | int | float | None]] = [
-            [name, *(None if v is None else formatted(v, digits) for v in row)]
-            for name, row in zip(names, values, strict=True)
-        ]
-        return TableData(head=["", *head], rows=rows)
+        if len(self.rows) < len(self.columns):
+            return number_table("", self.columns, self.rows, [*zip(*self.values, strict=True)])
+        return number_table("", self.rows, self.columns, self.values)
+
+
+def number_table(
+    corner: str, names: Sequence[str], columns: Sequence[str], values: Values
+) -> TableData:
+    """Return a table with a row of numbers for each name, under `corner` and the names of the columns."""
+    known = [abs(v) for row in values for v in row if v is not None]
+    digits = digits_of(max(known, default=0.0)) + 1
+    rows: list[list[str | int | float | None]] = [
+        [name, *(None if v is None else formatted(v, digits) for v in row)]
+        for name, row in zip(names, values, strict=True)
+    ]
+    return TableData(head=[corner, *columns], rows=rows)
 
 
 def _point(value: Any) -> Any:

@@ -17,6 +17,7 @@ from emberge.engine import (
 )
 
 from tests.support import tiny
+from tests.support.peft_adapters import save_adapter
 
 LAYERS = ("embeddings", "layers.0", "layers.1", "pooler")
 
@@ -184,3 +185,25 @@ def test_numbers_that_a_step_measured_are_looked_at_before_the_merge(
     with pytest.raises(CheckpointError, match=r"no numbers of 'sts'.* ir, stss"):
         run_recipe(parsed, tmp_path / "out", plugins, quiet=True)
     assert not (tmp_path / "out" / "fused").exists()
+
+
+@pytest.mark.parametrize("kind", ["of a step", "of a folder"])
+def test_a_model_with_an_adapter_has_the_label_of_the_run(
+    kind: str, family: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    """A step's model is called by the step, a folder's by both folders."""
+    save_adapter(tmp_path / "lora", family / "base")
+    made = (
+        f"  made:\n    merge: {{models: [{family}/a, {family}/b], strategy: linear}}\n"
+        if kind == "of a step"
+        else ""
+    )
+    first, label = ("$made+./lora", "made") if made else (f"{family}/base+./lora", "base+lora")
+    text = recipe(family, links="", first=first).replace("steps:\n", f"steps:\n{made}")
+    norms(tmp_path, (label, "b"))
+    assert problems(text, tmp_path, plugins) == []
+    parsed = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+    run_recipe(parsed, tmp_path / "out", plugins, quiet=True)
+    norms(tmp_path, (f"{label}s", "b"))
+    (problem,) = problems(text, tmp_path, plugins)
+    assert f"'{label}'" in problem

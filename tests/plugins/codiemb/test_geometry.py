@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,8 @@ from emberge import (
 )
 from emberge.engine import read_artifact
 from emberge.recipes.checks.rehearse import rehearse
+from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel, MeasuredSet
+from emberge_codiemb.geometry.geometry_table import table_of
 from emberge_codiemb.geometry.token_geometry import MEASURES
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_encoder.text_model import TextModel
@@ -472,9 +475,42 @@ def test_a_probe_set_that_a_check_cannot_count_is_refused_before_any_is_read(
     assert not READ
 
 
-def test_states_that_are_not_finite_are_named(
+@pytest.mark.parametrize(("factor", "fault"), [(float("nan"), "not finite"), (0.0, "all zero")])
+def test_states_without_geometry_are_named(
+    factor: float, fault: str, place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Frail, "states", lambda self, f: self._encoder.states(f) * factor)
+    with pytest.raises(EmbergeError, match=rf"a on data set 'first': hidden states are {fault}"):
+        run(place, plugins, more="backbone: frail_encoder")
+
+
+def test_embeddings_that_are_not_finite_have_not_drifted_but_are_refused(
     place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Frail, "states", lambda self, f: self._encoder.states(f) * float("nan"))
-    with pytest.raises(EmbergeError, match=r"a on data set 'first': hidden states are not finite"):
+    def broken(self: Frail, *given: Any) -> Any:
+        found = self._encoder(*given)
+        return replace(found, embeddings=found.embeddings * float("nan"))
+
+    monkeypatch.setattr(Frail, "__call__", broken)
+    with pytest.raises(EmbergeError, match=r"base on the probe set: embeddings are not finite"):
         run(place, plugins, more="backbone: frail_encoder")
+
+
+def test_texts_are_counted_for_each_model_where_tokenizers_differ() -> None:
+    one = dict.fromkeys(MEASURES, 1.0)
+    counts = {"old": (10, 2), "new": (12, 0)}
+    models = [
+        MeasuredModel(name, name, {"s": MeasuredSet(texts, skipped, "float32", one, one)})
+        for name, (texts, skipped) in counts.items()
+    ]
+    how = {
+        "singular_values": "float64",
+        "tolerance": "float32",
+        "epsilon": 1e-7,
+        "entropy_of": "squares",
+        "special_tokens": True,
+    }
+    assert re.search(
+        r"10 texts \(2 .*\) for old, over 12 texts for new", table_of(Geometry((*models,), how))
+    )
+    assert re.search(r"over 12 texts\.", table_of(Geometry((models[1],), how)))

@@ -198,3 +198,17 @@ def test_an_adapter_has_no_place_for_it(tmp_path: Path) -> None:
     (problem,) = TextEncoder(include_prompt=False, lora=Lora()).check(source)
     assert "its include_prompt would be lost" in problem
     assert TextEncoder(include_prompt=False, lora=Lora(fold=True)).check(source) == []
+
+
+@pytest.mark.parametrize(
+    ("prompts", "used"),
+    [({}, False), ({"other": "find "}, False), ({"query": ""}, False), ({"passage": "of "}, True)],
+)
+def test_only_prompts_that_a_training_takes_can_be_left_out(
+    prompts: dict[str, str], used: bool, tmp_path: Path
+) -> None:
+    source = tiny.checkpoint(tmp_path / "m")
+    found = TextEncoder(include_prompt=False, prompts=prompts).check_without_prompts(source)
+    assert len(found) == (not used)
+    assert all("`query`" in problem and "query_prompt" in problem for problem in found)
+    assert not TextEncoder(prompts=prompts).check_without_prompts(source)

@@ -5,22 +5,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from emberge import (
+    DataEntry,
+    DataRef,
     EmbergeError,
+    Guide,
     Machine,
+    ModelRef,
+    PerDataset,
     Plugins,
+    Rehearsal,
     check_recipe,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import read_artifact
+from emberge.engine import plan_tasks, read_artifact, score_model
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_evaluate.held_out_loss import HeldOutLoss
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
 from sentence_transformers import SentenceTransformer
 
+from tests.plugins.mteb.bench import Bench, model_at
 from tests.support.training_data import retrieval, similarity
 
 HELD = (
@@ -84,6 +96,31 @@ def test_a_data_sets_loss_is_that_of_its_batches(
     assert shown == pytest.approx(expected, abs=6e-5), "four digits"
 
 
+def test_what_only_whole_sets_show_is_found_before_any_work(
+    berts: list[Path], plugins: Plugins, place: Path
+) -> None:
+    """A select comes after the trainings that it chooses from."""
+
+    def errors(data: str, loss: str, sampler: str) -> list[str]:
+        text = (
+            f"steps:\n  best:\n    select:\n      models: [{berts[0]}]\n      metric: loss\n      top: 1\n"
+            f"      evaluators: {{held_out_loss: {{data: {data}, loss: {loss}, sampler: {sampler}}}}}\n"
+        )
+        recipe = parse_recipe(text, plugins, path=place / "r.yaml")
+        return [str(problem) for problem in check_recipe(recipe, plugins).errors]
+
+    rows = [{"anchor": f"a {i}", "positive": f"the {i}", "score": 0.5} for i in range(150)]
+    (place / "flat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flat, find = "{path: ./flat.jsonl, task: sts}", "{path: ./find.jsonl, task: retrieval}"
+    assert errors(find, "infonce", "{batch_shuffle: {batch_size: 8}}") == []
+    (scores,) = errors(flat, "cosent", "{batch_shuffle: {batch_size: 8}}")
+    assert "r.yaml:7" in scores
+    assert "all scores are 0.5" in scores
+    (size,) = errors(find, "infonce", "{batch_shuffle: {batch_size: 17, tail: drop}}")
+    assert "r.yaml:7" in size
+    assert "lower batch_size" in size
+
+
 def test_a_loss_is_no_score(berts: list[Path], plugins: Plugins, place: Path) -> None:
     def errors(text: str) -> str:
         recipe = parse_recipe(text, plugins, path=place / "r.yaml")
@@ -109,3 +146,42 @@ steps:
     recipe = parse_recipe(stopped, plugins, path=place / "r.yaml")
     with pytest.raises(EmbergeError, match=r"find, alike.*select"):
         run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
+
+
+def loss_of(evaluator: HeldOutLoss, model: Path, workspace: Bench) -> float:
+    plans = plan_tasks([evaluator], workspace)
+    (score,) = score_model(model_at(model), plans, workspace, name="a").values()
+    return score.score
+
+
+@pytest.mark.parametrize("changed", ["negatives of the data", "content of the guide", "rehearsal"])
+def test_a_stored_loss_is_taken_only_for_the_same_loss(
+    changed: str, berts: list[Path], tmp_path: Path
+) -> None:
+    rows = [
+        {"anchor": one.anchor, "positive": one.positives[0], "negative": one.positives[1]}
+        for one in retrieval(24).rows
+    ]
+    path = tmp_path / "find.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    entry = DataEntry(path=DataRef(str(path)), task="retrieval")
+    guide = Guide(model=ModelRef("./guide"), backbone=TextEncoder())
+    evaluator = HeldOutLoss(
+        data=(entry,),
+        loss=PerDataset(default=(InfoNCE(temperature=0.1, guide=guide),)),
+        sampler=(BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
+        backbone=TextEncoder(),
+    )
+    before, after, alone = (Bench(tmp_path / root) for root in ("shared", "shared", "alone"))
+    for workspace in (before, after, alone):
+        workspace.many["./guide"] = [model_at(berts[1])]
+    other = evaluator
+    for workspace in (after, alone):
+        if changed == "negatives of the data":
+            other = replace(evaluator, data=(replace(entry, negatives="hard_only"),))
+        elif changed == "content of the guide":
+            workspace.many["./guide"] = [model_at(berts[2])]
+        else:
+            workspace.rehearsal = Rehearsal()
+    first = loss_of(evaluator, berts[0], before)
+    assert loss_of(other, berts[0], after) == loss_of(other, berts[0], alone) != first

@@ -28,7 +28,6 @@ from emberge import (
     run_recipe,
 )
 from emberge.recipes.recipe import Recipe
-from emberge_evaluate.score_model import part_names
 
 asked: list[str] = []
 NOT_KEPT = TaskInfo("whim", "sts", "cosine_spearman")  # without a fingerprint no store keeps it
@@ -134,7 +133,7 @@ def test_a_fault_is_told_once_and_at_its_line(berts: list[Path], plugins: Plugin
 
 def test_parts_have_names_that_are_ids_and_tell_models_apart() -> None:
     texts = ["$bls.seed=1", "$run.checkpoints", "owner/name@v2", "./a/b", "./a_b", "./A/b", "m+ad"]
-    names = part_names([ModelRef(text) for text in [*texts, "./a/b"]])
+    names = ModelRef.part_names([ModelRef(text) for text in [*texts, "./a/b"]])
     assert list(names.values()) == [
         "model=bls.seed=1",
         "model=run-checkpoints",
@@ -144,5 +143,5 @@ def test_parts_have_names_that_are_ids_and_tell_models_apart() -> None:
         "model=A-b-2",
         "model=m-ad",
     ]
-    long = part_names([ModelRef(f"./{'x' * 300}/{end}") for end in "ab"])
+    long = ModelRef.part_names([ModelRef(f"./{'x' * 300}/{end}") for end in "ab"])
     assert [name[-2:] for name in long.values()] == ["-a", "-b"]

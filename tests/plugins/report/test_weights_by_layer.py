@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import DataError, load_plugins, parse_recipe, run_recipe
+from emberge import Artifact, DataError, load_plugins, parse_recipe, run_recipe
+from emberge_report.card.card import Facts, weight_lines
 from emberge_report.weights_by_layer import weights_by_layer
 
 from tests.support import tiny
@@ -74,7 +75,7 @@ def test_page_and_card_show_the_weights_of_each_layer(
     part = figures(results["page"] / "report.html")[f"{step}: weights by layer"]
     titles = {title.text for title in part.iter("title")}
     rows = [["".join(cell.itertext()) for cell in row] for row in part.iter("tr")]
-    assert [row[0] for row in rows] == ["", "embeddings", "0", "1", "pooler"]
+    assert [row[0] for row in rows] == ["Layer", "embeddings", "0", "1", "pooler"]
     assert rows[0][1:] == labels
     card = (results[step] / "README.md").read_text().splitlines()
     for (place, *numbers), layer in zip(rows[1:], LAYERS, strict=True):
@@ -82,6 +83,23 @@ def test_page_and_card_show_the_weights_of_each_layer(
             assert f"{label}, {place}: {written}" in titles
             assert float(written) == pytest.approx(found[layer][label], abs=1e-4)
         assert f"| {' | '.join([place, *numbers])} |" in card
+
+
+def test_a_table_has_a_row_for_each_layer_also_for_more_models_than_layers() -> None:
+    found = {"layers.0": {"a": 0.2, "b": 0.8}, "embeddings": {"a": 0.5, "c": 0.5}}
+    details = {"weights_by_layer": found}
+    figure = weights_by_layer("fused", details)
+    assert figure is not None
+    assert figure.table is not None
+    assert figure.table.head == ["Layer", "a", "c", "b"]
+    assert figure.table.rows == [
+        ["embeddings", "0.5000", "0.5000", None],
+        ["0", "0.2000", None, "0.8000"],
+    ]
+    anatomy: Any = None
+    card = weight_lines(Facts("fused", Artifact(kind="model", details=details), anatomy))
+    assert "| embeddings | 0.5000 | 0.5000 | – |" in card
+    assert weights_by_layer("fused", {"weights_by_layer": {"embeddings": {}}}) is None
 
 
 def test_what_was_not_computed_is_not_shown(results: Mapping[str, Path]) -> None:

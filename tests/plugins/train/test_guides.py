@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 from emberge import (
+    CheckpointError,
     DataError,
     Embeddings,
     Guide,
     Machine,
+    Model,
     ModelRef,
     PerDataset,
     check_recipe,
@@ -113,7 +115,7 @@ def _options() -> FitOptions:
     return FitOptions(hard_negatives=2, fill="mask")
 
 
-def _seen(bert: Path, guide: Path, store: Path, losses: Any) -> tuple[Embeddings, Any]:
+def _seen(bert: Path, guide: Model, store: Path, losses: Any) -> tuple[Embeddings, Any]:
     """A batch as the loss sees it, and the rows that it is of."""
     data = retrieval(12)
     objective = Objective(PerDataset(default=losses), [data.info], "cpu")
@@ -123,7 +125,7 @@ def _seen(bert: Path, guide: Path, store: Path, losses: Any) -> tuple[Embeddings
         tables,
         [data],
         objective,
-        folder_of=lambda _: guide,
+        model_of=lambda _: guide,
         backbone=TextEncoder(),
         device="cpu",
         store=store,
@@ -148,7 +150,7 @@ def _seen(bert: Path, guide: Path, store: Path, losses: Any) -> tuple[Embeddings
 
 def test_the_guide_sees_the_batchs_own_texts(bert: Path, guide: Path, tmp_path: Path) -> None:
     losses = (InfoNCE(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),)
-    batch, (data, drawn, table) = _seen(bert, guide, tmp_path, losses)
+    batch, (data, drawn, table) = _seen(bert, Model("guide", guide, ""), tmp_path, losses)
     assert batch.guide is not None
     assert not batch.guide.anchor.requires_grad
     embedder = TextEmbedder(TextEncoder().load(guide, device="cpu", dtype="float32"))
@@ -175,4 +177,12 @@ def test_two_guides_of_one_dataset_are_refused(bert: Path, guide: Path, tmp_path
         for name in ("./a", "./b")
     )
     with pytest.raises(DataError, match="dataset 'find': its losses have different guides"):
-        _seen(bert, guide, tmp_path, losses)
+        _seen(bert, Model("guide", guide, ""), tmp_path, losses)
+
+
+def test_an_adapter_is_no_guide(bert: Path, guide: Path, tmp_path: Path) -> None:
+    """Else the base alone would guide, whoever asks for the job: a training, a study, a held-out loss."""
+    losses = (InfoNCE(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),)
+    adapted = Model("guide+adapter", guide, "", adapter=tmp_path / "adapter")
+    with pytest.raises(CheckpointError, match=r"guide\+adapter: .*merge it first"):
+        _seen(bert, adapted, tmp_path, losses)

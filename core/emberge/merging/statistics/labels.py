@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from emberge.contracts.reference import Reference
 from emberge.contracts.stage import MergeTransform, Stage
 from emberge.errors import EmbergeError, Problem, suggest
 from emberge.merging.merge_plan import MergePlan, TensorPlan
@@ -111,13 +112,13 @@ def _labels(inputs: Sequence[MergeInput]) -> list[str]:
 
 
 def _name_in_run(model: MergeInput) -> str:
-    name = model.name
-    if name.startswith("$"):
-        return "" if name.endswith(".checkpoints") else name[1:]
-    if model.folder is None or not name.startswith(("./", "../", "/", "~/")):
-        return name
-    folder = model.folder.name
-    return f"{folder}+{model.adapter.name}" if model.adapter is not None else folder
+    reference = Reference(model.name)
+    if reference.step is not None:
+        return "" if reference.part else reference.step
+    name = reference.main
+    if model.folder is not None and name.startswith(("./", "../", "/", "~/")):
+        name = model.folder.name
+    return f"{name}+{model.adapter.name}" if reference.adapter and model.adapter else name
 
 
 def _known(request: MergeRequest) -> dict[int, _Entries]:

@@ -147,7 +147,7 @@ class Session:
                     tables,
                     used,
                     objective,
-                    folder_of=job.guides,
+                    model_of=job.guides,
                     backbone=job.backbone,
                     device=ranks.device,
                     store=store or work,

@@ -15,9 +15,9 @@ from torch import Tensor
 from emberge.contracts.backbone import Backbone, Encoder
 from emberge.contracts.dataset import Dataset
 from emberge.contracts.loss import Guide
-from emberge.contracts.reference import ModelRef
+from emberge.contracts.reference import Model, ModelRef
 from emberge.encoding.embedder import TextEmbedder
-from emberge.errors import DataError
+from emberge.errors import CheckpointError, DataError
 from emberge.training.objective import Objective
 from emberge.training.tables.example_table import ExampleTable, Side, build_table
 
@@ -51,7 +51,7 @@ def with_guides(
     datasets: Sequence[Dataset],
     objective: Objective,
     *,
-    folder_of: Callable[[ModelRef], Path] | None,
+    model_of: Callable[[ModelRef], Model] | None,
     backbone: Backbone,
     device: str,
     store: Path,
@@ -60,7 +60,7 @@ def with_guides(
 
     Raises:
         DataError: for losses of one dataset with different guides.
-        CheckpointError: for a guide that cannot be loaded.
+        CheckpointError: for a guide that cannot be loaded, or is an adapter.
     """
     loaded: list[tuple[Guide, Encoder]] = []
     found = dict(tables)
@@ -69,20 +69,28 @@ def with_guides(
         guide = _guide_of(name, objective)
         if guide is None:
             continue
-        if folder_of is None:
+        if model_of is None:
             raise DataError(
                 f"dataset '{name}': its loss has a guide, and the job has no `guides` to find it by"
             )
         encoder = next((one for known, one in loaded if known == guide), None)
         if encoder is None:
             encoder = guide.backbone_beside(backbone).load(
-                folder_of(guide.model), device=device, dtype="float32"
+                _folder(model_of(guide.model)), device=device, dtype="float32"
             )
             encoder.module.requires_grad_(False)
             loaded.append((guide, encoder))
         table = build_table(dataset, encoder, _sides(dataset, encoder, guide), store)
         found[name] = dataclasses.replace(found[name], guide=GuideReader(encoder, table))
     return found
+
+
+def _folder(guide: Model) -> Path:
+    if guide.adapter is not None:
+        raise CheckpointError(
+            f"{guide.name}: a guide is a whole model, not an adapter; merge it first"
+        )
+    return guide.folder
 
 
 def _guide_of(dataset: str, objective: Objective) -> Guide | None:
