@@ -81,7 +81,7 @@ def find_config_class(model_type: str | None) -> Any:
                 ) from error
             _REGISTERED[model_type] = architecture
     # Its `get` does not know what was registered, nor imports what is its own.
-    return CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None  # noqa: SIM401
+    return CONFIG_MAPPING[model_type] if model_type and model_type in CONFIG_MAPPING else None
 
 
 def _register(model_type: str, architecture: Architecture) -> None:
