@@ -158,6 +158,28 @@ def test_threads_and_memory_show_in_no_byte(machine: Machine, dense: Path, tmp_p
     )
 
 
+def test_a_derived_tensor_is_computed_in_as_few_rows_as_memory_allows(
+    dense: Path, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Ones(DerivedTensor):
+        """A tensor of ones that notes how many elements it was asked for at once."""
+
+        def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+            asked.append(into.numel())
+            into.fill_(1)
+
+    ones = Ones("w", (4096, 64), "float32")
+    machine = Machine(workers=2, memory=1 << 20)
+    with TensorReader() as reader:
+        job = CopyJob(ones, FileSource("ones", ones, reader))
+        one(dense, job, out=tmp_path / "out", machine=machine)
+    assert sum(asked) == ones.elements
+    assert max(asked) // 64 * job.row_bytes * machine.workers <= 1 << 20
+
+
 def test_a_row_that_memory_cannot_take_is_refused_by_name(dense: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"\w+: needs .*--memory"):
         build(dense, tmp_path / "out", machine=Machine(memory=100))
