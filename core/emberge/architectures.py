@@ -65,8 +65,8 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
             raise PluginError(f"{label}: '{place}' must be written as 'module:Class'")
     if model_type in _stock_types():
         raise PluginError(
-            f"{label}: transformers has the model type '{model_type}' itself; plugin '{plugin}' must "
-            "choose another name"
+            f"{label}: transformers has the model type '{model_type}' itself; its author must choose "
+            f"another name, and EMBERGE_BLOCK={plugin} leaves the plugin out"
         )
     with _LOCK:
         owner, known = _KNOWN.get(model_type, (plugin, architecture))
