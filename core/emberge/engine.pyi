@@ -31,6 +31,8 @@ from .evaluating.scoring import score_tasks as score_tasks
 from .evaluating.task_groups import GROUP_OF as GROUP_OF
 from .evaluating.task_groups import GROUPS as GROUPS
 from .evaluating.task_groups import MEAN_OF as MEAN_OF
+from .evaluating.task_groups import groups_with_means as groups_with_means
+from .evaluating.task_groups import kind_of_group as kind_of_group
 from .evaluating.task_groups import means_over_tasks as means_over_tasks
 from .evaluating.task_groups import parts_of_group as parts_of_group
 from .evaluating.task_groups import required_tasks as required_tasks

@@ -47,7 +47,7 @@ def _places(
         names = tuple(model.name for model in models)
         arm = Arm(" + ".join(names), {str(i): name for i, name in enumerate(names)})
         judge.arms.setdefault(arm.name, arm)
-        means = {MEAN_OF[group]: judge.estimate(arm.name, group) for group in groups}
+        means = {MEAN_OF.get(group, group): judge.estimate(arm.name, group) for group in groups}
         found.append(Place(at, names, means))
     return tuple(found)
 

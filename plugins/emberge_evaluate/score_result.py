@@ -15,8 +15,8 @@ from emberge.engine import (
     Task,
     TrainingCost,
     Verdict,
+    groups_with_means,
     means_over_tasks,
-    parts_of_group,
 )
 
 from emberge_evaluate.comparison import Judge
@@ -41,7 +41,7 @@ def scores_of(
     """Return the whole result; `models` and `scores` are by the name that tables give a model."""
     arms = arms_of(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
-    groups = [group for group in ("all", "type", "in", "out") if parts_of_group(tasks, group)]
+    groups = groups_with_means(tasks)
     values = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
     means = {model: means_over_tasks(tasks, values[model]) for model in models}
     found = Scores(
@@ -71,7 +71,7 @@ def _pooled(
     names = [arm.name for arm in arms]
     estimates = _estimates(names, judge, tasks, groups)
     on_tasks = [task.name for task in tasks]
-    on_means = [MEAN_OF[group] for group in groups]
+    on_means = [MEAN_OF.get(group, group) for group in groups]
     return Scores(
         fingerprints=dict.fromkeys(names, ""),
         tasks=scores.tasks,
@@ -136,7 +136,8 @@ def _estimates(
     names: Iterable[str], judge: Judge, tasks: Sequence[TaskInfo], groups: Sequence[str]
 ) -> dict[str, dict[str, Estimate]]:
     """Return each model's or arm's estimates by task and mean."""
-    asked = {task.name: task.name for task in tasks} | {MEAN_OF[group]: group for group in groups}
+    asked = {task.name: task.name for task in tasks}
+    asked |= {MEAN_OF.get(group, group): group for group in groups}
     return {name: {on: judge.estimate(name, g) for on, g in asked.items()} for name in names}
 
 

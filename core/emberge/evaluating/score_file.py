@@ -43,8 +43,8 @@ def write_scores(folder: Path, scores: Scores) -> Path:
         "tasks": [_written_task(task) for task in scores.tasks],
         "scores": scores.values,
         "intervals": {m: _on_tasks(row, scores) for m, row in scores.intervals.items()},
-        "means": {m: {mean: row.get(mean) for mean in _MEANS} for m, row in scores.means.items()},
-        "mean_intervals": {m: _on_means(row) for m, row in scores.intervals.items()},
+        "means": {m: dict.fromkeys(_MEANS) | dict(row) for m, row in scores.means.items()},
+        "mean_intervals": {m: _on_means(row, scores) for m, row in scores.intervals.items()},
         "comparisons": _written_comparisons(scores.comparisons),
         "arms": [_written_arm(name, pooled) for name in pooled.models] if pooled else [],
         "arm_comparisons": _written_comparisons(pooled.comparisons) if pooled else [],
@@ -60,8 +60,9 @@ def _on_tasks(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
     return {task.name: row[task.name] for task in scores.tasks if task.name in row}
 
 
-def _on_means(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {mean: row[mean] for mean in _MEANS if mean in row}
+def _on_means(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
+    means = dict.fromkeys(mean for of_model in scores.means.values() for mean in of_model)
+    return {mean: row[mean] for mean in means if mean in row}
 
 
 def _written_model(name: str, scores: Scores) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def _written_arm(name: str, pooled: Scores) -> dict[str, Any]:
         "models": list(pooled.members[name].values()),
         "seeds": list(pooled.members[name]),
         "scores": {task.name: estimate(task.name) for task in pooled.tasks},
-        "means": {mean: estimate(mean) for mean in _MEANS if mean in pooled.means[name]},
+        "means": {mean: estimate(mean) for mean in pooled.means[name]},
     }
 
 
