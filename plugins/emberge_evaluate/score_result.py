@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from emberge_evaluate.comparison import Judge
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of
+from emberge_evaluate.sizes import Columns
 
 __all__ = ["scores_of"]
 
@@ -30,15 +32,10 @@ TaskScores = Mapping[str, Mapping[str, TaskScore]]
 
 
 def scores_of(
-    models: Mapping[str, tuple[Scored, Model]],
-    tasks: Sequence[TaskInfo],
-    scores: TaskScores,
-    require: Sequence[Requirement],
-    *,
-    resamples: int,
-    seed: int,
+    columns: Columns, require: Sequence[Requirement], *, resamples: int, seed: int
 ) -> Scores:
-    """Return the whole result; `models` and `scores` are by the name that tables give a model."""
+    """Return the whole result of models' scores."""
+    models, tasks, scores = columns.models, columns.tasks, columns.scores
     arms = arms_of(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
     groups = groups_with_means(tasks)
@@ -54,6 +51,7 @@ def scores_of(
         requirements=tuple(_judged(require, models, arms, judge)),
         costs=_costs({name: model for name, (_, model) in models.items()}),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
+        sizes={name: one.size for name, (one, _) in models.items() if one.size is not None},
     )
     if all(len(arm.models) == 1 for arm in arms):
         return found
@@ -164,18 +162,22 @@ def _judged(
     arms: Sequence[Arm],
     judge: Judge,
 ) -> Iterator[Verdict]:
-    """Yield the verdict on every demand once: a recipe's demand of each seed of an arm is one of the arm."""
+    """Yield the verdict on every demand once: a recipe's demand of each seed of an arm is one of the arm.
+
+    Where embeddings are scored at several sizes it is judged at each.
+    """
     arm_of = {model: arm.name for arm in arms for model in arm.members}
-    by_reference: dict[str, list[str]] = {}
+    by_reference: dict[tuple[str, int | None], list[str]] = {}
     for name, (scored, _) in models.items():
-        known = by_reference.setdefault(scored.reference.text, [])
+        known = by_reference.setdefault((scored.reference.text, scored.size), [])
         known += [] if arm_of[name] in known else [arm_of[name]]
+    sizes = dict.fromkeys(scored.size for scored, _ in models.values())
     done = set()
     for requirement in require:
         on = GROUP_OF.get(requirement.tasks, requirement.tasks)
-        for demand, reference in requirement.demands():
-            for model in by_reference[requirement.model.text]:
-                for other in by_reference[reference.text]:
+        for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
+            for model in by_reference[requirement.model.text, size]:
+                for other in by_reference[reference.text, size]:
                     key = (model, other, demand, on, requirement.margin, requirement.confidence)
                     if model != other and key not in done:
                         done.add(key)

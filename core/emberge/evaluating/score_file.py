@@ -67,6 +67,8 @@ def _on_means(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
 
 def _written_model(name: str, scores: Scores) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
+    if size := scores.sizes.get(name):
+        found["size"] = size
     if cost := scores.costs.get(name):
         found["training_cost"] = {k: v for k, v in asdict(cost).items() if v is not None}
     return found
@@ -151,6 +153,7 @@ def _scores(found: Mapping[str, Any]) -> Scores:
             if m.get("training_cost")
         },
         curves=tuple(_curve(curve) for curve in found.get("curves") or ()),
+        sizes={m["name"]: int(m["size"]) for m in found["models"] if m.get("size")},
     )
     arms = found.get("arms") or ()
     return replace(scores, pooled=_pooled(scores, arms, found)) if arms else scores

@@ -44,14 +44,17 @@ def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
 
 
 def tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
-    """Return the tasks of a group: "all", "in" or "out" of domain, of one name, or of one kind."""
+    """Return the tasks of a group: "all", "in" or "out" of domain, of one name, or of one kind.
+
+    The name of a task that is scored at several sizes of embeddings means all of them.
+    """
     if group == "all":
         return list(tasks)
     if (kind := kind_of_group(group)) is not None:
         return [task for task in tasks if task.kind == kind]
     if group in ("in", "out"):
         return [task for task in tasks if task.domain == group]
-    named = [task for task in tasks if task.name == group]
+    named = [task for task in tasks if group in (task.name, task.name_without_size)]
     return named or [task for task in tasks if task.kind == group]
 
 

@@ -107,7 +107,7 @@ def model_card(facts: Facts) -> ModelCard:
 
     bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
-    results = [result for scores in facts.scores for result in results_of(facts.name, scores)]
+    results = [result for name, scores in _scored(facts) for result in results_of(name, scores)]
     data = ModelCardData(
         model_name=facts.name,
         base_model=bases or None,
@@ -126,6 +126,12 @@ def model_card(facts: Facts) -> ModelCard:
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n")
 
 
+def _scored(facts: Facts) -> Iterator[tuple[str, Scores]]:
+    """Yield each evaluation with the model's name in it, once for each size of embeddings."""
+    for scores in facts.scores:
+        yield from ((name, scores) for name in scores.at_sizes(facts.name))
+
+
 def _known(licence: str) -> bool:
     """Return whether a licence has the form of an identifier, as the front matter requires."""
     return bool(licence) and " " not in licence and licence.lower() not in (UNKNOWN, "other")
@@ -140,7 +146,7 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
     yield [f"# {prose(facts.name)}"]
     yield [_opening(facts)]
     yield usage(facts.name, facts.anatomy)
-    yield from (score_lines(facts.name, scores) for scores in facts.scores)
+    yield from (score_lines(name, scores) for name, scores in _scored(facts))
     yield parent_lines(facts)
     yield _method(facts)
     if facts.data or facts.artifact.size is not None:
