@@ -73,6 +73,8 @@ from .model_folder.json_files import read_object as read_object
 from .model_folder.model_files import model_fingerprint as model_fingerprint
 from .model_folder.name_aliases import prefix_of as prefix_of
 from .model_folder.package_model import in_package as in_package
+from .model_folder.parameter_count import ParameterCount as ParameterCount
+from .model_folder.parameter_count import count_parameters as count_parameters
 from .model_folder.st_layout import Layout as Layout
 from .model_folder.st_layout import ModuleFolder as ModuleFolder
 from .model_folder.st_layout import read_layout as read_layout
