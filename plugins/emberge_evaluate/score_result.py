@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from emberge import Artifact, Model, TaskInfo, TaskScore
+from emberge import Artifact, CheckpointError, Model, TaskInfo, TaskScore
 from emberge.engine import (
     GROUP_OF,
     MEAN_OF,
+    Checkpoint,
     Comparison,
     Estimate,
+    ParameterCount,
     Scores,
     Task,
     TrainingCost,
     Verdict,
+    count_parameters,
     groups_with_means,
     means_over_tasks,
 )
@@ -28,6 +32,7 @@ from emberge_evaluate.sizes import Columns
 
 __all__ = ["scores_of"]
 
+_Fact = TypeVar("_Fact")
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
 
 
@@ -51,6 +56,7 @@ def scores_of(
         requirements=tuple(_judged(require, models, arms, judge)),
         costs=_costs({name: model for name, (_, model) in models.items()}),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
+        parameters=_parameters({name: model for name, (_, model) in models.items()}),
         sizes={name: one.size for name, (one, _) in models.items() if one.size is not None},
     )
     if all(len(arm.models) == 1 for arm in arms):
@@ -82,10 +88,25 @@ def _pooled(
         },
         members={arm.name: dict(arm.models) for arm in arms},
         comparisons=_comparisons(judge, names, tasks, groups),
-        costs={
-            arm.name: scores.costs[arm.members[0]] for arm in arms if arm.members[0] in scores.costs
-        },
+        costs=_of_first(scores.costs, arms),
+        parameters=_of_first(scores.parameters, arms),
     )
+
+
+def _of_first(known: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[str, _Fact]:
+    """Return by arm what is known of its first model."""
+    return {arm.name: known[arm.members[0]] for arm in arms if arm.members[0] in known}
+
+
+def _parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
+    """Return the numbers of models' parameters; an adapter's are its base's, to which it is added."""
+    found = {}
+    for name, model in models.items():
+        try:
+            found[name] = count_parameters(Checkpoint(model.folder))
+        except CheckpointError:
+            continue  # it was scored, so its weights are in some other form than a transformer's
+    return found
 
 
 def _costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:

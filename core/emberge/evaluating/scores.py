@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from emberge.model_folder.parameter_count import ParameterCount
+
 __all__ = [
     "FEW",
     "MEANS",
@@ -163,6 +165,7 @@ class Scores:
     members: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     curves: tuple[ScoreCurve, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, ParameterCount] = field(default_factory=dict)
     pooled: Scores | None = None
 
     @property
