@@ -1,0 +1,14 @@
+"""Mixtures of experts: upcycled, trained with balanced routers, and seen (arXiv:2502.07972)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import Backbone, hookimpl
+
+
+@hookimpl
+def register_backbones() -> Mapping[str, type[Backbone]]:
+    from emberge_moe.routed import Routed
+
+    return {"routed": Routed}
