@@ -25,6 +25,9 @@ BLOCKS = {
     "modernbert": r"(layers\.(\d+)\.mlp\.)((?:Wi|Wo)\.\w+)",
 }
 
+# The module whose input is what a router will see, in the class that transformers loads.
+_ENTERED = dict.fromkeys(("bert", "roberta", "xlm-roberta"), "encoder.layer.{}.intermediate")
+
 _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -68,6 +71,10 @@ class DenseModel:
         """Return (layer, path of the block, name below it) of a feed-forward tensor; None for another."""
         found = re.fullmatch(re.escape(self.prefix) + BLOCKS[self.kind], name)
         return (int(found[2]), self.prefix + found[1], found[3]) if found else None
+
+    def entered(self, layer: int) -> str:
+        """Return the path of the module that a layer's block begins with, in the loaded model."""
+        return _ENTERED.get(self.kind, "layers.{}.mlp").format(layer)
 
     @cached_property
     def blocks(self) -> Mapping[int, tuple[str, Mapping[str, TensorSpec]]]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from emberge.engine import RowReader
     from torch import Tensor
 
-__all__ = ["Averaged", "Filled", "Joined", "Normal", "Noisy", "Transposed", "noisy", "part_of"]
+__all__ = ["Averaged", "Filled", "Joined", "Noisy", "Normal", "Transposed", "noisy", "part_of"]
 
 _PIECE = 1 << 20  # elements that are read at once
 
@@ -61,7 +61,9 @@ class Noisy(DerivedTensor):
         )
         reader.read(self.origin, rows.start * into.shape[1], into.view(-1))
         for place, row in zip(into, rows, strict=True):
-            place += (_normal(place.numel(), stable_seed(self.seed, row)) * deviation).to(into.dtype)
+            place += (_normal(place.numel(), stable_seed(self.seed, row)) * deviation).to(
+                into.dtype
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,11 +135,14 @@ class Qwen3Moe(Interleaved):
             yield f"{self.name} has one window for all layers"
 
     def settings(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
-        return {**super().settings(dense, routing), "use_sliding_window": _windowed(dense) == {True}}
+        return {
+            **super().settings(dense, routing),
+            "use_sliding_window": _windowed(dense) == {True},
+        }
 
 
 class Qwen2Moe(Interleaved):
-    """qwen2_moe, with the shared expert that it must have: of width 1 and zero, which stays zero in a training.
+    """qwen2_moe, with the shared expert that it must have: of width 1, and zero even after a training.
 
     All its weights are zero, and so are the gradients of a product of zeros.
     """

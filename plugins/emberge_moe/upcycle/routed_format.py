@@ -30,6 +30,10 @@ class RoutedFormat(Target):
     def code(self) -> Path:
         return Path(__file__).parents[1] / "architecture" / _FILE
 
+    @property
+    def loading(self) -> str:
+        return f"its class is {_FILE} in the folder"
+
     def refusals(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
         yield from ()
 

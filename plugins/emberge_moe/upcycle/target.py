@@ -48,6 +48,16 @@ class Target:
         """The file that a folder must have beside it and that others must trust; None for a native class."""
         return None
 
+    @property
+    def loading(self) -> str:
+        """The code that others must trust to load the result, in words; "" for a class of transformers."""
+        return ""
+
+    @property
+    def opened(self) -> bool:
+        """True if emberge itself has the class."""
+        return True
+
     def refusals(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
         """Yield the reasons for which this format would change the model or cannot be routed so."""
         raise NotImplementedError
