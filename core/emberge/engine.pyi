@@ -1,5 +1,6 @@
 """Public names for authors of steps and scripts: each with the module that defines it."""
 
+from .architectures import find_config_class as find_config_class
 from .data.catalogue import load_catalogue as load_catalogue
 from .data.domains import in_domain_tasks as in_domain_tasks
 from .data.evaluation.eval_set import load_eval_set as load_eval_set
