@@ -90,6 +90,8 @@ class TextEncoder(Backbone):
             chat_format(*self._layout(checkpoint))
         except CheckpointError as error:
             return [str(error)]
+        if problem := self._slow_experts(checkpoint):
+            return [problem]
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
         return []
@@ -104,6 +106,23 @@ class TextEncoder(Backbone):
         return [
             "include_prompt: false has no effect without a prompt; give prompts here, or query_prompt or "
             "document_prompt beside, or a prompt in the data"
+        ]
+
+    def check_training(self, checkpoint: Path) -> list[str]:
+        """Return the problem of a model with routers, which would be trained without a balance."""
+        from emberge_encoder.trunk_weights import config_of, expert_count
+
+        if self.check(checkpoint):
+            return []
+        layout, config = self._layout(checkpoint)
+        path = layout.trunk_folder / "config.json"
+        experts = expert_count(config_of(layout.trunk_folder, config))
+        if experts < 2:
+            return []
+        return [
+            f"{path}: the model has routers with {experts} experts each, and trained without a balance they "
+            "soon use few of them; write backbone: {routed: {inner: {text_encoder: …}}}, with balance: 0 beside "
+            "inner to do without"
         ]
 
     def not_native(self, checkpoint: Path) -> list[str]:
@@ -139,6 +158,8 @@ class TextEncoder(Backbone):
         from emberge_encoder.trunk_weights import load_trunk
 
         layout, config = self._layout(checkpoint)
+        if problem := self._slow_experts(checkpoint, device):
+            raise CheckpointError(problem)
         kernel = self.attn_implementation
         trunk = load_trunk(layout.trunk_folder, config, self.dtype or dtype, kernel)
         self._probe(layout, trunk)
@@ -154,6 +175,21 @@ class TextEncoder(Backbone):
         if self.torch_compile:
             trunk.compile(dynamic=True)
         return model
+
+    def _slow_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
+        """Return the problem of experts that a CPU cannot run; without a device that of this machine."""
+        layout = read_layout(checkpoint)
+        path = layout.trunk_folder / "config.json"
+        if read_object(path).get("experts_implementation") != "batched_mm":
+            return None
+        import torch
+
+        if device != "cpu" and (device is not None or torch.cuda.is_available()):
+            return None
+        return (
+            f"{path}: experts_implementation: batched_mm copies an expert's weights for every token, which "
+            "is for GPUs alone; take it out, and grouped_mm is used"
+        )
 
     def options(self) -> Mapping[str, Any]:
         """Return the options that differ from the checkpoint's own."""

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Step, hookimpl
+from emberge import Backbone, Step, hookimpl
+
+
+@hookimpl
+def register_backbones() -> Mapping[str, type[Backbone]]:
+    from emberge_moe.routed import Routed
+
+    return {"routed": Routed}
 
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_moe.downcycle.downcycle_step import Downcycle
     from emberge_moe.upcycle.upcycle_step import Upcycle
 
-    return {"upcycle": Upcycle}
+    return {"downcycle": Downcycle, "upcycle": Upcycle}

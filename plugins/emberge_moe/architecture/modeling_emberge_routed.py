@@ -1,10 +1,11 @@
 """A dense transformer with experts in place of the feed-forward blocks of some layers.
 
 Router, experts and gates are those of sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055) as Nomic
-Embed v2 has it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): each token goes to the `top_k` experts with
-the largest router probabilities, and none is dropped. The dense model may be any of `FEED_FORWARD`; attention,
-norms and embeddings stay its own, under its own names. The file needs torch and transformers alone, so that
-it can travel in a model's folder: `AutoModel.from_pretrained(folder, trust_remote_code=True)` reads it there.
+Embed v2 has it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): each token goes to the `top_k` experts
+with the largest router probabilities, and none is dropped. The dense model may be any of `FEED_FORWARD`;
+attention, norms and embeddings stay its own, under its own names. The file needs torch and transformers
+alone, so that it can travel in a model's folder, where `AutoModel.from_pretrained(folder,
+trust_remote_code=True)` reads it.
 """
 
 from __future__ import annotations
