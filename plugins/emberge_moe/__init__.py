@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Backbone, hookimpl
+from emberge import Backbone, Step, hookimpl
 
 
 @hookimpl
@@ -12,3 +12,11 @@ def register_backbones() -> Mapping[str, type[Backbone]]:
     from emberge_moe.routed import Routed
 
     return {"routed": Routed}
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_moe.downcycle.downcycle_step import Downcycle
+    from emberge_moe.upcycle.upcycle_step import Upcycle
+
+    return {"downcycle": Downcycle, "upcycle": Upcycle}
