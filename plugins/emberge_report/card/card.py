@@ -37,6 +37,7 @@ _ELSEWHERE = {
         "base",
         "base_reference",
         "base_fingerprint",
+        "made_by",
         "weights",
         "models",
         "datasets",
@@ -87,6 +88,11 @@ class Facts:
     def chosen(self) -> bool:
         """Flag of a model that was chosen from others."""
         return "chosen_because" in self.artifact.details
+
+    @property
+    def made_by(self) -> str:
+        """Words for a change without training, such as "giving rotary positions to"; "" for other ways."""
+        return str(self.artifact.details.get("made_by", ""))
 
     @property
     def sources(self) -> tuple[Parent | Trained, ...]:
@@ -157,7 +163,7 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
 
 
 def _opening(facts: Facts) -> str:
-    how = "merging" if facts.merged else "choosing" if facts.chosen else "training"
+    how = "merging" if facts.merged else "choosing" if facts.chosen else facts.made_by or "training"
     count = len([p for p in facts.parents if p.weight is not None or not facts.merged])
     what = f"{count} models" if facts.merged and count else prose(_first(facts.parents))
     dimension = facts.anatomy.dimension
@@ -175,9 +181,8 @@ def parent_lines(facts: Facts) -> list[str]:
     """Return lines on the model's parents, with weights, revisions and licences."""
     if not facts.parents:
         return []
-    title = (
-        "## Merged from" if facts.merged else "## Made from" if facts.chosen else "## Trained from"
-    )
+    made = facts.chosen or facts.made_by
+    title = "## Merged from" if facts.merged else "## Made from" if made else "## Trained from"
     weighted = any(parent.weight is not None for parent in facts.parents)
     head = ["Model", *(["Weight"] if weighted else []), "Revision", "Licence"]
     rows = [
@@ -221,8 +226,8 @@ def _method(facts: Facts) -> list[str]:
             *weight_lines(facts),
         ]
     else:
-        title = "## How it was chosen" if facts.chosen else "## How it was trained"
-        lines = [title, "", *yaml_block(rest)] if rest else []
+        way = "chosen" if facts.chosen else "made" if facts.made_by else "trained"
+        lines = [f"## How it was {way}", "", *yaml_block(rest)] if rest else []
     return [*lines, *_warnings(facts.artifact.warnings)]
 
 

@@ -66,7 +66,7 @@ def _style() -> Markup:
 
 def _looks(story: ReportData) -> dict[str, Look]:
     """Return a look for each model; merges come first, so that they have the strongest colours."""
-    made = looks([m.name for m in (*story.merges, *story.trained, *story.choices)])
+    made = looks([m.name for m in (*story.merges, *story.trained, *story.choices, *story.made)])
     scored = {name: NEUTRAL for _, scores in story.scores for name in scores.models}
     arms = [
         arm
