@@ -281,7 +281,7 @@ class Upcycle(Step):
         workspace: Workspace,
     ) -> Mapping[int, TensorSpec]:
         """Return routers of the members' mean states, measured once for all continuations of a killed run."""
-        from emberge_moe.upcycle.routers import mean_states, read_routers, write_routers
+        from emberge_moe.upcycle.router_states import mean_states, read_routers, write_routers
 
         place = workspace.work / "routers"
         if (place / "done").is_file():
@@ -299,7 +299,7 @@ class Upcycle(Step):
 
     def _scaled(self, plan: Plan, workspace: Workspace) -> Routing:
         """Return the routing with the gate scale that a probe set gives, measured once."""
-        from emberge_moe.upcycle.routers import gate_scale, read_tensor
+        from emberge_moe.upcycle.router_states import gate_scale, read_tensor
 
         place = workspace.work / "gate_scale"
         if not place.is_file():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from emberge_moe.upcycle.dense_model import DenseModel
 
-__all__ = ["expert_shares", "gate_scale", "mean_states", "read_tensor", "write_routers"]
+__all__ = ["gate_scale", "mean_states", "read_routers", "read_tensor", "write_routers"]
 
 
 def mean_states(
@@ -78,32 +78,13 @@ def read_tensor(spec: TensorSpec) -> Tensor:
     return whole.view(spec.shape)
 
 
-def _gates(
-    inputs: Iterator[tuple[int, Tensor]], routers: Mapping[int, Tensor], top_k: int
-) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield (layer, gates, numbers) of the chosen experts, both [tokens, k]."""
-    for layer, states in inputs:
-        logits = states.float() @ routers[layer].to(states.device).T
-        gates, chosen = logits.softmax(-1).topk(top_k)
-        yield layer, gates, chosen
-
-
 def gate_scale(
     inputs: Iterator[tuple[int, Tensor]], routers: Mapping[int, Tensor], top_k: int
 ) -> float:
     """Return 1 by the mean sum of the chosen gates, over all layers and tokens."""
     total, tokens = 0.0, 0
-    for _, gates, _ in _gates(inputs, routers, top_k):
-        total += float(gates.double().sum())
-        tokens += len(gates)
+    for layer, states in inputs:
+        logits = states.float() @ routers[layer].to(states.device).T
+        total += float(logits.softmax(-1).topk(top_k)[0].double().sum())
+        tokens += len(states)
     return tokens / total
-
-
-def expert_shares(
-    inputs: Iterator[tuple[int, Tensor]], routers: Mapping[int, Tensor], top_k: int
-) -> dict[int, list[float]]:
-    """Return by layer the share of choices that fell on each expert."""
-    counts = {layer: torch.zeros(len(rows), dtype=torch.int64) for layer, rows in routers.items()}
-    for layer, _, chosen in _gates(inputs, routers, top_k):
-        counts[layer] += torch.bincount(chosen.flatten().cpu(), minlength=len(counts[layer]))
-    return {layer: (count / count.sum()).tolist() for layer, count in counts.items()}
