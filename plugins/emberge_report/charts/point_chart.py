@@ -32,17 +32,19 @@ def point_chart(
 ) -> Markup:
     """Return the chart of points by series, `WIDTH` units wide; `x` and `y` are the labels of the axes.
 
-    Words that have no room beside their point are in its title alone. `chosen` are the looks of the series,
-    `line` goes through some points, and with `logarithmic` numbers of the x axis are above 0.
+    Words that have no room beside their point are in its title alone. Series are named on the right, except
+    those of one point that has the name for words. `chosen` are the looks of the series, `line` goes through
+    some points, and with `logarithmic` numbers of the x axis are above 0.
     """
-    names = min(_NAME, max(map(len, series), default=0))
+    listed = {name for name, found in series.items() if [words for *_, words in found] != [name]}
+    names = min(_NAME, max(map(len, listed), default=0))
     right = WIDTH - 24 - (_LETTER * names + 16 if names else 0)
     points = [point for found in series.values() for point in found]
     places = [point[0] for point in points]
     across: Scale = Scale(*_range(places), _LEFT, right)
     if logarithmic:
         across = LogScale(0.85 * min(places), max(places) / 0.85, _LEFT, right)
-    height = max(HEIGHT, _TOP + _BOTTOM + _SERIES * len(series))
+    height = max(HEIGHT, _TOP + _BOTTOM + _SERIES * len(listed))
     up = Scale(*_range([p[1] for p in points]), height - _BOTTOM, _TOP)
     chosen = looks(series) if chosen is None else chosen
     marks = [
@@ -58,7 +60,7 @@ def point_chart(
             _line(line, across, up) if line else None,
             tag("g", marks),
             _words(points, across, up),
-            _names(chosen, right),
+            _names({name: look for name, look in chosen.items() if name in listed}, right),
         ),
         viewBox=f"0 0 {WIDTH} {height}",
         class_="points",
@@ -101,7 +103,8 @@ def _line(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> Ma
 
 def _marked(name: str, point: Point, across: Scale, up: Scale, look: Look) -> Markup:
     x, y, words = point
-    title = ": ".join(filter(None, (name, words, f"{x:.6g}, {y:.6g}")))
+    named = dict.fromkeys(filter(None, (name, words)))
+    title = ": ".join((*named, f"{x:.6g}, {y:.6g}"))
     return tag("g", tag("title", title), marker(across(x), up(y), look, 5))
 
 

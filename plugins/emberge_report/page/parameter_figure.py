@@ -57,7 +57,7 @@ def _chart(scores: Scores, on: str, axis: str, looks: Mapping[str, Look]) -> Ite
         yield point_chart(
             _AXES[axis],
             f"{MEANS.get(on, on)} ×100",
-            {model: [(*at, "")] for model, at in places.items()},
+            {model: [(*at, model)] for model, at in places.items()},
             chosen={model: looks.get(model, NEUTRAL) for model in places},
             line=[places[model] for model in front_of(places)],
             logarithmic=True,
