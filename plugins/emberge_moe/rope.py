@@ -58,8 +58,8 @@ _UNKNOWN = frozenset(
 )
 _CLASSES = {True: "JinaEmbeddingsV3ForMaskedLM", False: "JinaEmbeddingsV3Model"}
 _ADAPT = (
-    "it reads positions as its weights have not learned to, so its embeddings are worth little yet: train it "
-    "with the loss mlm before any other use"
+    "the result reads positions in a way that its weights have not learned, so its embeddings are worth "
+    "little yet: train it with the loss mlm before any other use"
 )
 
 
