@@ -80,6 +80,14 @@ class PassResult:
     padded: int
     kept: int = 0
 
+    def __add__(self, other: PassResult) -> PassResult:
+        return PassResult(
+            self.loss + other.loss,
+            self.tokens + other.tokens,
+            self.padded + other.padded,
+            self.kept + other.kept,
+        )
+
 
 def encode_and_backward(
     encoder: Encoder,

@@ -34,7 +34,8 @@ class TrainingPreview:
 
     `rows` are the row numbers that it will see of each of the `datasets`, `kept` the number of checkpoints
     that it will keep at most. Of data that could not be counted only `share` is known: that of every dataset,
-    where it is one.
+    where it is one. Of single texts neither windows nor tokens are counted, so there are more `steps`
+    where texts are long, and None are known where batches go by tokens.
     """
 
     datasets: tuple[DatasetInfo, ...] = ()
@@ -62,7 +63,11 @@ class TrainingPreview:
         rows, whole = sum(taken.values()), sum(self.sizes.values())
         if rows != whole and len(taken) > 1:
             lines.append(f"{rows / whole:.3g} of all rows ({rows:,} of {whole:,})")
-        return [*lines, f"{self.steps:,} steps"]
+        if self.steps is None:
+            return [*lines, "as many steps as the texts' tokens fill batches"]
+        cut = any(info.task == "text" for info in self.datasets)
+        steps = f"{self.steps:,} steps"
+        return [*lines, f"at least {steps}: a long text is several windows" if cut else steps]
 
 
 def preview_training(
@@ -87,8 +92,12 @@ def preview_training(
         return TrainingPreview(share=_share(sampler, seed), kept=options.keep_last)
     infos = _counted(tuple(entries), tuple(readers), tuple(places.items()), files)
     refuse_unknown_names(vars(options), infos)
+    pool: Pool = {info: range(info.size) for info in infos}
+    if sampler and sampler[-1].counts_tokens and any(info.task == "text" for info in infos):
+        rows = {info.name: rows for info, rows in select(sampler, pool, seed).items()}
+        return TrainingPreview(infos, rows, kept=options.keep_last)
     plan = BatchPlan(
-        {info: range(info.size) for info in infos},
+        pool,
         sampler,
         seed=seed,
         epochs=options.epochs or 1.0,
