@@ -32,7 +32,7 @@ from emberge.training.fit_job import FitJob
 from emberge.training.loop.checkpoints import latest_state, save_state
 from emberge.training.loop.token_budget import EngineSettings, budgeted, choose_engine
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch, PlannedPart
+from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch
 from emberge.training.plan.lazy_rows import in_pieces
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
@@ -207,11 +207,13 @@ class Session:
         Gradients are added to those of the model and of learned parameters; they are this rank's share.
         """
         seed = stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank)
-        single = tuple(part for part in batch.parts if part.dataset in self.windows)
         passed = [
-            self._predict(batch.step, part, len(part.rows) / batch.size, seed) for part in single
+            self._predict(batch, number, seed)
+            for number, part in enumerate(batch.parts)
+            if part.dataset in self.windows
         ]
-        pairs = replace(batch, parts=tuple(part for part in batch.parts if part not in single))
+        others = tuple(part for part in batch.parts if part.dataset not in self.windows)
+        pairs = replace(batch, parts=others)
         if pairs.parts:
             passed.append(self._encode(pairs, pairs.size / batch.size, seed))
         whole = functools.reduce(lambda one, other: one + other, passed)
@@ -230,18 +232,18 @@ class Session:
             layers=self.objective.layers([part.dataset for part in batch.parts]),
         )
 
-    def _predict(self, step: int, part: PlannedPart, share: float, seed: int) -> PassResult:
-        """Run the passes of losses over the tokens of a batch's windows of one dataset.
+    def _predict(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
+        """Run the passes of losses over the tokens of one part of a batch, which counts by its share of rows.
 
         A corruption depends on seed, step, dataset and window alone, not on ranks or chunks.
         """
-        encoder = self.encoder
+        encoder, part = self.encoder, batch.parts[place]
         assert isinstance(encoder, PredictsTokens)
         sequences = self.windows[part.dataset].sequences
         own = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
         found = []
         for number, loss in enumerate(self.objective.over_tokens(part.dataset)):
-            key = (self.plan.seed, "corruption", step, part.dataset, number)
+            key = (self.plan.seed, "corruption", batch.step, part.dataset, number)
             texts = [
                 corrupted(encoder, sequences[int(row)], loss, stable_seed(*key, int(row)))
                 for row in own
@@ -252,8 +254,8 @@ class Session:
                     texts,
                     loss,
                     self.encode_plan,
-                    seed=stable_seed(seed, part.dataset, number),
-                    weight=loss.weight * share,
+                    seed=stable_seed(seed, place, number),
+                    weight=loss.weight * len(part.rows) / batch.size,
                 )
             )
         return functools.reduce(lambda one, other: one + other, found)
