@@ -165,9 +165,7 @@ class TextEncoder(Backbone):
                 size = int(read_object(layout.folder / entry.path / "config.json")["out_features"])
         return size
 
-    def load(
-        self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False
-    ) -> Encoder:
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_encoder.text_model import TextModel, with_limits
 
         layout, config = self._layout(checkpoint)
@@ -197,7 +195,12 @@ class TextEncoder(Backbone):
         return model
 
     def _weights(
-        self, checkpoint: Path, layout: Layout, config: Mapping[str, Any], dtype: str, predicts: bool
+        self,
+        checkpoint: Path,
+        layout: Layout,
+        config: Mapping[str, Any],
+        dtype: str,
+        predicts: bool,
     ) -> tuple[Any, Any]:
         """Return the transformer, and the language model that it is the trunk of if that `predicts`."""
         from emberge_encoder.trunk_weights import load_trunk

@@ -162,8 +162,9 @@ def quiet() -> Iterator[None]:
 def save_trunk(model: Any, source: Path, target: Path, left_out: Sequence[str] = ()) -> None:
     """Write the model's weights under the names of the source checkpoint, with all its other tensors.
 
-    Those of the source whose names begin with a part in `left_out` are left out. Else a checkpoint keeps its set of tensors (poolers, language heads, buffers that old releases wrote), so that
-    everything trained from it can be merged with it. The tensors that were trained have the model's dtype.
+    A checkpoint keeps its set of tensors (poolers, language heads, buffers that old releases wrote), so that
+    everything trained from it can be merged with it; only the parts named in `left_out` are not kept. The
+    tensors that were trained have the model's dtype.
     """
     from huggingface_hub import save_torch_state_dict
 

@@ -190,9 +190,7 @@ class Backbone:
         """
         return None
 
-    def load(
-        self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False
-    ) -> Encoder:
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         """Load an encoder; `dtype` is "float32", "bfloat16" or "float16".
 
         With `predicts` it is a `PredictsTokens`; a backbone without such leaves the argument out.

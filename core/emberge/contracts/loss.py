@@ -252,7 +252,7 @@ AnyLoss: TypeAlias = "Loss | TokenLoss"
 
 
 def kind_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
-    """Yield reasons why losses do not fit a dataset's kind: single texts have token losses, pairs the others."""
+    """Yield reasons why losses do not fit a dataset: single texts take token losses, pairs the others."""
     for loss in losses:
         name, of_tokens = type(loss).__name__, isinstance(loss, TokenLoss)
         if of_tokens and info.task != "text":

@@ -71,7 +71,7 @@ class Sampler:
 
     @property
     def counts_tokens(self) -> bool:
-        """Flag that its batches go by `DatasetInfo.tokens`, which are known once a model has read the texts."""
+        """Flag that its batches go by `DatasetInfo.tokens`, which a model has to count first."""
         return False
 
     def files(self) -> list[FileRef]:

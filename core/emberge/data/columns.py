@@ -73,9 +73,7 @@ class Layout:
         return ", ".join(f"{part} = {name}" for part, name in parts.items() if name)
 
 
-def find_layout(
-    names: Sequence[str], columns: Columns, task: TaskKind | None = None
-) -> Layout:
+def find_layout(names: Sequence[str], columns: Columns, task: TaskKind | None = None) -> Layout:
     """Assign each column its part, by explicit `columns` first and by the usual names for the rest.
 
     Rows are single texts if the `task` is text, or where there is no column but one for them.

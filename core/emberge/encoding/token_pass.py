@@ -42,9 +42,7 @@ def corrupted(
     ids = np.asarray(text.ids, np.int64)
     spared = np.array(encoder.special(ids), bool)
     spared[: text.prompt_length] = True
-    changed, labels = loss.corrupt(
-        Tokens(ids, spared, encoder.mask_id, encoder.vocabulary), seed
-    )
+    changed, labels = loss.corrupt(Tokens(ids, spared, encoder.mask_id, encoder.vocabulary), seed)
     return CorruptedText(TokenisedText(changed.tolist(), text.prompt_length), labels)
 
 
@@ -74,7 +72,9 @@ def predict_and_backward(
             torch.manual_seed(stable_seed(seed, index))
             features = given[index]
             labels = _labels([texts[i].labels for i in piece], features)
-            with torch.autocast(device.type, dtype=plan.autocast, enabled=plan.autocast is not None):
+            with torch.autocast(
+                device.type, dtype=plan.autocast, enabled=plan.autocast is not None
+            ):
                 value = loss(encoder.states(features), labels, encoder.logits)
             share = value * (weight * float(scored[piece].sum()) / max(places, 1.0))
             if share.requires_grad:

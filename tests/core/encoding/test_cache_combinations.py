@@ -81,9 +81,7 @@ class RoutedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Routed(ExactEncoder):
-    def load(
-        self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False
-    ) -> Encoder:
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         return RoutedModel(super().load(checkpoint, device=device, dtype=dtype, predicts=predicts))  # type: ignore
 
 

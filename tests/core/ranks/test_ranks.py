@@ -214,9 +214,7 @@ def test_shards_are_the_rows_in_order(size: int, ranks: int) -> None:
 class Unequal(TextEncoder):
     """An encoder that differs a little on the second rank."""
 
-    def load(
-        self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False
-    ) -> Any:
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
         encoder = super().load(checkpoint, device=device, dtype=dtype, predicts=predicts)
         if os.environ["RANK"] == "1":
             with torch.no_grad():

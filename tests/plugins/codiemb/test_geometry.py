@@ -79,9 +79,7 @@ class Pooled:
 class FrailEncoder(TextEncoder):
     """A text encoder that may die while it reads."""
 
-    def load(
-        self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False
-    ) -> Any:
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
         return Frail(super().load(checkpoint, device=device, dtype=dtype, predicts=predicts))
 
 
@@ -89,9 +87,7 @@ class FrailEncoder(TextEncoder):
 class PooledEncoder(TextEncoder):
     """A text encoder without states of tokens."""
 
-    def load(
-        self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False
-    ) -> Any:
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
         return Pooled(super().load(checkpoint, device=device, dtype=dtype, predicts=predicts))
 
 

@@ -55,7 +55,9 @@ OPTIONS: dict[str, Any] = {
 
 
 def _model(root: Path, architecture: str = "bert", **config: Any) -> Path:
-    return tiny.transformer(root / architecture, ARCHITECTURES[architecture], architecture, **config)
+    return tiny.transformer(
+        root / architecture, ARCHITECTURES[architecture], architecture, **config
+    )
 
 
 def _backbone(architecture: str = "bert", **options: Any) -> ExactEncoder:
@@ -161,7 +163,9 @@ def test_a_training_is_the_loop_written_by_hand(architecture: str, tmp_path: Pat
 def test_chunks_change_nothing(tmp_path: Path) -> None:
     folder = _model(tmp_path)
     found = [
-        _fit(folder, tmp_path / str(budget), options=FitOptions(**OPTIONS | {"token_budget": budget}))
+        _fit(
+            folder, tmp_path / str(budget), options=FitOptions(**OPTIONS | {"token_budget": budget})
+        )
         for budget in (64, 100, 100_000)
     ]
     assert _losses(found[0]) == exactly(_losses(found[2]))
@@ -184,7 +188,9 @@ def test_two_ranks_are_one_process(tmp_path: Path) -> None:
     arguments = _arguments(_model(tmp_path), datasets=[texts(21)])
     (one,), (two,) = (
         ranked_fit.run(
-            [Training(tmp_path / f"{ranks}", arguments, exact=True)], tmp_path / f"{ranks}.pkl", ranks
+            [Training(tmp_path / f"{ranks}", arguments, exact=True)],
+            tmp_path / f"{ranks}.pkl",
+            ranks,
         )
         for ranks in (1, 2)
     )
@@ -199,7 +205,9 @@ def test_a_killed_training_ends_in_the_same_bytes(tmp_path: Path) -> None:
     options = FitOptions(**OPTIONS | {"dropout": True, "save_steps": 2, "epochs": 3})
     arguments = _arguments(_shaky(tmp_path), options=options)
     ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", 1)
-    for number, death in enumerate((Death(0, "step", 5), Death(0, "flush", 5), Death(0, "half", 1))):
+    for number, death in enumerate(
+        (Death(0, "step", 5), Death(0, "flush", 5), Death(0, "half", 1))
+    ):
         path = tmp_path / f"try{number}.pkl"
         cut = Training(tmp_path / "cut", arguments, deaths=(death,))
         assert ranked_fit.codes(ranked_fit.start([cut], path, 1)) == [-9]
@@ -248,7 +256,9 @@ class Together(Sampler):
     names: tuple[str, ...]
 
     def batches(self, pool: Pool, seed: int) -> list[Batch]:
-        parts = {info.name: Part(info.name, range(4 if info.task == "text" else 8)) for info in pool}
+        parts = {
+            info.name: Part(info.name, range(4 if info.task == "text" else 8)) for info in pool
+        }
         return [Batch(tuple(parts[name] for name in self.names))]
 
 
@@ -306,7 +316,7 @@ def test_ranks_that_split_weights_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_head_is_refused_with_what_to_do(bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no head .*fresh_head: true"):
+    with pytest.raises(CheckpointError, match=r"no head .*fresh_head: true"):
         _fit(bert, tmp_path, datasets=[texts(8)])
 
 
@@ -322,4 +332,3 @@ def test_half_precision_learns_too(tmp_path: Path) -> None:
     )
     losses = _losses(result)
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
-
