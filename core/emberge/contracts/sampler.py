@@ -69,11 +69,6 @@ class Sampler:
     A step that trains asks for the `resolved` samplers, so that one may read what earlier steps made.
     """
 
-    @property
-    def counts_tokens(self) -> bool:
-        """Flag that its batches go by `DatasetInfo.tokens`, which a model has to count first."""
-        return False
-
     def files(self) -> list[FileRef]:
         """Return the files that its options name."""
         from emberge.contracts.reference import FileRef

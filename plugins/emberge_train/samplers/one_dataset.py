@@ -29,10 +29,6 @@ class OneDataset(Sampler):
                 if value is not None and value < 1:
                     raise ValueError(f"{name} must be at least 1, not {value}")
 
-    @property
-    def counts_tokens(self) -> bool:
-        return self.batch_tokens != PerDataset()
-
     def batches_by_dataset(
         self, pool: Pool, seed: int, *, stage: int = 0, negatives: Negatives = "auto"
     ) -> list[DatasetBatches]:

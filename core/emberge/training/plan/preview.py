@@ -34,8 +34,8 @@ class TrainingPreview:
 
     `rows` are the row numbers that it will see of each of the `datasets`, `kept` the number of checkpoints
     that it will keep at most. Of data that could not be counted only `share` is known: that of every dataset,
-    where it is one. Of single texts neither windows nor tokens are counted, so there are more `steps`
-    where texts are long, and None are known where batches go by tokens.
+    where it is one. Windows of single texts are not counted, as that takes the model's tokenizer: with such a
+    dataset no `steps` are known, and all its texts are taken to be seen.
     """
 
     datasets: tuple[DatasetInfo, ...] = ()
@@ -64,10 +64,8 @@ class TrainingPreview:
         if rows != whole and len(taken) > 1:
             lines.append(f"{rows / whole:.3g} of all rows ({rows:,} of {whole:,})")
         if self.steps is None:
-            return [*lines, "as many steps as the texts' tokens fill batches"]
-        cut = any(info.task == "text" for info in self.datasets)
-        steps = f"{self.steps:,} steps"
-        return [*lines, f"at least {steps}: a long text is several windows" if cut else steps]
+            return [*lines, "as many steps as the windows of the texts fill batches"]
+        return [*lines, f"{self.steps:,} steps"]
 
 
 def preview_training(
@@ -93,8 +91,11 @@ def preview_training(
     infos = _counted(tuple(entries), tuple(readers), tuple(places.items()), files)
     refuse_unknown_names(vars(options), infos)
     pool: Pool = {info: range(info.size) for info in infos}
-    if sampler and sampler[-1].counts_tokens and any(info.task == "text" for info in infos):
-        rows = {info.name: rows for info, rows in select(sampler, pool, seed).items()}
+    single = {info: rows for info, rows in pool.items() if info.task == "text"}
+    if single:
+        pairs = {info: rows for info, rows in pool.items() if info not in single}
+        taken = {**select(sampler, pairs, seed), **single}
+        rows = {info.name: rows for info, rows in taken.items()}
         return TrainingPreview(infos, rows, kept=options.keep_last)
     plan = BatchPlan(
         pool,
