@@ -154,19 +154,24 @@ def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int)
 
 def _loader(folder: Path, config: Mapping[str, Any]) -> Any:
     """Return transformers' loader of the language model, masked where there is one."""
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
-    from transformers.models.auto import modeling_auto
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_MASKED_LM_MAPPING,
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
+    )
 
-    kind = config.get("model_type")
+    kind = type(config_of(folder, config))
     if config.get("is_encoder_decoder"):
         raise CheckpointError(
             f"{folder}: an encoder-decoder's head reads its decoder, not its encoder"
         )
-    if kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+    if kind in MODEL_FOR_MASKED_LM_MAPPING:
         return AutoModelForMaskedLM
-    if kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    if kind in MODEL_FOR_CAUSAL_LM_MAPPING:
         return AutoModelForCausalLM
-    raise CheckpointError(f"{folder}: transformers has no language model of the type '{kind}'")
+    name = config.get("model_type")
+    raise CheckpointError(f"{folder}: there is no language model of the type '{name}'")
 
 
 def _head_names(model: Any) -> list[str]:

@@ -122,7 +122,7 @@ class ReadsTokens(Protocol):
 
 
 @runtime_checkable
-class PredictsTokens(ReadsTokens, Protocol):
+class PredictsTokens(Encoder, ReadsTokens, Protocol):
     """Encoder with a head that predicts tokens from their states: losses over tokens need it.
 
     `Backbone.load(…, predicts=True)` gives one. The head's weights are part of its `module`, and features

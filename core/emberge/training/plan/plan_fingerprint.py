@@ -55,7 +55,7 @@ def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, 
 
 def _own(info: DatasetInfo) -> list[str]:
     """Return the data's own policy of negatives and number of tokens, those that there are."""
-    own = [] if info.negatives == "auto" else [info.negatives]
+    own: list[str] = [] if info.negatives == "auto" else [info.negatives]
     return own if info.tokens is None else [*own, f"{int(info.tokens.sum())} tokens"]
 
 
