@@ -13,6 +13,7 @@ from emberge import Backbone, CheckpointError, Encoder
 from emberge.engine import (
     Layout,
     ModuleFolder,
+    find_config_class,
     join_some,
     read_layout,
     read_object,
@@ -318,11 +319,11 @@ def _recompute(trunk: Any, checkpoint: Path) -> None:
 
 
 def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
-    from transformers import CONFIG_MAPPING
-
     kind = config.get("model_type")
-    if kind not in CONFIG_MAPPING:
+    if find_config_class(kind) is None:
         named = join_some([str(one) for one in config.get("architectures") or ["…"]])
         what = f"model type '{kind}'" if kind else f"class {named}, and no model type is given"
         why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
-        raise CheckpointError(f"{path}: transformers has no {what}" + (why and f"; {why}"))
+        raise CheckpointError(
+            f"{path}: transformers has no {what}, and no plugin adds it" + (why and f"; {why}")
+        )
