@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Backbone, hookimpl
+from emberge import Architecture, Backbone, hookimpl
+
+
+@hookimpl
+def register_architectures() -> Mapping[str, Architecture]:
+    place = "emberge_moe.architecture.modeling_emberge_routed"
+    return {
+        "emberge_routed": Architecture(
+            config=f"{place}:EmbergeRoutedConfig", model=f"{place}:EmbergeRoutedModel"
+        )
+    }
 
 
 @hookimpl
