@@ -1,5 +1,6 @@
 """Public names for authors of steps and scripts: each with the module that defines it."""
 
+from .architectures import find_config_class as find_config_class
 from .data.catalogue import load_catalogue as load_catalogue
 from .data.domains import in_domain_tasks as in_domain_tasks
 from .data.evaluation.eval_set import load_eval_set as load_eval_set
@@ -57,6 +58,7 @@ from .merging.stage_options import plain_stage as plain_stage
 from .merging.statistics.statistics_file import Statistics as Statistics
 from .merging.statistics.statistics_file import join_statistics as join_statistics
 from .merging.statistics.statistics_file import write_statistics as write_statistics
+from .merging.streaming.build_checkpoint import build_checkpoint as build_checkpoint
 from .merging.streaming.jobs import CopyJob as CopyJob
 from .merging.streaming.jobs import TensorJob as TensorJob
 from .merging.tokens.supplied_vocabulary import SuppliedVocabulary as SuppliedVocabulary
@@ -85,8 +87,11 @@ from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder
 from .recipes.folder.run_folder import read_artifact as read_artifact
+from .tensor_files.derived_tensor import DerivedTensor as DerivedTensor
+from .tensor_files.derived_tensor import RowReader as RowReader
 from .tensor_files.safetensors_header import TensorSpec as TensorSpec
 from .tensor_files.tensor_reader import TensorReader as TensorReader
+from .tensor_files.tensor_sources import FileSource as FileSource
 from .training.fit_job import EarlyStopping as EarlyStopping
 from .training.fit_job import FitJob as FitJob
 from .training.fit_options import BatchOptions as BatchOptions

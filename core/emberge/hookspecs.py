@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pluggy
 
 if TYPE_CHECKING:
+    from emberge.contracts.architecture import Architecture
     from emberge.contracts.backbone import Backbone
     from emberge.contracts.dataset import Reader
     from emberge.contracts.evaluator import Evaluator
@@ -77,6 +78,15 @@ def register_launchers() -> Mapping[str, type[Launcher]]:
 
 
 # ── models and recipes ──────────────────────────────────────────────────────────────────────────────
+
+
+@hookspec
+def register_architectures() -> Mapping[str, Architecture]:
+    """Add model classes by model type, the `model_type` of config.json, for whatever loads or checks a model.
+
+    Their modules are imported when a model of the type is loaded. A type that transformers or another plugin
+    has is refused.
+    """
 
 
 @hookspec(firstresult=True)

@@ -21,6 +21,7 @@ from typing import Any
 import pluggy
 
 from emberge import hookspecs
+from emberge.architectures import add_architecture
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import Reader
 from emberge.contracts.evaluator import Evaluator
@@ -128,6 +129,8 @@ class Plugins:
         for kind, (hook, contracts) in KINDS.items():
             added += self._collect(module, source, kind, hook, contracts)
         self.components += added
+        for model_type, one in _registered(module, source, "register_architectures").items():
+            add_architecture(name, model_type, one)
 
     def _collect(
         self,
@@ -137,18 +140,7 @@ class Plugins:
         hook: str,
         contracts: tuple[type, ...],
     ) -> Iterator[Component]:
-        function = getattr(module, hook, None)
-        if function is None or not hasattr(function, "emberge_impl"):
-            return
-        try:
-            added = function()
-        except Exception as error:
-            raise PluginError(failed(source, error)) from error
-        if not isinstance(added, Mapping):
-            raise PluginError(
-                f"{hook} of plugin '{source.name}' must return a mapping of names to types"
-            )
-        for name, type_ in added.items():
+        for name, type_ in _registered(module, source, hook).items():
             require_contract(source, kind, name, type_, contracts)
             yield Component(kind, name, source.name, source.distribution, source.version, type_)
 
@@ -239,6 +231,22 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     for file in plugins.files:
         plugins.register(_load_file(file), file.stem, f"file {file.name}")
     return plugins
+
+
+def _registered(module: object, source: PluginSource, hook: str) -> Mapping[str, Any]:
+    """Return what a plugin adds by one hook; nothing where it does not implement it."""
+    function = getattr(module, hook, None)
+    if function is None or not hasattr(function, "emberge_impl"):
+        return {}
+    try:
+        added = function()
+    except Exception as error:
+        raise PluginError(failed(source, error)) from error
+    if not isinstance(added, Mapping):
+        raise PluginError(
+            f"{hook} of plugin '{source.name}' must return a mapping of names to what it adds"
+        )
+    return added
 
 
 def _entry_points() -> list[tuple[Distribution, EntryPoint]]:

@@ -13,6 +13,7 @@ from emberge import Backbone, CheckpointError, Encoder
 from emberge.engine import (
     Layout,
     ModuleFolder,
+    find_config_class,
     join_some,
     read_layout,
     read_object,
@@ -98,6 +99,8 @@ class TextEncoder(Backbone):
             chat_format(*self._layout(checkpoint))
         except CheckpointError as error:
             return [str(error)]
+        if problem := self._slow_experts(checkpoint):
+            return [problem]
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
         return []
@@ -137,6 +140,23 @@ class TextEncoder(Backbone):
             "document_prompt beside, or a prompt in the data"
         ]
 
+    def check_training(self, checkpoint: Path) -> list[str]:
+        """Return the problem of a model with routers, which would be trained without a balance."""
+        from emberge_encoder.trunk_weights import config_of, expert_count
+
+        if self.check(checkpoint):
+            return []
+        layout, config = self._layout(checkpoint)
+        path = layout.trunk_folder / "config.json"
+        experts = expert_count(config_of(layout.trunk_folder, config))
+        if experts < 2:
+            return []
+        return [
+            f"{path}: the model has routers with {experts} experts each, and trained without a balance they "
+            "soon use few of them; write backbone: {routed: {inner: {text_encoder: …}}}, with "
+            "balance: 0 beside inner to do without"
+        ]
+
     def not_native(self, checkpoint: Path) -> list[str]:
         """Return attention and pooling that are not the checkpoint's own."""
         layout = read_layout(checkpoint)
@@ -169,6 +189,8 @@ class TextEncoder(Backbone):
         from emberge_encoder.text_model import TextModel, with_limits
 
         layout, config = self._layout(checkpoint)
+        if problem := self._slow_experts(checkpoint, device):
+            raise CheckpointError(problem)
         trunk, language_model = self._weights(checkpoint, layout, config, dtype, predicts)
         self._probe(layout, trunk)
         adapter = self.lora.on(trunk, checkpoint) if self.lora is not None else None
@@ -216,6 +238,21 @@ class TextEncoder(Backbone):
             layout.trunk_folder, config, kind, kernel, fresh_head=self.fresh_head
         )
         return whole.base_model, whole
+
+    def _slow_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
+        """Return the problem of experts that a CPU cannot run; without a device that of this machine."""
+        layout = read_layout(checkpoint)
+        path = layout.trunk_folder / "config.json"
+        if read_object(path).get("experts_implementation") != "batched_mm":
+            return None
+        import torch
+
+        if device != "cpu" and (device is not None or torch.cuda.is_available()):
+            return None
+        return (
+            f"{path}: experts_implementation: batched_mm copies an expert's weights for every token, which "
+            "is for GPUs alone; take it out, and grouped_mm is used"
+        )
 
     def options(self) -> Mapping[str, Any]:
         """Return the options that differ from the checkpoint's own."""
@@ -345,11 +382,11 @@ def _recompute(trunk: Any, checkpoint: Path) -> None:
 
 
 def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
-    from transformers import CONFIG_MAPPING
-
     kind = config.get("model_type")
-    if kind not in CONFIG_MAPPING:
+    if find_config_class(kind) is None:
         named = join_some([str(one) for one in config.get("architectures") or ["…"]])
         what = f"model type '{kind}'" if kind else f"class {named}, and no model type is given"
         why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
-        raise CheckpointError(f"{path}: transformers has no {what}" + (why and f"; {why}"))
+        raise CheckpointError(
+            f"{path}: transformers has no {what}, and no plugin adds it" + (why and f"; {why}")
+        )

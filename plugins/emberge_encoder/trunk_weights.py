@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.engine import join_some
+from emberge.engine import find_config_class, join_some
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,17 +95,23 @@ def config_of(folder: Path, config: Mapping[str, Any]) -> Any:
     Raises:
         CheckpointError: for a model that needs remote code, or values that transformers refuses.
     """
-    from transformers import CONFIG_MAPPING
-
     kind = str(config.get("model_type"))
-    if kind not in CONFIG_MAPPING:
+    known = find_config_class(kind)
+    if known is None:
         raise CheckpointError(
             f"{folder}: transformers has no model type '{kind}' without remote code"
         )
     try:
-        return CONFIG_MAPPING[kind].from_dict(dict(config))
+        return known.from_dict(dict(config))
     except Exception as error:
         raise CheckpointError(f"{folder}/config.json: {_first_line(error)}") from error
+
+
+def expert_count(config: Any) -> int:
+    """Return the number of experts that a layer of the config's model routes to, 0 for a dense model."""
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    configs = (config, config.get_text_config())
+    return max(int(getattr(one, name, 0) or 0) for one in configs for name in names)
 
 
 def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:

@@ -123,7 +123,7 @@ class Train(FitOptions, Step):
             yield context.problem("training starts from a whole model, not an adapter", "model")
         elif folder is not None:
             problems = self.backbone.check(folder)
-            for message in problems:
+            for message in problems or self.backbone.check_training(folder):
                 yield context.problem(message, "backbone")
             dimension = None if problems else self.backbone.dimension(folder)
             for message in dimension_problems(self.loss, dimension):
@@ -304,6 +304,7 @@ class Train(FitOptions, Step):
             "checkpoints": [path.as_posix() for path in result.checkpoints],
             "backbone": dict(self.backbone.options()),
             "learning_rate": self.learning_rate,
+            **({"figures": list(result.figures)} if result.figures else {}),
         }
 
 

@@ -31,7 +31,8 @@ NOUNS = ["errors", "wording", "seeds", "numerics", "contracts"]
 ROOMS: Mapping[str, str] = {
     "hookspecs": "",
     "plugin_checks": "hookspecs",
-    "plugins": "hookspecs plugin_checks",
+    "architectures": "",
+    "plugins": "hookspecs plugin_checks architectures",
     "devices": "",
     "yaml_aliases": "",
     "yaml_nodes": "yaml_aliases",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from emberge import (
+    Architecture,
     Artifact,
     Backbone,
     Evaluator,
@@ -71,6 +72,7 @@ def component(contract: type) -> type:
     return dataclass(frozen=True, kw_only=True)(type("Nothing", (contract,), body))
 
 
+ARCHITECTURES = {"nothing_at_all": Architecture(config="no_module:C", model="no_module:M")}
 CONTRACTS = {
     "register_steps": Step,
     "register_samplers": Sampler,
@@ -91,6 +93,7 @@ def listener() -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
     for name, spec in SPECS.items():
         arguments = list(inspect.signature(spec).parameters)
         answer: Any = {"nothing": component(CONTRACTS[name])} if name in CONTRACTS else None
+        answer = ARCHITECTURES if name == "register_architectures" else answer
         answer = "an answer" if name in ASKING else answer
         scope: dict[str, Any] = {"told": told, "answer": answer}
         # Written out, because pluggy reads an implementation's arguments from its signature.
@@ -109,7 +112,8 @@ def arguments_of(name: str) -> dict[str, Any]:
 
 
 def test_the_specification_is_a_table_of_contents() -> None:
-    assert REGISTERING == set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
+    assert set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
+    assert {*CONTRACTS, "register_architectures"} == REGISTERING
     assert {"locate_model", "read_recipe"} == ASKING
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Auxiliary",
+    "AuxiliaryMetrics",
     "Backbone",
     "Embedded",
     "Encoder",
@@ -33,17 +34,38 @@ class TokenisedText:
     prompt_length: int = 0
 
 
+class AuxiliaryMetrics:
+    """Reading of a model's own counts for the user: numbers, warnings and figures.
+
+    Counts are those of one batch or the sum of several. An object keeps no tensor of a pass alive.
+    """
+
+    def values(self, counts: Tensor) -> Mapping[str, float]:
+        """Return numbers by name, which are logged and kept for `figures`; `counts` are on the CPU."""
+        return {}
+
+    def warnings(self, counts: Tensor) -> Sequence[str]:
+        """Return what is wrong and what to do; the user gets the same words once."""
+        return ()
+
+    def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> list[dict[str, Any]]:
+        """Return figures of the values over steps, as an artifact's `figures` has them."""
+        return []
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Auxiliary:
     """Loss term of the model's own that is no sum over texts, such as the balance of a router's experts.
 
     `counts` are what it needs of the whole batch (tokens, tokens an expert), without a gradient; those of
     chunks and ranks are added up. `term(counts)` is this chunk's part of the loss given the counts of the
-    batch: parts add up to the whole, so it is linear in what has a gradient.
+    batch: parts add up to the whole, so it is linear in what has a gradient. `metrics` reads the same counts
+    for the user.
     """
 
     counts: Tensor
     term: Callable[[Tensor], Tensor]
+    metrics: AuxiliaryMetrics | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,6 +195,10 @@ class Backbone:
     def check_predicts(self, checkpoint: Path) -> list[str]:
         """Return reasons why no encoder of that checkpoint can predict tokens, from configs and headers."""
         return [f"{type(self).__name__} predicts no tokens; choose a backbone that does"]
+
+    def check_training(self, checkpoint: Path) -> list[str]:
+        """Return reasons why a training with this backbone would harm that checkpoint, from configs alone."""
+        return []
 
     def not_native(self, checkpoint: Path) -> list[str]:
         """Return what it changes in the way in which that checkpoint computes, as lines for the terminal.

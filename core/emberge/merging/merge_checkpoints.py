@@ -79,9 +79,9 @@ def merge_checkpoints(
         build_checkpoint(
             jobs,
             out,
-            plan.template,
+            template=plan.template,
             key=_key(plan, header),
-            metadata=header,
+            provenance=header,
             max_shard_size=request.max_shard_size,
             tokenizer=own or request.tokenizer,
             machine=machine,

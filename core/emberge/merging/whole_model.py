@@ -12,8 +12,7 @@ from pathlib import Path
 
 from emberge.contracts.reference import Model
 from emberge.contracts.step import Machine
-from emberge.errors import CheckpointError, EmbergeError, Problem
-from emberge.files.disk_space import disk_space_problems
+from emberge.errors import EmbergeError, Problem
 from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
@@ -21,7 +20,7 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.tensor_names import canonical_names, is_buffer
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.foreign_formats import other_format
-from emberge.tensor_files.safetensors_header import TensorSpec, total_bytes
+from emberge.tensor_files.safetensors_header import TensorSpec
 
 __all__ = ["whole_model", "whole_problems"]
 
@@ -79,16 +78,13 @@ def _build(model: Model, adapter: Path, out: Path, machine: Machine | None) -> N
 
     base = Checkpoint(model.folder)
     specs = _specs(base, adapter)
-    room = list(disk_space_problems(total_bytes(specs), out.parent, None))
-    if room:
-        raise CheckpointError(str(room[0]))
     content = content_of(
         MergeInput(model.name, model.folder, fingerprint=model.fingerprint, adapter=adapter)
     )
     with TensorReader() as reader:
         jobs = [CopyJob(spec, FileSource(model.name, spec, reader)) for spec in specs]
         key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-        build_checkpoint(jobs, out, base, key=key, machine=machine)
+        build_checkpoint(jobs, out, template=base, key=key, machine=machine)
 
 
 def _specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:

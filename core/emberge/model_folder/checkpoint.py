@@ -86,6 +86,11 @@ class Checkpoint:
                 found[f"{module.path}."] = module.path
         return found
 
+    def in_trunk(self, name: str) -> str:
+        """Return the path, in the model folder, of a file of the transformer such as `config.json`."""
+        part = self.parts[""]
+        return f"{part}/{name}" if part else name
+
     @property
     def has_weights(self) -> bool:
         """Presence of weights; a folder of metadata alone has none."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-__all__ = ["HEADER", "read_provenance", "versions"]
+__all__ = ["HEADER", "header_texts", "read_provenance", "versions"]
 
 HEADER = "emberge"
 """The key of a safetensors header under which the provenance is kept, as JSON."""
@@ -24,6 +24,20 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """Return provenance as a header has it: text by key, and our part with the versions of packages.
+
+    Values that are no text become JSON.
+    """
+    ours = provenance.get(HEADER, {})
+    if isinstance(ours, Mapping):
+        provenance = {**provenance, HEADER: {**ours, "versions": ours.get("versions", versions())}}
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, default=str)
+        for key, value in provenance.items()
+    }
 
 
 def read_provenance(metadata: Mapping[str, str]) -> dict[str, Any] | None:

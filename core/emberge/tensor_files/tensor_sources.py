@@ -21,6 +21,11 @@ class TensorSource(Protocol):
         """The model's name, for messages."""
         ...
 
+    @property
+    def spec(self) -> TensorSpec:
+        """Shape and dtype of the tensor as it is stored."""
+        ...
+
     def read(self, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with the elements from `start` on."""
         ...
@@ -32,7 +37,10 @@ class TensorSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A tensor in a file. Elements beyond its end, the padding of a vocabulary, come from `padding`."""
+    """A tensor in a file, or a derived one. Elements beyond its end come from `padding`.
+
+    `model` names it in messages; `padding` is for vocabularies of fewer rows than the result's.
+    """
 
     model: str
     spec: TensorSpec
@@ -58,6 +66,11 @@ class MemorySource:
 
     model: str
     tensor: Tensor
+
+    @property
+    def spec(self) -> TensorSpec:
+        dtype = str(self.tensor.dtype).removeprefix("torch.")
+        return TensorSpec("", tuple(self.tensor.shape), dtype)
 
     def read(self, start: int, into: Tensor) -> None:
         """Copy the elements from `start` on into `into`."""

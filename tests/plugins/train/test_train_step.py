@@ -345,9 +345,7 @@ def test_a_check_shows_single_texts_and_counts_no_windows(
     )
     # More than there are texts, and fewer than their windows are.
     sampler = (BatchShuffle(batch_size=PerDataset(default=8, by_dataset={"read": 24})),)
-    step = _step(
-        (*data, read), loss=losses, sampler=sampler, backbone=TextEncoder(pooling="mean")
-    )
+    step = _step((*data, read), loss=losses, sampler=sampler, backbone=TextEncoder(pooling="mean"))
     assert _check(step, room) == []
     assert room.notes["training"] == [
         "find: 40 rows",
@@ -377,9 +375,7 @@ def test_a_check_names_losses_and_models_that_are_not_for_single_texts(
 
 def test_a_head_is_trained_on_texts_of_a_file(read: DataEntry, bert: Path, tmp_path: Path) -> None:
     room = Room(tmp_path, bert)
-    step = _step(
-        (read,), loss=PerDataset(default=(MLM(),)), backbone=TextEncoder(fresh_head=True)
-    )
+    step = _step((read,), loss=PerDataset(default=(MLM(),)), backbone=TextEncoder(fresh_head=True))
     artifact = step.run(room)
     assert artifact.size == 20
     assert artifact.details["datasets"] == {"read": {"task": "text", "rows": 20, "of": 20}}

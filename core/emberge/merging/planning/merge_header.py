@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from emberge.merging.merge_plan import MergePlan
 from emberge.merging.request import MergeInput
 from emberge.merging.stage_options import plain_stage
-from emberge.tensor_files.provenance_header import HEADER, versions
+from emberge.tensor_files.provenance_header import HEADER, header_texts, versions
 
 __all__ = ["header_of"]
 
@@ -38,7 +37,7 @@ def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     header: dict[str, Any] = {**given, HEADER: facts}
     if isinstance(ours, Mapping):
         header[HEADER] = {**facts, **ours}
-    return {k: v if isinstance(v, str) else json.dumps(v, default=str) for k, v in header.items()}
+    return header_texts(header)
 
 
 def _model(model: MergeInput, weight: float | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emberge.merging.statistics.row_entries import RowStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
-__all__ = ["CopyJob", "MergeJob", "Pass", "TensorJob"]
+__all__ = ["CopyJob", "MergeJob", "Pass", "TensorJob", "is_finite"]
 
 
 _LOST = (
@@ -53,6 +53,16 @@ class TensorJob(Protocol):
 
     spec: TensorSpec
     """Name, shape and dtype of the tensor that is produced, known before any work."""
+
+    @property
+    def problem(self) -> str:
+        """The reason for which the job cannot be done, as far as specs show it; "" for none."""
+        return ""
+
+    @property
+    def not_finite(self) -> str:
+        """The message, without the tensor's name, for numbers that are NaN or infinite."""
+        return "has NaN or infinite values; make it again"
 
     @property
     def unit(self) -> str:
@@ -94,7 +104,7 @@ class TensorJob(Protocol):
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         """Return the rows as they will be stored: contiguous, on the CPU, valid until the next call.
 
-        A tensor of `uint8` is taken as raw bytes.
+        A tensor of `uint8` is taken as raw bytes, in which nothing looks for NaN.
         """
         ...
 
@@ -187,12 +197,14 @@ class MergeJob(TensorJob):
         stored = merged.to(dtype=getattr(torch, self.spec.dtype)).cpu().contiguous()
         if self.owned is not None:
             self.owned.fill(rows, stored, self.sources, self.base)
-        if not _finite(stored):
-            raise CheckpointError(
-                f"{self.spec.name}: merging gives values that {self.spec.dtype} cannot hold; "
-                f"choose another out_dtype or smaller weights"
-            )
         return stored
+
+    @property
+    def not_finite(self) -> str:
+        return (
+            f"merging gives values that {self.spec.dtype} cannot hold; choose another out_dtype or "
+            "smaller weights"
+        )
 
     @contextmanager
     def _errors_with_tensor(self) -> Iterator[None]:
@@ -240,7 +252,7 @@ class MergeJob(TensorJob):
         stacked = flat.view(len(sources), size)
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
-            if guard and not _finite(into):
+            if guard and not is_finite(into):
                 raise CheckpointError(
                     f"{self.spec.name}: '{source.model}' holds NaN or infinite values; "
                     f"leave that model out or make it again"
@@ -264,33 +276,49 @@ class MergeJob(TensorJob):
 class CopyJob(TensorJob):
     """Moves one tensor's bytes undecoded; `same` lists sources whose bytes must be equal.
 
-    The numbers of a tensor that is computed while it is read must be finite.
+    The source has the shape and dtype of `spec`, under any name: several jobs may copy one tensor to several
+    names. The numbers of a tensor that no file has as it is must be finite.
     """
 
     spec: TensorSpec
     source: TensorSource
     same: Sequence[TensorSource] = ()
 
+    @property
+    def problem(self) -> str:
+        for one in (self.source, *self.same):
+            if (one.spec.shape, one.spec.dtype) != (self.spec.shape, self.spec.dtype):
+                return (
+                    f"has shape {list(self.spec.shape)} in {self.spec.dtype}, and what is copied from "
+                    f"'{one.model}' has {list(one.spec.shape)} in {one.spec.dtype}; a copy changes neither"
+                )
+        return ""
+
+    @property
+    def not_finite(self) -> str:
+        return f"'{self.source.model}' has NaN or infinite values; make it again"
+
+    @property
+    def row_bytes(self) -> int:
+        # What is computed passes through float32 or float64, and through what it is computed from.
+        return rows_of(self.spec.shape)[1] * (24 if self._computed else 8)
+
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         width = rows_of(self.spec.shape)[1] * self.spec.itemsize
         piece = self._bytes("copy", self.source, rows.start * width, len(rows) * width)
-        if self._computed and not _finite(piece.view(getattr(torch, self.spec.dtype))):
-            raise CheckpointError(
-                f"{self.spec.name}: '{self.source.model}' has NaN or infinite values; make it again"
-            )
         for other in self.same:
             if not torch.equal(piece, self._bytes("same", other, rows.start * width, len(piece))):
                 raise CheckpointError(
                     f"{self.spec.name}: {self.spec.dtype} values cannot be merged, and those of "
                     f"'{other.model}' differ from those of '{self.source.model}'"
                 )
-        return piece
+        numbers = self._computed and self.spec.mergeable
+        return piece.view(getattr(torch, self.spec.dtype)) if numbers else piece
 
     @property
     def _computed(self) -> bool:
         source = self.source
-        derived = isinstance(source, FileSource) and isinstance(source.spec, DerivedTensor)
-        return derived and self.spec.mergeable
+        return not isinstance(source, FileSource) or isinstance(source.spec, DerivedTensor)
 
     @staticmethod
     def _bytes(use: str, source: TensorSource, start: int, size: int) -> Tensor:
@@ -299,7 +327,8 @@ class CopyJob(TensorJob):
         return piece
 
 
-def _finite(tensor: Tensor) -> bool:
+def is_finite(tensor: Tensor) -> bool:
+    """Return whether a tensor has neither NaN nor infinite values."""
     # Any NaN or infinity shows in one sum; as that may overflow by itself, a look at each value decides.
     accumulate = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     total = float(tensor.sum(dtype=accumulate))

@@ -19,7 +19,7 @@ from emberge.contracts.stage import Measures
 from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError
 from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
-from emberge.merging.streaming.jobs import TensorJob
+from emberge.merging.streaming.jobs import TensorJob, is_finite
 from emberge.merging.streaming.memory_budget import GRANULE, block_elements
 from emberge.wording import human_size
 
@@ -235,6 +235,7 @@ class _TensorScheduler:
     ) -> None:
         with self._streams.current_device() as device:
             piece = job.produce(rows, stats, device)
+            _require_fit(job, rows, piece)
         self._put(job, rows.start * rows_of(job.spec.shape)[1], piece)
         self._meter.add(piece.nbytes, job.spec.name)
         if left.reaches_zero() and self._finished is not None:
@@ -329,6 +330,20 @@ def _pieces(job: TensorJob, elements: int) -> Iterator[range]:
     step = max(1, rows) if job.whole else max(1, elements // max(1, width))
     for start in range(0, rows, step):
         yield range(start, min(rows, start + step))
+
+
+def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
+    """Refuse a piece that is not as large or of the dtype as its spec has it, or not finite."""
+    spec = job.spec
+    wanted = len(rows) * rows_of(spec.shape)[1] * spec.itemsize
+    dtype = str(piece.dtype).removeprefix("torch.")
+    if piece.nbytes != wanted or dtype not in (spec.dtype, "uint8"):
+        raise CheckpointError(
+            f"{spec.name}: rows {rows.start} to {rows.stop} take {wanted} bytes in {spec.dtype}, and "
+            f"{type(job).__name__} produced {piece.nbytes} in {dtype}; its author must correct it"
+        )
+    if piece.is_floating_point() and not is_finite(piece):
+        raise CheckpointError(f"{spec.name}: {job.not_finite}")
 
 
 def _block(job: TensorJob, limits: Limits) -> int:

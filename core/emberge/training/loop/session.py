@@ -21,7 +21,13 @@ from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import torch_threads
 from emberge.encoding.activation_memory import activation_budget
-from emberge.encoding.gradient_cache import EncodePlan, PassResult, device_of, encode_and_backward
+from emberge.encoding.gradient_cache import (
+    EncodePlan,
+    PassResult,
+    device_of,
+    draws_random_numbers,
+    encode_and_backward,
+)
 from emberge.encoding.token_pass import corrupted, predict_and_backward
 from emberge.errors import CheckpointError, DataError
 from emberge.files.atomic import clear_torn
@@ -102,6 +108,7 @@ class Session:
     sampling: TextSampling
     progress: Progress
     clock: SaveClock
+    warn: Callable[[str], None]
 
     @classmethod
     @contextlib.contextmanager
@@ -128,6 +135,8 @@ class Session:
             DataError: for data that the losses or the sampler cannot use.
             RanksError: for ranks that do not find each other.
         """
+        if takes_losses and (harm := job.backbone.check_training(job.checkpoint)):
+            raise CheckpointError("\n".join(harm))
         ranks = _join(machine)
         infos = [dataset.info for dataset in job.datasets]
         _refuse_twins(infos)
@@ -190,6 +199,7 @@ class Session:
                 sampling=_sampling(job),
                 progress=progress,
                 clock=clock or SaveClock(),
+                warn=(warn if ranks.first else None) or _warn_nobody,
             )
 
     @property
@@ -301,6 +311,10 @@ class Session:
             if is_complete() and self.clock.is_due():
                 with self.clock.saving():
                     save_state(states, step + 1, sums, {})
+
+
+def _warn_nobody(_: str) -> None:
+    """Ignore a warning: nothing was given to take it, or the first rank warns for all."""
 
 
 def _join(machine: Machine) -> Ranks:
@@ -415,7 +429,7 @@ def _encode_plan(job: FitJob, engine: EngineSettings, encoder: Encoder, ranks: R
         kept_tokens=job.options.kept_tokens,
         kept_bytes=activation_budget(module, device_of(encoder), ranks.beside),
         autocast=torch.bfloat16 if engine.precision == "bfloat16" else None,
-        dropout=job.options.dropout and _has_dropout(module),
+        dropout=draws_random_numbers(encoder),
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
     )
@@ -424,17 +438,3 @@ def _encode_plan(job: FitJob, engine: EngineSettings, encoder: Encoder, ranks: R
 def _sampling(job: FitJob) -> TextSampling:
     options = job.options
     return TextSampling(options.positives, options.hard_negatives, options.fill, job.seed)
-
-
-def _has_dropout(module: torch.nn.Module) -> bool:
-    """Return whether the module's forward pass draws random numbers in training."""
-    if any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in module.modules()):
-        return True
-    configs = (getattr(m, "config", None) for m in module.modules())
-    values = (vars(c) for c in configs if c is not None and not isinstance(c, dict))
-    return any(
-        isinstance(value, float) and value > 0
-        for found in values
-        for name, value in found.items()
-        if "drop" in name
-    )

@@ -1,0 +1,109 @@
+"""Architectures that plugins add: known by name at once, registered with transformers when first needed.
+
+transformers keeps one table of model types a process, and so do we: in each process, ranks and workers
+among them, loading the plugins fills it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.architecture import Architecture
+from emberge.errors import PluginError
+
+__all__ = ["add_architecture", "find_config_class"]
+
+_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_TABLES = ("auto_mappings.py", "configuration_auto.py")
+_ENTRY = re.compile(r'"([\w.-]+)"[,:] "\w+Config"')
+
+# Model type: (the plugin that has it, its classes).
+_KNOWN: dict[str, tuple[str, Architecture]] = {}
+_REGISTERED: dict[str, Architecture] = {}
+_LOCK = threading.RLock()
+
+
+def add_architecture(plugin: str, model_type: str, architecture: Architecture) -> None:
+    """Make a plugin's architecture known under its model type; nothing of it is imported yet.
+
+    Raises:
+        PluginError: for a model type that transformers or another plugin has, a place that is not written as
+            "module:Class", and classes that change after they were registered with transformers.
+    """
+    label = f"architecture '{model_type}' of plugin '{plugin}'"
+    if not isinstance(architecture, Architecture):
+        raise PluginError(f"{label} must be an Architecture, not a {type(architecture).__name__}")
+    for place in (architecture.config, *architecture.classes.values()):
+        if not _PLACE.fullmatch(place):
+            raise PluginError(f"{label}: '{place}' must be written as 'module:Class'")
+    if model_type in _stock_types():
+        raise PluginError(
+            f"{label}: transformers has the model type '{model_type}' itself; plugin '{plugin}' must "
+            "choose another name"
+        )
+    with _LOCK:
+        owner, known = _KNOWN.get(model_type, (plugin, architecture))
+        if owner != plugin:
+            raise PluginError(
+                f"plugins '{owner}' and '{plugin}' both add the model type '{model_type}'; block one of "
+                f"them with EMBERGE_BLOCK, or rename it"
+            )
+        if known != architecture and model_type in _REGISTERED:
+            raise PluginError(f"{label} has other classes than before; start a new process")
+        _KNOWN[model_type] = plugin, architecture
+
+
+def find_config_class(model_type: str | None) -> Any:
+    """Return the config class of a model type, so that transformers' auto classes load its models.
+
+    A plugin's classes are imported and registered with transformers first, once a process. None for a model
+    type that neither a plugin nor transformers has; no code in a model's folder is ever run.
+
+    Raises:
+        PluginError: when a plugin's classes cannot be imported, or transformers refuses them.
+    """
+    from transformers import CONFIG_MAPPING
+
+    with _LOCK:
+        if model_type in _KNOWN and model_type not in _REGISTERED:
+            plugin, architecture = _KNOWN[model_type]
+            try:
+                _register(model_type, architecture)
+            except Exception as error:
+                raise PluginError(
+                    f"architecture '{model_type}' of plugin '{plugin}' cannot be loaded: {error!r}"
+                ) from error
+            _REGISTERED[model_type] = architecture
+    # Its `get` does not know what was registered, nor imports what is its own.
+    return CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None  # noqa: SIM401
+
+
+def _register(model_type: str, architecture: Architecture) -> None:
+    import transformers
+
+    config = _class_at(architecture.config)
+    models = {auto: _class_at(place) for auto, place in architecture.classes.items()}
+    transformers.AutoConfig.register(model_type, config)
+    for auto, model in models.items():
+        getattr(transformers, auto).register(config, model)
+
+
+def _class_at(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@functools.cache
+def _stock_types() -> frozenset[str]:
+    """Return transformers' own model types, from the text of its tables: importing it takes a second."""
+    spec = find_spec("transformers")
+    places = spec.submodule_search_locations if spec is not None else None
+    tables = (Path(place, "models", "auto", name) for place in places or () for name in _TABLES)
+    texts = (table.read_text("utf-8") for table in tables if table.is_file())
+    return frozenset(found for text in texts for found in _ENTRY.findall(text))

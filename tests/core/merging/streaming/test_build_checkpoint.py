@@ -1,0 +1,300 @@
+"""A step builds a whole model folder of any jobs: copies, derived tensors, changed and added files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from emberge import CheckpointError, Machine
+from emberge.engine import (
+    Checkpoint,
+    CopyJob,
+    DerivedTensor,
+    FileSource,
+    TensorJob,
+    TensorReader,
+    TensorSpec,
+    build_checkpoint,
+)
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from tests.support import tiny
+
+if TYPE_CHECKING:
+    from emberge.engine import RowReader
+    from torch import Tensor
+
+EXPERTS = 4
+INNER = "encoder.layer.1.intermediate.dense.weight"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean(DerivedTensor):
+    """The mean of tensors of one shape."""
+
+    of: tuple[TensorSpec, ...]
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        one = torch.empty_like(into)
+        into.zero_()
+        for spec in self.of:
+            reader.read(spec, rows.start * into.shape[1], one.view(-1))
+            into += one
+        into /= len(self.of)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled(TensorJob):
+    """Produces a value everywhere; `wrong` rows too many."""
+
+    spec: TensorSpec
+    value: float = 1.0
+    wrong: int = 0
+
+    def produce(self, rows: range, stats: Any, device: str) -> Tensor:
+        return torch.full((len(rows) + self.wrong, *self.spec.shape[1:]), self.value)
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model in the layout of SentenceTransformers, with weights in modules after the transformer."""
+    return tiny.projected(tmp_path_factory.mktemp("dense") / "model")
+
+
+def upcycled(dense: Path, reader: TensorReader) -> list[TensorJob]:
+    """Copies of all tensors, of one of them for each expert, and a mean of the expert's two halves."""
+    specs = Checkpoint(dense).specs
+    jobs: list[TensorJob] = [
+        CopyJob(spec, FileSource("dense", spec, reader))
+        for name, spec in specs.items()
+        if name != INNER
+    ]
+    source = FileSource("dense", specs[INNER], reader)
+    jobs += [
+        CopyJob(source.spec.renamed(f"experts.{expert}.weight"), source)
+        for expert in range(EXPERTS)
+    ]
+    layers = tuple(specs[f"encoder.layer.{i}.output.dense.weight"] for i in range(3))
+    mean = Mean("mean.weight", layers[0].shape, "float32", of=layers)
+    return [*jobs, CopyJob(mean, FileSource("the mean", mean, reader))]
+
+
+def build(dense: Path, out: Path, **settings: Any) -> Path:
+    with TensorReader() as reader:
+        jobs = upcycled(dense, reader)
+        build_checkpoint(jobs, out, template=Checkpoint(dense), key="upcycled", **settings)
+    return out
+
+
+def content(folder: Path) -> Mapping[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_copy_an_expert_and_a_mean_make_a_whole_folder(dense: Path, tmp_path: Path) -> None:
+    out = build(dense, tmp_path / "out")
+    own, found = load_file(dense / "model.safetensors"), load_file(out / "model.safetensors")
+    assert found.keys() == own.keys() - {INNER} | {
+        *(f"experts.{expert}.weight" for expert in range(EXPERTS)),
+        "mean.weight",
+    }
+    for name, tensor in found.items():
+        if name.startswith("experts."):
+            assert torch.equal(tensor, own[INNER])
+        elif name != "mean.weight":
+            assert torch.equal(tensor, own[name])
+    layers = [own[f"encoder.layer.{i}.output.dense.weight"] for i in range(3)]
+    wanted = (layers[0] + layers[1] + layers[2]) / 3
+    assert torch.equal(found["mean.weight"], wanted)
+    given, built = content(dense), content(out)
+    assert built.keys() == given.keys() - {"README.md", ".gitattributes"}
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        assert built[name] == given[name]
+    for module in ("2_Dense", "4_Dense"):
+        weights = [load_file(folder / module / "model.safetensors") for folder in (dense, out)]
+        assert weights[0].keys() == weights[1].keys()
+        assert all(torch.equal(weights[0][n], weights[1][n]) for n in weights[0])
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "no side folder is left"
+
+
+@pytest.mark.parametrize("layout", ["", "0_Transformer"])
+def test_files_are_changed_and_added_and_the_config_has_the_weights_dtype(
+    layout: str, tmp_path: Path
+) -> None:
+    folder = tiny.checkpoint(tmp_path / "model")
+    if layout:
+        inside = folder / layout
+        inside.mkdir()
+        for path in [p for p in folder.iterdir() if p.is_file() and p.name != "modules.json"]:
+            path.rename(inside / path.name)
+        modules = json.loads((folder / "modules.json").read_text())
+        modules[0]["path"] = layout
+        (folder / "modules.json").write_text(json.dumps(modules))
+    template = Checkpoint(folder)
+    specs = template.specs
+    halves = [
+        Mean(name, spec.shape, "bfloat16", of=(spec,))
+        for name, spec in specs.items()
+        if spec.mergeable
+    ]
+    with TensorReader() as reader:
+        build_checkpoint(
+            [CopyJob(half, FileSource("halved", half, reader)) for half in halves],
+            tmp_path / "out",
+            template=template,
+            key="halves",
+            files={
+                template.in_trunk("config.json"): {**template.config, "num_experts": 4},
+                template.in_trunk("modeling_of_ours.py"): "EXPERTS = 4\n",
+                "further/notes.json": ["é"],
+            },
+        )
+    out = tmp_path / "out" / layout
+    config = json.loads((out / "config.json").read_text())
+    assert config == {**template.config, "num_experts": 4, "dtype": "bfloat16"}
+    assert (out / "modeling_of_ours.py").read_text() == "EXPERTS = 4\n"
+    assert json.loads((tmp_path / "out" / "further" / "notes.json").read_text("utf-8")) == ["é"]
+    assert (out / "tokenizer.json").read_bytes() == (
+        folder / layout / "tokenizer.json"
+    ).read_bytes()
+    for name, tensor in load_file(out / "model.safetensors").items():
+        own = load_file(folder / layout / "model.safetensors")[name]
+        assert torch.equal(tensor, own.bfloat16())
+
+
+def test_headers_have_the_provenance_and_the_versions(dense: Path, tmp_path: Path) -> None:
+    provenance = {"note": "mine", "emberge": {"recipe": "0123"}}
+    out = build(dense, tmp_path / "out", provenance=provenance)
+    with safe_open(out / "2_Dense" / "model.safetensors", "pt") as file:
+        header = file.metadata()
+    assert header["note"] == "mine"
+    ours = json.loads(header["emberge"])
+    assert ours["recipe"] == "0123"
+    assert ours["versions"]["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize(
+    "machine", [Machine(workers=3), Machine(memory=20_000), Machine(workers=2, memory=60_000)]
+)
+def test_threads_and_memory_show_in_no_byte(machine: Machine, dense: Path, tmp_path: Path) -> None:
+    plain = build(dense, tmp_path / "plain", max_shard_size="24KB")
+    assert len(list(plain.glob("*.safetensors"))) > 2
+    assert content(build(dense, tmp_path / "out", max_shard_size="24KB", machine=machine)) == (
+        content(plain)
+    )
+
+
+def test_a_row_that_memory_cannot_take_is_refused_by_name(dense: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"\w+: needs .*--memory"):
+        build(dense, tmp_path / "out", machine=Machine(memory=100))
+    assert not (tmp_path / "out").exists()
+
+
+def one(dense: Path, *jobs: TensorJob, out: Path, **settings: Any) -> None:
+    build_checkpoint(jobs, out, template=Checkpoint(dense), key="k", **settings)
+
+
+W = TensorSpec("w", (4, 3), "float32")
+
+
+def bad_jobs(dense: Path, reader: TensorReader) -> Mapping[str, tuple[list[TensorJob], str]]:
+    spec = Checkpoint(dense).specs[INNER]
+    source = FileSource("dense", spec, reader)
+    other = TensorSpec(INNER, (2, 3), "float32")
+    half = TensorSpec(INNER, spec.shape, "bfloat16")
+    return {
+        "two of one name": ([Filled(W), Filled(W), CopyJob(spec, source)], "w: 2 jobs"),
+        "another shape": ([CopyJob(other, source)], rf"{INNER}: .*\[2, 3\].*'dense'"),
+        "another dtype": ([CopyJob(half, source)], rf"{INNER}: .*bfloat16.*'dense'.*float32"),
+        "bytes that differ in shape": (
+            [CopyJob(spec, source, [FileSource("sibling", other, reader)])],
+            rf"{INNER}: .*'sibling'.*\[2, 3\]",
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "fault", ["two of one name", "another shape", "another dtype", "bytes that differ in shape"]
+)
+def test_a_bad_job_is_refused_before_anything_is_written(
+    fault: str, dense: Path, tmp_path: Path
+) -> None:
+    with TensorReader() as reader:
+        jobs, message = bad_jobs(dense, reader)[fault]
+        with pytest.raises(CheckpointError, match=message):
+            one(dense, *jobs, out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/config.json", "../config.json", "a/../../b", "2_Dense/model.safetensors", ""]
+)
+def test_a_file_that_is_not_the_folders_is_refused_before_anything_is_written(
+    name: str, dense: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match="^" + re.escape(f"{name}: is ")):
+        one(dense, Filled(W), out=tmp_path / "out", files={name: "x"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_too_small_is_refused_before_anything_is_written(
+    dense: Path, tmp_path: Path
+) -> None:
+    huge = TensorSpec("w", (1 << 40, 1 << 10), "float32")
+    with pytest.raises(CheckpointError, match="make room"):
+        one(dense, Filled(huge), out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused_from_any_job(
+    value: float, dense: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=r"w: .*NaN or infinite"):
+        one(dense, Filled(W, value), out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_derived_tensor_that_its_dtype_cannot_hold_is_refused(
+    dense: Path, tmp_path: Path
+) -> None:
+    spec = Checkpoint(dense).specs[INNER]
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Huge(DerivedTensor):
+        """Numbers beyond float16."""
+
+        def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+            into.fill_(1e6)
+
+    huge = Huge(INNER, spec.shape, "float16")
+    with (
+        TensorReader() as reader,
+        pytest.raises(CheckpointError, match=f"{INNER}: 'noise'.*infinite"),
+    ):
+        one(dense, CopyJob(huge, FileSource("noise", huge, reader)), out=tmp_path / "out")
+
+
+def test_a_job_that_produces_too_many_rows_cannot_reach_into_the_next_tensor(
+    dense: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=r"w: rows 0 to 4 take 48 bytes.*Filled .*60"):
+        one(dense, Filled(W, wrong=1), out=tmp_path / "out")
+
+
+def test_nothing_takes_the_place_of_what_is_there(dense: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="exists already"):
+        build(dense, tmp_path / "out")
+    assert content(tmp_path / "out") == {"mine.txt": b"mine"}
