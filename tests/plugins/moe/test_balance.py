@@ -103,8 +103,8 @@ def test_an_even_load_is_the_least_switch_balance() -> None:
 
 
 def _counts(loads: list[list[float]], gates: list[float], tokens: float) -> torch.Tensor:
-    flat = [*sum(loads, []), *gates, tokens]
-    return torch.tensor(flat, dtype=torch.float64)
+    experts = torch.tensor(loads, dtype=torch.float64).flatten()
+    return torch.cat([experts, torch.tensor([*gates, tokens], dtype=torch.float64)])
 
 
 def test_health_is_read_from_counts() -> None:
