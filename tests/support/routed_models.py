@@ -28,13 +28,18 @@ load_plugins(block=())  # ranks find our architecture too
 find_config_class("emberge_routed")  # transformers alone loads it from here on
 
 _COMMON = {
-    **{"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2},
+    **{
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+    },
     **{"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "max_position_embeddings": 66},
 }
 _STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _GROUPED = {"num_key_value_heads": 1, "head_dim": 8}
 DENSE: Mapping[str, Mapping[str, Any]] = {
-    **{kind: _STILL for kind in ("bert", "roberta", "xlm-roberta", "jina_embeddings_v3")},
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "jina_embeddings_v3"), _STILL),
     "modernbert": {"cls_token_id": 2, "sep_token_id": 3, "local_attention": 8},
     "nomic_bert": {},
     "gemma3_text": {**_GROUPED, "sliding_window": 8, "use_bidirectional_attention": True},
@@ -95,14 +100,18 @@ def routed(folder: Path, kind: str = "bert", *, seed: int = 0, **options: Any) -
     return folder
 
 
-def native(folder: Path, kind: str, *, seed: int = 0, **changes: Any) -> Path:
+def native(
+    folder: Path, kind: str, *, seed: int = 0, experts: str = "eager", **changes: Any
+) -> Path:
     """Write a tiny model of transformers with routers, with bidirectional attention and mean pooling."""
     folder.mkdir(parents=True)
     size = tiny.write_tokenizer(folder)
     config = _config(kind, size, **changes)
     _shaken(transformers.AutoModel.from_config(config), seed).save_pretrained(folder)
     path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
+    # Grouped products know no float64.
+    added = {"is_causal": False, "experts_implementation": experts}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **added}))
     tiny.write_modules(folder, 16)
     return folder
 

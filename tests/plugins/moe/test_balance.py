@@ -52,7 +52,9 @@ def test_hf_is_transformers_own_without_padding(top_k: int) -> None:
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     sums = _sums(logits, top_k, mask)
     want = load_balancing_loss_func(tuple(logits), 5, top_k, mask)
-    assert float(balance_loss("hf", sums, sums.loads, top_k)) == pytest.approx(float(want), rel=1e-6)
+    assert float(balance_loss("hf", sums, sums.loads, top_k)) == pytest.approx(
+        float(want), rel=1e-6
+    )
 
 
 def test_padding_counts_for_nothing() -> None:
@@ -91,9 +93,7 @@ def test_parts_of_a_batch_add_up_with_their_gradients(form: Form) -> None:
     terms = [balance_loss(form, part, batch, 2) + z_loss(part, batch) for part in parts]
     summed = torch.stack(terms).sum()
     torch.testing.assert_close(summed, loss, rtol=0, atol=1e-12)
-    torch.testing.assert_close(
-        torch.autograd.grad(summed, logits)[0], gradient, rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(torch.autograd.grad(summed, logits)[0], gradient, rtol=0, atol=1e-12)
 
 
 def test_an_even_load_is_the_least_switch_balance() -> None:
@@ -103,8 +103,8 @@ def test_an_even_load_is_the_least_switch_balance() -> None:
 
 
 def _counts(loads: list[list[float]], gates: list[float], tokens: float) -> torch.Tensor:
-    flat = [*sum(loads, []), *gates, tokens]
-    return torch.tensor(flat, dtype=torch.float64)
+    experts = torch.tensor(loads, dtype=torch.float64).flatten()
+    return torch.cat([experts, torch.tensor([*gates, tokens], dtype=torch.float64)])
 
 
 def test_health_is_read_from_counts() -> None:
