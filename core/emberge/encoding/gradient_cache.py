@@ -91,6 +91,17 @@ class PassResult:
     counts: Tensor | None = None
     metrics: AuxiliaryMetrics | None = None
 
+    def __add__(self, other: PassResult) -> PassResult:
+        """Return both as one pass of a rank; one of them at most has counts of the model's own."""
+        return PassResult(
+            self.loss + other.loss,
+            self.tokens + other.tokens,
+            self.padded + other.padded,
+            self.kept + other.kept,
+            self.counts if other.counts is None else other.counts,
+            self.metrics if other.metrics is None else other.metrics,
+        )
+
 
 def encode_and_backward(
     encoder: Encoder,

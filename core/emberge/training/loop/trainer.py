@@ -98,7 +98,10 @@ class Trainer:
             cpu_seconds=self.cpu_seconds,
             losses=record.final_losses(),
             curve=record.curve(),
-            pool=self.plan.sizes,
+            pool={
+                info.name: len(self.session.data_rows(info.name, rows))
+                for info, rows in self.plan.pool.items()
+            },
             checkpoints=checkpoints,
             scores=tuple(self.history.scores),
             result_step=best[0] if best is not None and self.history.leads else steps,
