@@ -46,7 +46,7 @@ from emberge_evaluate.score_model import (
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
 from emberge_evaluate.seed_groups import Scored
-from emberge_evaluate.sizes import columns_by_size, size_problems
+from emberge_evaluate.sizes import columns_by_size, size_problems, tasks_of_columns
 
 __all__ = ["Evaluate", "ModelEntry"]
 
@@ -135,7 +135,8 @@ class Evaluate(Step):
             return
         for stray in (*_losses(tasks), *size_problems(tasks)):
             yield context.problem(stray, "evaluators")
-        for stray in unknown_words([word for word in self._about if word not in DOMAINS], tasks):
+        words = [word for word in self._about if word not in DOMAINS]
+        for stray in unknown_words(words, tasks_of_columns(tasks)):
             yield context.problem(stray, "require")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
@@ -161,7 +162,8 @@ class Evaluate(Step):
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = [task for _, plan in plans for task in plan]
-        for stray in (*_losses(tasks), *size_problems(tasks)):
+        strays = unknown_words(self._about, tasks_of_columns(tasks))
+        for stray in (*_losses(tasks), *size_problems(tasks), *strays):
             raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):

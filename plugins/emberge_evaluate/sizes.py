@@ -10,7 +10,7 @@ from emberge.engine import join_some
 
 from emberge_evaluate.seed_groups import Scored
 
-__all__ = ["Columns", "columns_by_size", "size_problems"]
+__all__ = ["Columns", "columns_by_size", "size_problems", "tasks_of_columns"]
 
 Models = Mapping[str, tuple[Scored, Model]]
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
@@ -41,7 +41,12 @@ def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScore
                 task.name_without_size: replace(scores[name][task.name], task=_plain(task))
                 for task in at[size]
             }
-    return Columns(columns, [_plain(task) for task in at[sizes[0]]], found)
+    return Columns(columns, tasks_of_columns(tasks), found)
+
+
+def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
+    """Return each task once, by the name that it has in the columns of all sizes."""
+    return list({task.name_without_size: _plain(task) for task in tasks}.values())
 
 
 def size_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:

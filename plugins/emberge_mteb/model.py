@@ -112,4 +112,5 @@ def _cut(rows: Matrix, size: int | None) -> Matrix:
         return rows
     first = rows[:, :size]
     lengths = np.linalg.norm(first, axis=1, keepdims=True)
-    return first / np.maximum(lengths, np.finfo(np.float32).tiny)
+    unit: Matrix = first / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return unit

@@ -211,6 +211,16 @@ def test_a_requirement_is_judged_at_each_size(tmp_path: Path) -> None:
     assert judged == [("new@768", "old@768", True), ("new@256", "old@256", True)]
 
 
+def test_a_requirement_names_a_task_without_its_size(tmp_path: Path) -> None:
+    require = (
+        Requirement(
+            model=ModelRef("$new"), better_than=(ModelRef("$old"),), tasks="code@256", margin=4
+        ),
+    )
+    with pytest.raises(RecipeError, match="code@256"):
+        evaluated(tmp_path, "old", "new", require=require)
+
+
 def test_tasks_without_the_sizes_of_others_are_refused() -> None:
     mixed = [TASKS[0].at_size(8), TASKS[0].at_size(4), TASKS[1], TASKS[1].at_size(8)]
     (fault,) = size_problems(mixed)
