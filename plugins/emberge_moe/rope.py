@@ -1,4 +1,4 @@
-"""The `rope` step: XLM-R made a model with rotary positions, to be adapted to them by training."""
+"""The `rope` step: XLM-R with rotary positions, to be adapted to them by training."""
 
 from __future__ import annotations
 
