@@ -85,6 +85,7 @@ class Rope(Step):
     produces = "model"
 
     model: ModelRef
+    """XLM-R of any size, plain, with its masked-LM head, or in a SentenceTransformers folder."""
     rope_theta: float = 10_000.0
     """Base of the rotations' wavelengths."""
     max_length: int = 2048
