@@ -2,10 +2,12 @@
 
 from .architectures import Architecture as Architecture
 from .contracts.backbone import Auxiliary as Auxiliary
+from .contracts.backbone import AuxiliaryMetrics as AuxiliaryMetrics
 from .contracts.backbone import Backbone as Backbone
 from .contracts.backbone import Embedded as Embedded
 from .contracts.backbone import Encoder as Encoder
 from .contracts.backbone import NamesWeights as NamesWeights
+from .contracts.backbone import PredictsTokens as PredictsTokens
 from .contracts.backbone import ReadsTokens as ReadsTokens
 from .contracts.backbone import TokenisedText as TokenisedText
 from .contracts.block import Block as Block

@@ -15,8 +15,11 @@ Attention = Literal["as is", "causal", "bidirectional"]
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the text part of a composite config, where alone the switch works; else the config itself."""
-    inner = config.get("text_config")
+    """Return the text part of a composite config, where alone the switch works; else the config itself.
+
+    A routed model has its dense model's config as `inner`.
+    """
+    inner = config.get("text_config") or config.get("inner")
     return inner if isinstance(inner, Mapping) else config
 
 
@@ -50,7 +53,7 @@ def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str,
     changed = copy.deepcopy(dict(config))
     if attention == "as is":
         return changed
-    text = changed["text_config"] if text_config(changed) is not changed else changed
+    text: Any = text_config(changed)
     if not _gemma(str(text.get("model_type", ""))):
         text["is_causal"] = attention == "causal"
         return changed

@@ -27,6 +27,7 @@ from emberge_encoder.tokenizer import load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 Kernel = Literal["eager", "sdpa", "flash_attention_2"]
+_LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for losses over tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,11 @@ class TextEncoder(Backbone):
     own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
     attended to without their padding (ModernBERT, Warner et al., 2024, arXiv:2412.13663).
 
+    Losses over tokens train the head of the checkpoint's language model, too, which is saved with the rest
+    under its own names, or not with `keep_head: false`. A checkpoint without one needs `fresh_head: true`,
+    which begins with a new head; where it only shares the embeddings, there is nothing to be new.
+    `mask_token` is the token that hides others, by default the tokenizer's own.
+
     Example:
         trained:
           train:
@@ -75,6 +81,9 @@ class TextEncoder(Backbone):
     gradient_checkpointing: bool = False
     torch_compile: bool = False
     attn_implementation: Kernel | None = None
+    keep_head: bool = True
+    fresh_head: bool = False
+    mask_token: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 2:
@@ -90,9 +99,34 @@ class TextEncoder(Backbone):
             chat_format(*self._layout(checkpoint))
         except CheckpointError as error:
             return [str(error)]
+        if problem := self._slow_experts(checkpoint):
+            return [problem]
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
         return []
+
+    def check_predicts(self, checkpoint: Path) -> list[str]:
+        """Return problems of the head and the mask token, from configs, tokenizer and headers."""
+        from emberge_encoder.token_head import head_problems
+
+        if self.check(checkpoint):
+            return []
+        if self.lora is not None:
+            return [_LORA_HAS_NO_HEAD]
+        layout, config = self._layout(checkpoint)
+        found = [] if self.fresh_head else head_problems(layout.trunk_folder, config)
+        try:
+            self._mask_id(layout, config, load_tokenizer(layout))
+        except CheckpointError as error:
+            found.append(str(error))
+        return found
+
+    def _mask_id(self, layout: Layout, config: Mapping[str, Any], tokenizer: Any) -> int:
+        from emberge_encoder.token_head import mask_id_of
+        from emberge_encoder.trunk_weights import config_of
+
+        text = config_of(layout.trunk_folder, config).get_text_config()
+        return mask_id_of(layout.folder, tokenizer, self.mask_token, int(text.vocab_size))
 
     def check_without_prompts(self, checkpoint: Path) -> list[str]:
         """Return a problem if prompts are to be left out and the model has none of its own either."""
@@ -104,6 +138,23 @@ class TextEncoder(Backbone):
         return [
             "include_prompt: false has no effect without a prompt; give prompts `query` or `document` here, "
             "or query_prompt or document_prompt beside, or a prompt in the data"
+        ]
+
+    def check_training(self, checkpoint: Path) -> list[str]:
+        """Return the problem of a model with routers, which would be trained without a balance."""
+        from emberge_encoder.trunk_weights import config_of, expert_count
+
+        if self.check(checkpoint):
+            return []
+        layout, config = self._layout(checkpoint)
+        path = layout.trunk_folder / "config.json"
+        experts = expert_count(config_of(layout.trunk_folder, config))
+        if experts < 2:
+            return []
+        return [
+            f"{path}: the model has routers with {experts} experts each, and trained without a balance they "
+            "soon use few of them; write backbone: {routed: {inner: {text_encoder: …}}}, with "
+            "balance: 0 beside inner to do without"
         ]
 
     def not_native(self, checkpoint: Path) -> list[str]:
@@ -134,13 +185,13 @@ class TextEncoder(Backbone):
                 size = int(read_object(layout.folder / entry.path / "config.json")["out_features"])
         return size
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_encoder.text_model import TextModel, with_limits
-        from emberge_encoder.trunk_weights import load_trunk
 
         layout, config = self._layout(checkpoint)
-        kernel = self.attn_implementation
-        trunk = load_trunk(layout.trunk_folder, config, self.dtype or dtype, kernel)
+        if problem := self._slow_experts(checkpoint, device):
+            raise CheckpointError(problem)
+        trunk, language_model = self._weights(checkpoint, layout, config, dtype, predicts)
         self._probe(layout, trunk)
         adapter = self.lora.on(trunk, checkpoint) if self.lora is not None else None
         tokenizer = load_tokenizer(layout)
@@ -149,11 +200,59 @@ class TextEncoder(Backbone):
         if self.gradient_checkpointing:
             _recompute(trunk, checkpoint)
         layout = with_limits(layout, tokenizer, positions)
-        model = TextModel(layout, config, trunk, tokenizer, adapter, chat)
+        if language_model is None:
+            model = TextModel(layout, config, trunk, tokenizer, adapter, chat)
+        else:
+            from emberge_encoder.token_head import PredictingModel
+
+            model = PredictingModel(
+                *(layout, config, trunk, tokenizer, None, chat),
+                language_model=language_model,
+                mask_id=self._mask_id(layout, config, tokenizer),
+                keep_head=self.keep_head,
+            )
         model.module.to(device)
         if self.torch_compile:
             trunk.compile(dynamic=True)
         return model
+
+    def _weights(
+        self,
+        checkpoint: Path,
+        layout: Layout,
+        config: Mapping[str, Any],
+        dtype: str,
+        predicts: bool,
+    ) -> tuple[Any, Any]:
+        """Return the transformer, and the language model that it is the trunk of if that `predicts`."""
+        from emberge_encoder.trunk_weights import load_trunk
+
+        kind, kernel = self.dtype or dtype, self.attn_implementation
+        if not predicts:
+            return load_trunk(layout.trunk_folder, config, kind, kernel), None
+        from emberge_encoder.token_head import load_language_model
+
+        if self.lora is not None:
+            raise CheckpointError(f"{checkpoint}: {_LORA_HAS_NO_HEAD}")
+        whole = load_language_model(
+            layout.trunk_folder, config, kind, kernel, fresh_head=self.fresh_head
+        )
+        return whole.base_model, whole
+
+    def _slow_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
+        """Return the problem of experts that a CPU cannot run; without a device that of this machine."""
+        layout = read_layout(checkpoint)
+        path = layout.trunk_folder / "config.json"
+        if read_object(path).get("experts_implementation") != "batched_mm":
+            return None
+        import torch
+
+        if device != "cpu" and (device is not None or torch.cuda.is_available()):
+            return None
+        return (
+            f"{path}: experts_implementation: batched_mm copies an expert's weights for every token, which "
+            "is for GPUs alone; take it out, and grouped_mm is used"
+        )
 
     def options(self) -> Mapping[str, Any]:
         """Return the options that differ from the checkpoint's own."""

@@ -206,14 +206,23 @@ class TextModel:
         if self._adapter is not None and not self._adapter.options.fold:
             self._adapter.save(folder, self.layout.folder)
             return
-        model: Any = self._adapter.folded() if self._adapter else self._chain.trunk
+        model = self._saved_model()
         dtype = str(model.dtype).removeprefix("torch.")
         copy_template(Checkpoint(self.layout.folder), folder, dtype=dtype, config=self._config)
         write_layout(self.layout, folder, self._width)
-        save_trunk(model, self.layout.trunk_folder, folder / self.layout.trunk)
+        source, target = self.layout.trunk_folder, folder / self.layout.trunk
+        save_trunk(model, source, target, self._left_out())
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
             if module.state_dict():
                 save_module(module, folder / entry.path)
+
+    def _saved_model(self) -> Any:
+        """Return the transformers model whose weights are saved."""
+        return self._adapter.folded() if self._adapter else self._chain.trunk
+
+    def _left_out(self) -> tuple[str, ...]:
+        """Return the parts of the source's tensors that are not saved."""
+        return ()
 
 
 def _through(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +30,31 @@ def load_trunk(
         CheckpointError: for pickled, missing, left-over or misshapen weights, or a model that needs remote
         code.
     """
-    import torch
     from transformers import AutoModel, AutoModelForTextEncoding
+
+    loader = AutoModelForTextEncoding if config.get("is_encoder_decoder") else AutoModel
+    model, _ = load_weights(loader, folder, config, dtype, kernel)
+    if "add_pooling_layer" in inspect.signature(type(model).__init__).parameters:
+        # Nothing of an embedding depends on it: as an unused parameter it would only leave ranks out of
+        # step. Saving carries it over from the source.
+        model.pooler = None
+    return model
+
+
+def load_weights(
+    loader: Any, folder: Path, config: Mapping[str, Any], dtype: str, kernel: str | None
+) -> tuple[Any, Mapping[str, Any]]:
+    """Return the model that a loader of transformers makes, and its report of what was missing.
+
+    Its transformer is whole; of a head beside it anything may be missing.
+
+    Raises:
+        CheckpointError: as `load_trunk` does.
+    """
+    import torch
 
     refuse_pickles(folder)
     built = config_of(folder, config)
-    loader = AutoModelForTextEncoding if config.get("is_encoder_decoder") else AutoModel
     try:
         with quiet():
             model, report = loader.from_pretrained(
@@ -50,12 +69,8 @@ def load_trunk(
     except Exception as error:  # each format and architecture fails in its own way
         raise CheckpointError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
     _refuse_gaps(folder, model, report)
-    if "add_pooling_layer" in inspect.signature(type(model).__init__).parameters:
-        # Nothing of an embedding depends on it: as an unused parameter it would only leave ranks out of
-        # step. Saving carries it over from the source.
-        model.pooler = None
     model.config.use_cache = False
-    return model
+    return model, report
 
 
 def refuse_pickles(folder: Path) -> None:
@@ -92,14 +107,26 @@ def config_of(folder: Path, config: Mapping[str, Any]) -> Any:
         raise CheckpointError(f"{folder}/config.json: {_first_line(error)}") from error
 
 
+def expert_count(config: Any) -> int:
+    """Return the number of experts that a layer of the config's model routes to, 0 for a dense model."""
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    configs = (config, config.get_text_config())
+    return max(int(getattr(one, name, 0) or 0) for one in configs for name in names)
+
+
 def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
-    missing = sorted(n for n in report["missing_keys"] if not _is_pooler(n))
+    trunk = model.base_model
+    prefix = f"{model.base_model_prefix}."
+    missing = sorted(
+        name
+        for name in report["missing_keys"]
+        if not _is_pooler(name) and (trunk is model or name.startswith(prefix))
+    )
     if missing:
         raise CheckpointError(
             f"{folder}: lacks {join_some(missing, 1)}; the weights and config.json are not of one model"
         )
-    prefix = f"{model.base_model_prefix}."
-    inner = {name for name, _ in model.named_children()}
+    inner = {name for name, _ in trunk.named_children()}
     left = sorted(
         name
         for name in report["unexpected_keys"]
@@ -138,18 +165,26 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def save_trunk(model: Any, source: Path, target: Path) -> None:
+def save_trunk(model: Any, source: Path, target: Path, left_out: Sequence[str] = ()) -> None:
     """Write the model's weights under the names of the source checkpoint, with all its other tensors.
 
     A checkpoint keeps its set of tensors (poolers, language heads, buffers that old releases wrote), so that
-    everything trained from it can be merged with it. The tensors that were trained have the model's dtype.
+    everything trained from it can be merged with it; only the parts named in `left_out` are not kept. The
+    tensors that were trained have the model's dtype.
     """
     from huggingface_hub import save_torch_state_dict
 
     with tempfile.TemporaryDirectory(dir=target, prefix=".weights-") as side, quiet():
         model.save_pretrained(side, max_shard_size="1TB")
         trained = read_tensors(Path(side))
-        named = _under_source_names(trained, read_tensors(source), model)
+        found = read_tensors(source)
+        # One that shares another's values is left out by transformers; its copy in the source is old.
+        tied = [name for name in model.all_tied_weights_keys if name in found]
+        whole = model.state_dict() if tied else {}
+        trained |= {name: whole[name] for name in tied}
+        named = _under_source_names(trained, found, model)
+        heads = tuple(f"{part}." for part in left_out)
+        named = {name: tensor for name, tensor in named.items() if not name.startswith(heads)}
         save_torch_state_dict(
             {name: tensor.contiguous() for name, tensor in sorted(named.items())},
             target,
@@ -167,6 +202,17 @@ def _under_source_names(
         spellings = (name, prefix + name, name.removeprefix(prefix))
         named[next((s for s in spellings if s in source), name)] = tensor
     return named
+
+
+def tensor_names(folder: Path) -> list[str]:
+    """Return the names of all tensors of a folder's safetensors files."""
+    from safetensors import safe_open
+
+    found: list[str] = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            found += file.keys()
+    return found
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:

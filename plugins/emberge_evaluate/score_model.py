@@ -62,6 +62,9 @@ class ScoreModel(Step):
         folder, adapter = context.model(self.model), context.adapter(self.model)
         for problem in whole_problems(folder, adapter):
             yield context.problem(str(problem), "models")
+        if folder is not None:
+            for fault in (one for each in self.evaluators for one in each.check_model(folder)):
+                yield context.problem(f"{self.model}: {fault}", "evaluators")
 
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace, about=self.about)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import (
     Evaluator,
     Model,
+    ModelRef,
     Preflight,
     Problem,
     RecipeError,
@@ -47,8 +48,9 @@ class EvaluateDuringTraining:
     best: bool = True
     """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""
 
-    def check(self, context: Preflight) -> Iterator[Problem]:
-        """Yield problems that can be seen before a run."""
+    def check(self, context: Preflight, start: ModelRef) -> Iterator[Problem]:
+        """Yield problems that can be seen before a run; `start` is the model that it starts from."""
+        folder = context.model(start)
         for name, value in (("every", self.every), ("patience", self.patience)):
             if value is not None and value < 1:
                 yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
@@ -56,6 +58,8 @@ class EvaluateDuringTraining:
         known = True
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
+            for fault in evaluator.check_model(folder) if folder is not None else ():
+                yield context.problem(fault, "evaluate.evaluators")
             tasks = evaluator.preview(context)
             known &= tasks is not None
             ahead += tasks or ()

@@ -23,6 +23,7 @@ from emberge import (
     Problem,
     Sampler,
     Step,
+    TokenLoss,
     Workspace,
     component,
     dimension_problems,
@@ -76,8 +77,9 @@ class Train(FitOptions, Step):
     """Files, catalogues or steps that make data."""
     sampler: tuple[Sampler, ...]
     """A chain that selects examples and, last, groups them into batches."""
-    loss: PerDataset[tuple[Loss, ...]]
-    """A weighted sum of losses for every task or dataset."""
+    loss: PerDataset[tuple[Loss | TokenLoss, ...]]
+    """A weighted sum of losses for every task or dataset; those over tokens, such as mlm, are for the task
+    `text`."""
     backbone: Backbone = component("text_encoder")
     """Encoder of the model's folder; everything that the folder has is kept."""
     seed: int | None = None
@@ -109,7 +111,7 @@ class Train(FitOptions, Step):
         for fault in tracker_problems(self.trackers):
             yield context.problem(fault, "trackers")
         if self.evaluate is not None:
-            yield from self.evaluate.check(context)
+            yield from self.evaluate.check(context, self.model)
         found = list(self._check_data(context))
         yield from found
         if not any(problem.severity == "error" for problem in found):
@@ -121,7 +123,7 @@ class Train(FitOptions, Step):
             yield context.problem("training starts from a whole model, not an adapter", "model")
         elif folder is not None:
             problems = self.backbone.check(folder)
-            for message in problems:
+            for message in problems or self.backbone.check_training(folder):
                 yield context.problem(message, "backbone")
             dimension = None if problems else self.backbone.dimension(folder)
             for message in dimension_problems(self.loss, dimension):
@@ -132,7 +134,7 @@ class Train(FitOptions, Step):
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
         for loss in (one for several in losses for one in several or ()):
-            guide = loss.guided_by
+            guide = loss.guided_by if isinstance(loss, Loss) else None
             folder = context.model(guide.model) if guide is not None else None
             if guide is not None and folder is not None:
                 for message in guide.backbone_beside(self.backbone).check(folder):
@@ -154,9 +156,17 @@ class Train(FitOptions, Step):
             scored = head.example.positive_scores is not None
             for fault in loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "loss")
+        if any(head.info.task == "text" for head in checked.heads):
+            yield from self._check_head(context)
         yield from self._check_prompts(context, checked)
         for warning in negative_warnings(FitOptions.of(self), checked):
             yield context.warning(warning, "hard_negatives")
+
+    def _check_head(self, context: Preflight) -> Iterator[Problem]:
+        folder = context.model(self.model)
+        if folder is not None and not self.backbone.check(folder):
+            for message in self.backbone.check_predicts(folder):
+                yield context.problem(message, "backbone")
 
     def _check_prompts(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)
@@ -294,6 +304,7 @@ class Train(FitOptions, Step):
             "checkpoints": [path.as_posix() for path in result.checkpoints],
             "backbone": dict(self.backbone.options()),
             "learning_rate": self.learning_rate,
+            **({"figures": list(result.figures)} if result.figures else {}),
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from emberge import Loss, PerDataset
+from emberge import Loss, PerDataset, TokenLoss
 from emberge.engine import CheckedData, FitOptions
 
 __all__ = ["loss_warnings", "negative_warnings", "option_warnings"]
@@ -52,7 +52,7 @@ def _rest(warmup: float) -> str:
     return f"only {1 - warmup:.2g} of the training is left when it has risen"
 
 
-def loss_warnings(losses: PerDataset[tuple[Loss, ...]]) -> Iterator[str]:
+def loss_warnings(losses: PerDataset[tuple[Loss | TokenLoss, ...]]) -> Iterator[str]:
     """Yield what the losses themselves warn of, each with the loss's class."""
     given = [losses.default, *losses.by_task.values(), *losses.by_dataset.values()]
     for loss in (one for several in given for one in several or ()):

@@ -22,8 +22,8 @@ __all__ = ["ExactEncoder", "in_float64", "register_backbones"]
 class ExactEncoder(TextEncoder):
     """An encoder of text with weights in float64."""
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Any:
-        encoder = super().load(checkpoint, device=device, dtype=dtype)
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
+        encoder = super().load(checkpoint, device=device, dtype=dtype, predicts=predicts)
         encoder.module.double()
         return encoder
 

@@ -16,6 +16,9 @@ MODELS = {
     "Qwen/Qwen3-4B": "qwen3",
     "BAAI/bge-large-zh-v1.5": "bge",
     "intfloat/multilingual-e5-large": "e5",
+    "google-bert/bert-base-uncased": "bert",
+    "google-bert/bert-large-uncased": "bert",
+    "FacebookAI/xlm-roberta-base": "xlmr",
 }
 
 
@@ -26,6 +29,8 @@ def write_hub(root: Path, work: Path) -> Path:
         "qwen3": tiny.checkpoint(work / "qwen3", "qwen3", sentence_transformer=False),
         "bge": tiny.checkpoint(work / "bge"),
         "e5": tiny.checkpoint(work / "e5", "xlm-roberta"),
+        "bert": tiny.checkpoint(work / "bert", sentence_transformer=False),
+        "xlmr": tiny.transformer(work / "xlmr", "AutoModelForMaskedLM", "xlm-roberta"),
     }
     tiny.write_modules(built["bge"], 32, pooling="cls")
     for model, kind in MODELS.items():

@@ -72,5 +72,14 @@ def similarity(size: int = 24, name: str = "alike", **more: Any) -> InMemory:
     return dataset(name, "sts", rows, symmetric=True, **more)
 
 
+def texts(size: int = 40, name: str = "read", **more: Any) -> InMemory:
+    """Single texts, every fourth longer than the 64 tokens that a tiny model takes."""
+    rows = [
+        Example(" ".join(_word(i * 3 + k * k) for k in range(90 if i % 4 == 3 else 4 + i % 9)))
+        for i in range(size)
+    ]
+    return dataset(name, "text", rows, **more)
+
+
 def _word(i: int) -> str:
     return WORDS[i * 5 % len(WORDS)]

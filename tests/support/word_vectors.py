@@ -63,5 +63,7 @@ class _Encoder:
 class WordVectors(Backbone):
     """Add up vectors of words."""
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str) -> _Encoder:
+    def load(
+        self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False
+    ) -> _Encoder:
         return _Encoder(load_file(checkpoint / "model.safetensors")["words"])

@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
 __all__ = [
     "Auxiliary",
+    "AuxiliaryMetrics",
     "Backbone",
     "Embedded",
     "Encoder",
     "NamesWeights",
+    "PredictsTokens",
     "ReadsTokens",
     "TokenisedText",
 ]
@@ -30,17 +34,38 @@ class TokenisedText:
     prompt_length: int = 0
 
 
+class AuxiliaryMetrics:
+    """Reading of a model's own counts for the user: numbers, warnings and figures.
+
+    Counts are those of one batch or the sum of several. An object keeps no tensor of a pass alive.
+    """
+
+    def values(self, counts: Tensor) -> Mapping[str, float]:
+        """Return numbers by name, which are logged and kept for `figures`; `counts` are on the CPU."""
+        return {}
+
+    def warnings(self, counts: Tensor) -> Sequence[str]:
+        """Return what is wrong and what to do; the user gets the same words once."""
+        return ()
+
+    def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> list[dict[str, Any]]:
+        """Return figures of the values over steps, as an artifact's `figures` has them."""
+        return []
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Auxiliary:
     """Loss term of the model's own that is no sum over texts, such as the balance of a router's experts.
 
     `counts` are what it needs of the whole batch (tokens, tokens an expert), without a gradient; those of
     chunks and ranks are added up. `term(counts)` is this chunk's part of the loss given the counts of the
-    batch: parts add up to the whole, so it is linear in what has a gradient.
+    batch: parts add up to the whole, so it is linear in what has a gradient. `metrics` reads the same counts
+    for the user.
     """
 
     counts: Tensor
     term: Callable[[Tensor], Tensor]
+    metrics: AuxiliaryMetrics | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +143,38 @@ class ReadsTokens(Protocol):
         ...
 
 
+@runtime_checkable
+class PredictsTokens(Encoder, ReadsTokens, Protocol):
+    """Encoder with a head that predicts tokens from their states: losses over tokens need it.
+
+    `Backbone.load(…, predicts=True)` gives one. The head's weights are part of its `module`, and features
+    have `input_ids` and, where texts are padded, an `attention_mask`.
+    """
+
+    @property
+    def mask_id(self) -> int:
+        """Id of the token that hides another one."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids that a text may have; the head may give logits of more."""
+        ...
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of a text at most, special ones too; None without a limit."""
+        ...
+
+    def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return the mask of the ids [t] that are special tokens, which a loss spares."""
+        ...
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the head's logits [s, v] of hidden states [s, d]."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
     """Recipe for an encoder of a checkpoint: attention, pooling, prompts, adapters."""
@@ -133,6 +190,14 @@ class Backbone:
 
     def check_without_prompts(self, checkpoint: Path) -> list[str]:
         """Return reasons why it cannot be trained on data that gives no text a prompt."""
+        return []
+
+    def check_predicts(self, checkpoint: Path) -> list[str]:
+        """Return reasons why no encoder of that checkpoint can predict tokens, from configs and headers."""
+        return [f"{type(self).__name__} predicts no tokens; choose a backbone that does"]
+
+    def check_training(self, checkpoint: Path) -> list[str]:
+        """Return reasons why a training with this backbone would harm that checkpoint, from configs alone."""
         return []
 
     def not_native(self, checkpoint: Path) -> list[str]:
@@ -151,8 +216,10 @@ class Backbone:
         """
         return None
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         """Load an encoder; `dtype` is "float32", "bfloat16" or "float16".
+
+        With `predicts` it is a `PredictsTokens`; a backbone without such leaves the argument out.
 
         Raises:
             CheckpointError: when weights are missing or left over.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 TaskKind = Literal[
-    "retrieval", "reranking", "classification", "clustering", "sts", "pair_classification"
+    "retrieval", "reranking", "classification", "clustering", "sts", "pair_classification", "text"
 ]
 TASK_KINDS: tuple[TaskKind, ...] = (
     "retrieval",
@@ -33,6 +33,7 @@ TASK_KINDS: tuple[TaskKind, ...] = (
     "clustering",
     "sts",
     "pair_classification",
+    "text",
 )
 Domain = Literal["in", "out"]
 # A lazy sequence of row numbers: a range, an array, or a list.
@@ -41,7 +42,10 @@ Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row: an anchor, what belongs to it, what does not, and gold or teacher scores in 0 to 1."""
+    """One row: an anchor, what belongs to it, what does not, and gold or teacher scores in 0 to 1.
+
+    A row of the task `text` is its anchor alone.
+    """
 
     anchor: str
     positives: tuple[str, ...] = ()
@@ -57,6 +61,7 @@ class DatasetInfo:
 
     `negatives` is the catalogue's rule for other rows' texts as negatives. `scores` are the lowest and the
     highest score of all its texts, scaled to 0 to 1; None without scores, or where they are not known.
+    `tokens` counts those of each row of the task `text`, whose rows are windows of texts once it is known.
     """
 
     name: str
@@ -65,6 +70,7 @@ class DatasetInfo:
     weight: float = 1.0
     negatives: Literal["auto", "in_batch", "hard_only"] = "auto"
     scores: tuple[float, float] | None = None
+    tokens: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
 
 
 class Dataset(Protocol):

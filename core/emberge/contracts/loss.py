@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import DatasetInfo
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "AnyLoss",
     "Embeddings",
     "Guide",
     "Loss",
@@ -24,6 +25,7 @@ __all__ = [
     "TokenLoss",
     "Tokens",
     "dimension_problems",
+    "kind_problems",
     "loss_problems",
     "score_problems",
 ]
@@ -227,6 +229,10 @@ class TokenLoss:
 
     weight: float = 1.0
 
+    def warnings(self) -> Sequence[str]:
+        """Return a sentence for each option that is legal and surely a mistake; `check` shows them."""
+        return ()
+
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (corrupted ids, labels), both [t]; labels are -100 where no token is scored.
 
@@ -242,8 +248,28 @@ class TokenLoss:
         raise NotImplementedError
 
 
+AnyLoss: TypeAlias = "Loss | TokenLoss"
+
+
+def kind_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
+    """Yield reasons why losses do not fit a dataset: single texts take token losses, pairs the others."""
+    for loss in losses:
+        name, of_tokens = type(loss).__name__, isinstance(loss, TokenLoss)
+        if of_tokens and info.task != "text":
+            yield (
+                f"loss {name} predicts tokens of single texts, and dataset '{info.name}' is of the task "
+                f"{info.task}; give a loss of embeddings under by_task: {{{info.task}: …}}, or read the file "
+                "as texts with task: text"
+            )
+        if not of_tokens and info.task == "text":
+            yield (
+                f"loss {name} compares texts, and dataset '{info.name}' (text) has single ones; give a "
+                "token loss under by_task: {text: mlm}, or name its columns as pairs"
+            )
+
+
 def loss_problems(
-    losses: PerDataset[tuple[Loss, ...]], info: DatasetInfo, *, scored: bool
+    losses: PerDataset[tuple[AnyLoss, ...]], info: DatasetInfo, *, scored: bool
 ) -> Iterator[str]:
     """Yield reasons why a dataset, which is `scored` or not, cannot be trained on by its losses."""
     own = losses.of(info.name, info.task)
@@ -252,8 +278,9 @@ def loss_problems(
             f"dataset '{info.name}' has no loss for its task {info.task}; give one under default, "
             f"by_task: {{{info.task}: …}} or by_dataset"
         )
+    yield from kind_problems(own or (), info)
     for loss in own or ():
-        if "positive_score" in loss.needs and not scored:
+        if isinstance(loss, Loss) and "positive_score" in loss.needs and not scored:
             yield (
                 f"loss {type(loss).__name__} needs scores, which dataset '{info.name}' ({info.task}) has "
                 "not; choose another under by_task"
@@ -261,22 +288,22 @@ def loss_problems(
     yield from score_problems(own or (), info)
 
 
-def score_problems(losses: Sequence[Loss], info: DatasetInfo) -> Iterator[str]:
+def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
     """Yield reasons why losses learn nothing from a dataset's scores; none where those are not known."""
     if info.scores is None:
         return
-    for loss in losses:
+    for loss in (one for one in losses if isinstance(one, Loss)):
         for text in loss.check_scores(*info.scores):
             yield f"loss {type(loss).__name__}, dataset '{info.name}' ({info.task}): {text}"
 
 
 def dimension_problems(
-    losses: PerDataset[tuple[Loss, ...]], dimension: int | None
+    losses: PerDataset[tuple[AnyLoss, ...]], dimension: int | None
 ) -> Iterator[str]:
     """Yield reasons why losses cannot be used on embeddings of `dimension` numbers; none where it is None."""
     given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
     checked: list[Loss] = []
     for loss in (one for several in given for one in several or ()):
-        if dimension is not None and loss not in checked:
+        if dimension is not None and isinstance(loss, Loss) and loss not in checked:
             checked.append(loss)
             yield from (f"loss {type(loss).__name__}: {text}" for text in loss.check(dimension))

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 __all__ = ["PerDataset", "component", "default_component"]
 
-T = TypeVar("T")
+# Options are read and never changed, so one for a kind of component is one for a wider kind too.
+T = TypeVar("T", covariant=True)
 
 
 def component(name: str, **options: Any) -> Any:

@@ -193,6 +193,10 @@ class _CatalogueReader(_NodeReader):
         options = {key: read(self, keys[key][1]) for key, read in _EVAL.items() if key in keys}
         options.setdefault("prompt", instruction_prompt(options.get("instruction", "")))
         options["task"] = self.task(self.need(keys, "task", node))
+        if options["task"] == "text":
+            raise self.error(
+                keys["task"][1], "single texts cannot be scored; list them under train"
+            )
         options.setdefault("symmetric", options["task"] not in ("retrieval", "reranking"))
         where = self.one_of(keys, ("dir", "folder", "path"), node)
         assert where is not None

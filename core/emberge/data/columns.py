@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from emberge.contracts.dataset import TaskKind
 from emberge.data.entry import Columns
 from emberge.errors import suggest
 
@@ -39,7 +40,7 @@ class LayoutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The names of the columns of each part; without positives, rows are a text and its label."""
+    """The names of the columns of each part; without positives, rows are a text, with its label or alone."""
 
     anchor: str
     positives: tuple[str, ...] = ()
@@ -50,18 +51,20 @@ class Layout:
     label: str | None = None
     prompt: str | None = None
     kind: str | None = None
+    single: bool = False
+    """True if a row is a text alone."""
     unit_score: bool = False
     """True if the score comes from a column of another name, and must be from 0 to 1 to be one."""
 
     @property
     def labelled(self) -> bool:
         """True if positives are to be drawn among the rows of a label."""
-        return not self.positives
+        return not (self.positives or self.single)
 
     def describe(self) -> str:
         """Return the columns by part, as text for people."""
         parts = {
-            "anchor": self.anchor,
+            "text" if self.single else "anchor": self.anchor,
             "positive": ", ".join(self.positives),
             "negative": ", ".join(self.negatives),
             "score": self.score or self.positive_scores,
@@ -70,8 +73,10 @@ class Layout:
         return ", ".join(f"{part} = {name}" for part, name in parts.items() if name)
 
 
-def find_layout(names: Sequence[str], columns: Columns) -> Layout:
+def find_layout(names: Sequence[str], columns: Columns, task: TaskKind | None = None) -> Layout:
     """Assign each column its part, by explicit `columns` first and by the usual names for the rest.
+
+    Rows are single texts if the `task` is text, or where there is no column but one for them.
 
     Raises:
         LayoutError: listing the columns that are there, and how to name them.
@@ -83,6 +88,8 @@ def find_layout(names: Sequence[str], columns: Columns) -> Layout:
                 f"columns: {part} names '{name}', which is not there{suggest(name, names)} "
                 f"(columns: {', '.join(names)})"
             )
+    if task == "text" or (task is None and len(names) == 1 and names[0] in TEXTS):
+        return Layout(columns.anchor or _text_column(names), single=True)
     rest = [name for name in names if name not in explicit.values()]
     anchor = columns.anchor or _one(rest, ANCHORS, "anchor", names)
     rest = [name for name in rest if name != anchor]
@@ -111,6 +118,15 @@ def find_layout(names: Sequence[str], columns: Columns) -> Layout:
         negatives=_family(negative, names) if negative else (),
     )
     return layout if explicit else _label_or_score(layout, positive)
+
+
+def _text_column(names: Sequence[str]) -> str:
+    found = _one(names, TEXTS, "text", names) or (names[0] if len(names) == 1 else None)
+    if found is None:
+        raise LayoutError(
+            f"no column for the text among {', '.join(names)}; write columns: {{anchor: …}} in the entry"
+        )
+    return found
 
 
 def _labelled_layout(layout: Layout, columns: Columns, names: Sequence[str]) -> Layout:

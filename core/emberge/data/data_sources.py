@@ -53,6 +53,7 @@ class DataSource:
             [type(self.reader).__name__, getattr(self.reader, "revision", 1)],
             dataclasses.asdict(self.entry.columns),
             self.entry.score_range,
+            self.entry.task == "text",
         ]
         return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 

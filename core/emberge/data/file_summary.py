@@ -37,6 +37,7 @@ class FileSummary:
     scored: int = 0
     labels: int = 0
     labelled: bool = False
+    single: bool = False
     lowest: float = 0.0
     highest: float = 0.0
     zero_or_one: bool = True
@@ -93,7 +94,7 @@ def understood(
     Raises:
         DataError: when the columns cannot be understood, so that no row can.
     """
-    understand = RowParser(entry.columns)
+    understand = RowParser(entry.columns, entry.task)
     for line, row in rows:
         try:
             if isinstance(row, BadRow):
@@ -108,6 +109,7 @@ def understood(
         if understand.layout is not None and not summary.rows:
             summary.columns = understand.layout.describe()
             summary.labelled = understand.layout.labelled
+            summary.single = understand.layout.single
         summary.add(line, found)
         yield found
 
@@ -187,6 +189,8 @@ def _agree(summary: FileSummary) -> None:
 def _task(summary: FileSummary, entry: DataEntry) -> tuple[TaskKind, list[str]]:
     if entry.task is not None:
         return entry.task, []
+    if summary.single:
+        return "text", []
     if len(summary.kinds) == 1 and summary.kinds[0] in _KINDS:
         return _KINDS[str(summary.kinds[0])], []
     if summary.scored and summary.negatives:

@@ -58,12 +58,12 @@ class FirstRows:
         if self.prompt:
             side = "every text" if self.symmetric else "the anchor"
             yield f"prompt: {_cut(self.prompt)!r} before {side}"
-        yield f"anchor: {_cut(example.anchor)}"
+        yield f"{'text' if self.info.task == 'text' else 'anchor'}: {_cut(example.anchor)}"
         yield from _texts("positive", example.positives, example.positive_scores)
         yield from _texts("negative", example.negatives, example.negative_scores)
         if example.label is not None:
             yield f"label: {example.label}"
-        if not example.positives:
+        if not example.positives and self.info.task != "text":
             yield "positive: drawn among the rows of the label"
         yield from (f"note: {note}" for note in self.notes)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from emberge.contracts.dataset import TaskKind
 from emberge.data.columns import Layout, LayoutError, find_layout
 from emberge.data.entry import Columns
 
@@ -33,8 +34,9 @@ class Row(NamedTuple):
 class RowParser:
     """The parser of one file's rows; the first row decides, rows with other columns must agree with it."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, task: TaskKind | None = None) -> None:
         self.columns = columns
+        self.task = task
         self.layout: Layout | None = None
         self._known: dict[tuple[str, ...], Layout | str] = {}
 
@@ -55,7 +57,7 @@ class RowParser:
 
     def _look(self, names: tuple[str, ...]) -> Layout | str:
         if self.layout is None:
-            self.layout = find_layout(names, self.columns)
+            self.layout = find_layout(names, self.columns, self.task)
             return self.layout
         first = self.layout
         needed = [first.anchor, *first.positives[:1]]
@@ -65,8 +67,10 @@ class RowParser:
             if name not in names:
                 there = ", ".join(names) or "none"
                 return f"column '{name}' is missing (columns: {there}); add it or remove the row"
+        if first.single:
+            return first
         try:
-            found = find_layout(names, self.columns)
+            found = find_layout(names, self.columns, self.task)
         except LayoutError as error:
             return str(error)
         return replace(found, positives=()) if first.labelled else found
@@ -74,6 +78,8 @@ class RowParser:
 
 def _read(row: Mapping[str, Any], layout: Layout) -> Row:
     anchor = _text(row[layout.anchor], layout.anchor)
+    if layout.single:
+        return Row(anchor)
     label = _label(row.get(layout.label), layout.label) if layout.label else None
     if layout.labelled:
         if label is None:

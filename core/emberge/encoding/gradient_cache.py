@@ -18,7 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import Auxiliary, Embedded, Encoder, TokenisedText
+from emberge.contracts.backbone import (
+    Auxiliary,
+    AuxiliaryMetrics,
+    Embedded,
+    Encoder,
+    TokenisedText,
+)
 from emberge.encoding.activation_memory import saved_bytes
 from emberge.encoding.chunks import chunks, padded_tokens
 from emberge.encoding.prefetch import Features, Feed, feed, to_device
@@ -30,6 +36,7 @@ __all__ = [
     "EncodePlan",
     "PassResult",
     "device_of",
+    "draws_random_numbers",
     "embedded",
     "encode_and_backward",
     "forward",
@@ -38,10 +45,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EncodePlan:
-    """Settings of a batch's passes: tokens of a chunk, activations kept, precision, dropout, ranks.
+    """Settings of a batch's passes: tokens of a chunk, activations kept, precision, random numbers, ranks.
 
     Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
-    with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. With `sharded`
+    with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. `dropout`
+    is whether a pass draws random numbers of any kind, which are then the same in both passes. With `sharded`
     the `ranks` have a share of the weights each, and run as many chunks at the same time.
     """
 
@@ -72,13 +80,27 @@ class PassResult:
     """Loss and counts of tokens of a training pass on one rank.
 
     `loss` is its share of the batch's, detached and on the device; `tokens` are counted without padding and
-    `padded` with it; of those, activations were kept for `kept`.
+    `padded` with it; of those, activations were kept for `kept`. `counts` are the model's own of the whole
+    batch on all ranks, which `metrics` reads.
     """
 
     loss: Tensor
     tokens: int
     padded: int
     kept: int = 0
+    counts: Tensor | None = None
+    metrics: AuxiliaryMetrics | None = None
+
+    def __add__(self, other: PassResult) -> PassResult:
+        """Return both as one pass of a rank; one of them at most has counts of the model's own."""
+        return PassResult(
+            self.loss + other.loss,
+            self.tokens + other.tokens,
+            self.padded + other.padded,
+            self.kept + other.kept,
+            self.counts if other.counts is None else other.counts,
+            self.metrics if other.metrics is None else other.metrics,
+        )
 
 
 def encode_and_backward(
@@ -108,7 +130,8 @@ def encode_and_backward(
         loss = objective(first.encoded)
         loss.backward()  # type: ignore[no-untyped-call]
         loss = loss.detach() + runner.second(first)
-    return PassResult(loss, int(lengths.sum()), padded_tokens(lengths, pieces), first.kept)
+    padded = padded_tokens(lengths, pieces)
+    return PassResult(loss, int(lengths.sum()), padded, first.kept, first.counts, first.metrics)
 
 
 @dataclass(eq=False)
@@ -119,6 +142,7 @@ class _First:
     graphs: list[_Output | None]
     counts: Tensor | None
     kept: int
+    metrics: AuxiliaryMetrics | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +176,7 @@ class _Chunks:
         graphs: list[_Output | None] = []
         values: list[list[Tensor]] = []
         counts: list[Tensor] = []
+        metrics: AuxiliaryMetrics | None = None
         for index in range(len(self.pieces) + self.idle):
             size = self._size(index)
             keep = self._agreed(left is None or left >= size)
@@ -171,11 +196,12 @@ class _Chunks:
                 values.append([value.detach() for value in output.values])
                 if output.auxiliary is not None:
                     counts.append(output.auxiliary.counts.detach())
+                    metrics = output.auxiliary.metrics
         order = to_device(torch.from_numpy(np.argsort(np.concatenate(self.pieces))), device)
         leaves = [_widened(torch.cat(v)[order]).requires_grad_() for v in zip(*values, strict=True)]
         encoded = BatchEmbeddings(leaves[0], dict(zip(self.layers, leaves[1:], strict=True)))
         total = self.plan.ranks.total(torch.stack(counts).sum(0)) if counts else None
-        return _First(encoded, graphs, total, kept)
+        return _First(encoded, graphs, total, kept, metrics)
 
     def _agreed(self, keep: bool) -> bool:
         """Return whether all ranks that run this chunk together keep its graph."""
@@ -230,7 +256,7 @@ class _Chunks:
 
     def _run(self, index: int) -> _Output:
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
-        # killed and continued, draw the same dropout.
+        # killed and continued, draw the same numbers.
         if self.plan.dropout:
             torch.manual_seed(stable_seed(self.seed, index))
         out = embedded(self.encoder, self.given[index], self.layers, self.plan.autocast)
@@ -269,6 +295,25 @@ def embedded(
     kind = device_of(encoder).type
     with torch.autocast(kind, dtype=autocast, enabled=autocast is not None):
         return encoder(features, layers)
+
+
+def draws_random_numbers(encoder: Encoder) -> bool:
+    """Return whether a forward pass of the encoder, as it is set now, draws random numbers of any kind.
+
+    One text is run, and the state of torch's generators compared: dropout, the jitter of a router and layers
+    that are skipped at random have different names in every model.
+    """
+    device = device_of(encoder)
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(gpus), torch.no_grad():
+        before = _generator_states(gpus)
+        forward(encoder, encoder.tokenise(["text"], prompt="", max_length=None))
+        after = _generator_states(gpus)
+    return any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def _generator_states(gpus: Sequence[torch.device]) -> list[Tensor]:
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]
 
 
 def device_of(encoder: Encoder) -> torch.device:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import Dataset
-from emberge.contracts.loss import Loss
+from emberge.contracts.loss import AnyLoss
 from emberge.contracts.option import PerDataset
 from emberge.contracts.reference import Model, ModelRef
 from emberge.contracts.sampler import Sampler
@@ -47,8 +47,8 @@ class FitJob:
     datasets: Sequence[Dataset]
     sampler: Sequence[Sampler]
     """Samplers that select rows; the last one groups them into batches."""
-    losses: PerDataset[tuple[Loss, ...]]
-    """The weighted sum of losses of each dataset."""
+    losses: PerDataset[tuple[AnyLoss, ...]]
+    """The weighted sum of losses of each dataset; those of the task `text` are over tokens."""
     options: FitOptions = field(default_factory=FitOptions)
     seed: int = 0
     guides: Callable[[ModelRef], Model] | None = None

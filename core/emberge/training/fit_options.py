@@ -151,7 +151,8 @@ class FitResult:
     `curve` is (step, mean loss since the point before). `seconds` and `cpu_seconds`, those of all threads of
     the first rank's process, add up over interruptions, but for work that was lost. `checkpoints` are paths
     of kept models inside the result. `scores` are (step, score) of the models that were scored during the
-    training, `result_step` is the step whose model is the result.
+    training, `result_step` is the step whose model is the result. `figures` are the model's own, such as the
+    load of its experts over the steps, as an artifact has them.
     """
 
     examples: int
@@ -167,3 +168,4 @@ class FitResult:
     step_losses: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     """(dataset, training loss) of every optimizer step, those before an interruption too."""
     cpu_seconds: float = 0.0
+    figures: tuple[dict[str, Any], ...] = field(default=(), repr=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from emberge.contracts.dataset import DatasetInfo
-from emberge.contracts.loss import Embeddings, Loss
+from emberge.contracts.loss import AnyLoss, Embeddings, Loss, TokenLoss, kind_problems
 from emberge.contracts.option import PerDataset
 from emberge.errors import DataError, PluginError
 
@@ -22,14 +22,15 @@ class Objective:
     """Losses by dataset, with their learned parameters by name.
 
     Raises:
-        DataError: for a dataset without a loss.
+        DataError: for a dataset without a loss, or with one for another kind of data.
         PluginError: for a loss that needs what the runner does not offer.
     """
 
     def __init__(
-        self, losses: PerDataset[tuple[Loss, ...]], infos: Sequence[DatasetInfo], device: str
+        self, losses: PerDataset[tuple[AnyLoss, ...]], infos: Sequence[DatasetInfo], device: str
     ) -> None:
         self._losses: dict[str, tuple[Loss, ...]] = {}
+        self._token_losses: dict[str, tuple[TokenLoss, ...]] = {}
         for info in infos:
             found = losses.of(info.name, info.task)
             if not found:
@@ -37,7 +38,12 @@ class Objective:
                     f"dataset '{info.name}' ({info.task}) has no loss; "
                     f"give one under default, by_task: {{{info.task}: …}} or by_dataset"
                 )
-            self._losses[info.name] = tuple(found)
+            for problem in kind_problems(found, info):
+                raise DataError(problem)
+            self._losses[info.name] = tuple(one for one in found if isinstance(one, Loss))
+            self._token_losses[info.name] = tuple(
+                one for one in found if isinstance(one, TokenLoss)
+            )
         self._learned: dict[int, dict[str, Tensor]] = {}
         self.parameters: dict[str, Tensor] = {}
         for number, loss in enumerate(self._distinct()):
@@ -67,8 +73,12 @@ class Objective:
             )
 
     def of(self, dataset: str) -> tuple[Loss, ...]:
-        """Return the losses of a dataset."""
+        """Return the losses of a dataset's embeddings; none for one of single texts."""
         return self._losses[dataset]
+
+    def over_tokens(self, dataset: str) -> tuple[TokenLoss, ...]:
+        """Return the losses over a dataset's tokens; none for one of pairs."""
+        return self._token_losses[dataset]
 
     def layers(self, datasets: Sequence[str]) -> tuple[float, ...]:
         """Return the intermediate layers that these datasets' losses read, as fractions."""

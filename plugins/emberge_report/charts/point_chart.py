@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import Look, Scale, looks, marker, number, short, text
+from emberge_report.charts.svg import LogScale, Look, Scale, looks, marker, number, short, text
 
 __all__ = ["Point", "point_chart"]
 
@@ -21,18 +21,32 @@ _LINE = 13.0
 _SERIES = 20
 
 
-def point_chart(x: str, y: str, series: Mapping[str, Sequence[Point]]) -> Markup:
+def point_chart(
+    x: str,
+    y: str,
+    series: Mapping[str, Sequence[Point]],
+    *,
+    chosen: Mapping[str, Look] | None = None,
+    line: Sequence[tuple[float, float]] = (),
+    logarithmic: bool = False,
+) -> Markup:
     """Return the chart of points by series, `WIDTH` units wide; `x` and `y` are the labels of the axes.
 
-    Words that have no room beside their point are in its title alone.
+    Words that have no room beside their point are in its title alone. Series are named on the right, except
+    those of one point that has the name for words. `chosen` are the looks of the series, `line` goes through
+    some points, and with `logarithmic` numbers of the x axis are above 0.
     """
-    names = min(_NAME, max(map(len, series), default=0))
+    listed = {name for name, found in series.items() if [words for *_, words in found] != [name]}
+    names = min(_NAME, max(map(len, listed), default=0))
     right = WIDTH - 24 - (_LETTER * names + 16 if names else 0)
     points = [point for found in series.values() for point in found]
-    across = Scale(*_range([p[0] for p in points]), _LEFT, right)
-    height = max(HEIGHT, _TOP + _BOTTOM + _SERIES * len(series))
+    places = [point[0] for point in points]
+    across: Scale = Scale(*_range(places), _LEFT, right)
+    if logarithmic:
+        across = LogScale(0.85 * min(places), max(places) / 0.85, _LEFT, right)
+    height = max(HEIGHT, _TOP + _BOTTOM + _SERIES * len(listed))
     up = Scale(*_range([p[1] for p in points]), height - _BOTTOM, _TOP)
-    chosen = looks(series)
+    chosen = looks(series) if chosen is None else chosen
     marks = [
         _marked(name, point, across, up, chosen[name])
         for name, found in series.items()
@@ -43,9 +57,10 @@ def point_chart(x: str, y: str, series: Mapping[str, Sequence[Point]]) -> Markup
         "svg",
         *(
             _axes(across, up, x, y),
+            _line(line, across, up) if line else None,
             tag("g", marks),
             _words(points, across, up),
-            _names(chosen, right),
+            _names({name: look for name, look in chosen.items() if name in listed}, right),
         ),
         viewBox=f"0 0 {WIDTH} {height}",
         class_="points",
@@ -81,9 +96,15 @@ def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
     return tag("g", lines, named, aria_hidden="true")
 
 
+def _line(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> Markup:
+    corners = "L".join(f"{across(x):.1f} {up(y):.1f}" for x, y in points)
+    return tag("path", class_="level neutral", d=f"M{corners}")
+
+
 def _marked(name: str, point: Point, across: Scale, up: Scale, look: Look) -> Markup:
     x, y, words = point
-    title = ": ".join(filter(None, (name, words, f"{x:.6g}, {y:.6g}")))
+    named = dict.fromkeys(filter(None, (name, words)))
+    title = ": ".join((*named, f"{x:.6g}, {y:.6g}"))
     return tag("g", tag("title", title), marker(across(x), up(y), look, 5))
 
 

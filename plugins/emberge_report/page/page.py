@@ -66,7 +66,10 @@ def _style() -> Markup:
 
 def _looks(story: ReportData) -> dict[str, Look]:
     """Return a look for each model; merges come first, so that they have the strongest colours."""
-    made = looks([m.name for m in (*story.merges, *story.trained, *story.choices)])
+    first = (*story.merges, *story.trained, *story.choices)
+    made = dict(looks([m.name for m in (*first, *story.made)]))
+    sizes = [(name, at) for _, s in story.scores for name in made for at in s.at_sizes(name)]
+    made |= {at: made[name] for name, at in sizes}
     scored = {name: NEUTRAL for _, scores in story.scores for name in scores.models}
     arms = [
         arm
@@ -74,7 +77,7 @@ def _looks(story: ReportData) -> dict[str, Look]:
         for arm in (scores.pooled.models if scores.pooled else ())
         if scores.pooled and set(scores.pooled.members_of(arm)) & made.keys()
     ]
-    return scored | dict(looks(arms)) | dict(made)
+    return scored | dict(looks(arms)) | made
 
 
 def _sections(story: ReportData, chosen: dict[str, Look]) -> Iterator[Section]:

@@ -67,6 +67,8 @@ class MLM(TokenLoss):
             vocabulary = head(states[:1]).shape[-1]
 
         def block(rows: slice) -> Tensor:
-            return cross_entropy(head(states[rows]).float(), wanted[rows], reduction="none")
+            logits = head(states[rows])
+            wide = torch.promote_types(logits.dtype, torch.float32)
+            return cross_entropy(logits.to(wide), wanted[rows], reduction="none")
 
         return blockwise(len(states), vocabulary, block).mean()

@@ -181,6 +181,11 @@ def test_a_split_beside_a_catalogue_is_that_of_its_hub_sets(
         ("train:", "trian:", "2: there is no 'trian' here; did you mean 'train'?"),
         ("task: retrieval", "task: retreival", "5: there is no task 'retreival'; did you mean"),
         ("domain: in", "domain: inside", "20: domain is 'in' or 'out', not 'inside'"),
+        (
+            "task: clustering",
+            "task: text",
+            "26: single texts cannot be scored; list them under train",
+        ),
         ("symmetric: true", "symmetric: maybe", "27: expected true or false, not 'maybe'"),
         ("[0, 4]", "[4, 0]", "12: score_range is [lowest, highest]"),
         ("[0, 4]", "[0, much]", "12: expected a number, not 'much'"),

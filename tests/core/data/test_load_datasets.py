@@ -105,6 +105,39 @@ def test_the_unified_record_keeps_all_texts_scores_and_the_label(tmp_path: Path)
     assert dataset.prompt == "search: "
 
 
+def test_a_file_of_one_column_is_single_texts(tmp_path: Path) -> None:
+    assert only(tmp_path, {"text": "a b"}) == (Example("a b"), "text")
+
+
+def test_single_texts_may_be_a_column_among_others(tmp_path: Path) -> None:
+    row = {"url": "x", "text": "a b", "label": "c"}
+    assert only(tmp_path, row, task="text") == (Example("a b"), "text")
+    row = {"url": "x", "body": "a b"}
+    named = Columns(anchor="body")
+    assert only(tmp_path, row, task="text", columns=named) == (Example("a b"), "text")
+    assert "columns: {anchor: …}" in refusal(tmp_path, [row], task="text")
+
+
+def test_a_row_without_the_column_of_single_texts_is_named(tmp_path: Path) -> None:
+    rows = [{"text": "a"}, {"text": " "}, {"body": "b"}]
+    lines = refusal(tmp_path, rows).splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"{tmp_path / 'rows.jsonl'}:{number}" for number in (2, 3)
+    ]
+
+
+def test_a_file_of_one_column_is_not_taken_for_pairs(tmp_path: Path) -> None:
+    assert "no column for the positive" in refusal(tmp_path, [{"text": "a"}], task="retrieval")
+
+
+def test_one_store_keeps_a_file_as_texts_and_as_labelled_ones(tmp_path: Path) -> None:
+    rows = [{"text": f"t{i}", "label": str(i % 2)} for i in range(4)]
+    path, store = write(tmp_path / "rows.jsonl", rows), tmp_path / "store"
+    for _ in range(2):
+        assert load(path, store=store).info.task == "classification"
+        assert load(path, store=store, task="text")[1] == Example("t1")
+
+
 @pytest.mark.parametrize(("highest", "notes"), [(4.75, 1), (5, 0)])
 def test_scored_pairs_are_sts_and_a_guess_at_their_scale_is_said(
     highest: float, notes: int, tmp_path: Path

@@ -81,8 +81,8 @@ class RoutedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Routed(ExactEncoder):
-    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Encoder:
-        return RoutedModel(super().load(checkpoint, device=device, dtype=dtype))  # type: ignore
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+        return RoutedModel(super().load(checkpoint, device=device, dtype=dtype, predicts=predicts))  # type: ignore
 
 
 def _with_lora(encoder: Encoder) -> Encoder:

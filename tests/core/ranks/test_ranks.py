@@ -214,8 +214,8 @@ def test_shards_are_the_rows_in_order(size: int, ranks: int) -> None:
 class Unequal(TextEncoder):
     """An encoder that differs a little on the second rank."""
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Any:
-        encoder = super().load(checkpoint, device=device, dtype=dtype)
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
+        encoder = super().load(checkpoint, device=device, dtype=dtype, predicts=predicts)
         if os.environ["RANK"] == "1":
             with torch.no_grad():
                 encoder.module.trunk.encoder.layer[1].output.dense.bias[3] += 1e-6  # type: ignore

@@ -41,7 +41,7 @@ class Changed:
 class ChangedEncoder(Backbone):
     law: str
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Any:
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
         encoder = TextEncoder().load(checkpoint, device=device, dtype=dtype)
         return Changed(encoder, BROKEN[self.law])
 

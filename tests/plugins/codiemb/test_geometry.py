@@ -87,16 +87,16 @@ class Pooled:
 class FrailEncoder(TextEncoder):
     """A text encoder that may die while it reads."""
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Any:
-        return Frail(super().load(checkpoint, device=device, dtype=dtype))
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
+        return Frail(super().load(checkpoint, device=device, dtype=dtype, predicts=predicts))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PooledEncoder(TextEncoder):
     """A text encoder without states of tokens."""
 
-    def load(self, checkpoint: Path, *, device: str, dtype: str) -> Any:
-        return Pooled(super().load(checkpoint, device=device, dtype=dtype))
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
+        return Pooled(super().load(checkpoint, device=device, dtype=dtype, predicts=predicts))
 
 
 def with_frail() -> Plugins:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pytest
-from emberge import Batch, Batches, DataError, DatasetInfo, PerDataset, Pool, Sampler
+from emberge import Batch, Batches, DataError, DatasetInfo, PerDataset, Pool, Sampler, Tail
 from emberge.testing import check_sampler
 from emberge_train.samplers import samplers
 from emberge_train.samplers.batch_shuffle import BatchShuffle
@@ -175,6 +177,14 @@ def test_shares_by_hand(sampler: Proportional, shares: list[float]) -> None:
     counted = Counter(names(sampler.batches(pool, 0)))
     for name, share in zip("abc", shares, strict=True):
         assert counted[name] == pytest.approx(share * 10_200 / 32, abs=1.1)
+
+
+def test_languages_are_drawn_by_the_power_of_their_sizes_that_xlm_r_was_adapted_with() -> None:
+    """Sizes to the power of 0.3, for example 1000, 100 and 10 (the worked number of methods C.1, T-C2)."""
+    pool = pool_of(("en", "text", 1000), ("sw", "text", 100), ("yo", "text", 10))
+    sampler = Temperature(temperature=1 / 0.3, batch_size=size(1))
+    shares = sampler.shares(sampler.batches_by_dataset(pool, 0))
+    assert [round(share, 4) for share in shares] == [0.5707, 0.2860, 0.1433]
 
 
 def test_the_datas_own_weight_counts_too() -> None:
@@ -438,3 +448,50 @@ def test_what_does_not_fit_the_data_is_refused(sampler: Sampler, message: str) -
 def test_two_stages_need_retrieval() -> None:
     with pytest.raises(DataError, match="begins with retrieval or reranking"):
         TwoStage().batches(pool_of(("alike", "sts", 64)), 0)
+
+
+def _texts(lengths: Sequence[int]) -> Pool:
+    info = DatasetInfo("t", "text", len(lengths), tokens=np.asarray(lengths, np.int64))
+    return {info: range(len(lengths))}
+
+
+@pytest.mark.parametrize("tail", ["drop", "keep", "wrap"])
+def test_batches_of_tokens_are_full_but_for_a_text(tail: Tail) -> None:
+    lengths = np.random.default_rng(0).integers(3, 60, 500)
+    sampler = BatchShuffle(batch_tokens=PerDataset(default=200), tail=tail)
+    batches = [batch.parts[0].rows for batch in sampler.batches(_texts(lengths), 3)]
+    sizes = sorted(int(lengths[np.asarray(rows)].sum()) for rows in batches)
+    full, rest = divmod(int(lengths.sum()), 200)
+    assert len(batches) == full + (tail != "drop")
+    short = sizes[:1] if tail == "keep" else []
+    assert all(200 - 60 < size < 200 + 60 for size in sizes[len(short) :])
+    assert all(abs(size - rest) < 60 for size in short)
+    rows = sorted(int(row) for batch in batches for row in batch)
+    if tail == "keep":
+        assert rows == list(range(500))
+    else:
+        assert len(set(rows)) >= 500 - (60 if tail == "drop" else 0)
+    assert all(len(set(map(int, batch))) == len(batch) for batch in batches)
+
+
+def test_batches_of_tokens_come_again_in_another_order() -> None:
+    pool = _texts([10] * 12)
+    sampler = Temperature(batch_tokens=PerDataset(default=40), epoch_examples=24)
+    batches = sampler.batches(pool, 0)
+    assert len(batches) == 6
+    rows = [tuple(map(int, batch.parts[0].rows)) for batch in batches]
+    assert sorted(itertools.chain.from_iterable(rows)) == sorted([*range(12), *range(12)])
+    assert len(set(rows)) == 6
+
+
+def test_pairs_go_by_examples_beside_texts_by_tokens() -> None:
+    pool = {**_texts([10] * 12), **pool_of(("pairs", "retrieval", 12))}
+    sampler = BatchShuffle(batch_size=size(3), batch_tokens=PerDataset(default=60))
+    counted = Counter((b.parts[0].dataset, len(b.parts[0].rows)) for b in sampler.batches(pool, 0))
+    assert counted == {("t", 6): 2, ("pairs", 3): 4}
+
+
+def test_a_batch_of_tokens_that_a_text_does_not_fit_into_is_refused() -> None:
+    sampler = BatchShuffle(batch_tokens=PerDataset(default=40))
+    with pytest.raises(DataError, match=r"'t': batch_tokens 40 is less than .* 41; raise it"):
+        sampler.batches(_texts([10, 41]), 0)

@@ -29,11 +29,14 @@ from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
+from emberge_train.losses.mlm import MLM
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from emberge_train.train_step import Train
 from sentence_transformers import SentenceTransformer
+from transformers import AutoModelForMaskedLM
 
-from tests.support.training_data import retrieval, similarity
+from tests.support import tiny
+from tests.support.training_data import retrieval, similarity, texts
 
 
 @dataclasses.dataclass
@@ -322,3 +325,60 @@ def test_a_check_knows_how_many_checkpoints_are_kept(
     room = Room(tmp_path, bert)
     artifact = _step(data, **options).run(room)
     assert artifact.details["checkpoints"] == [f"checkpoints/step-{step}" for step in steps]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> DataEntry:
+    path = tmp_path / "read.jsonl"
+    rows = [{"text": example.anchor} for example in texts(20).rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return DataEntry(path=DataRef(path.name, tmp_path))
+
+
+def test_a_check_shows_single_texts_and_counts_no_windows(
+    data: tuple[DataEntry, ...], read: DataEntry, tmp_path: Path
+) -> None:
+    model = tiny.transformer(tmp_path / "m", "AutoModelForMaskedLM")
+    room = Look(tmp_path, model)
+    losses: Any = PerDataset(
+        default=(InfoNCE(),), by_task={"sts": (CoSENT(),), "text": (MLM(share=0.2),)}
+    )
+    # More than there are texts, and fewer than their windows are.
+    sampler = (BatchShuffle(batch_size=PerDataset(default=8, by_dataset={"read": 24})),)
+    step = _step((*data, read), loss=losses, sampler=sampler, backbone=TextEncoder(pooling="mean"))
+    assert _check(step, room) == []
+    assert room.notes["training"] == [
+        "find: 40 rows",
+        "alike: 24 rows",
+        "read: 20 rows",
+        "as many steps as the windows of the texts fill batches",
+    ]
+    (shown,) = (lines for title, lines in room.notes.items() if title.startswith("read"))
+    assert shown[0] == "columns: text = text"
+    assert shown[1].startswith("text: ")
+
+
+def test_a_check_names_losses_and_models_that_are_not_for_single_texts(
+    data: tuple[DataEntry, ...], read: DataEntry, bert: Path, tmp_path: Path
+) -> None:
+    room = Look(tmp_path, bert)
+    found = _check(_step((read,), loss=PerDataset(default=(MLM(),))), room)
+    assert len(found) == 1
+    assert found[0].startswith(f"recipe.yaml:backbone: {bert}")
+    assert "fresh_head: true" in found[0]
+    fresh = TextEncoder(fresh_head=True)
+    (problem,) = _check(_step((read,), backbone=fresh), room)
+    assert problem.startswith("recipe.yaml:loss: loss InfoNCE compares texts")
+    (problem,) = _check(_step(data[:1], loss=PerDataset(default=(MLM(),))), room)
+    assert problem.startswith("recipe.yaml:loss: loss MLM predicts tokens of single texts")
+
+
+def test_a_head_is_trained_on_texts_of_a_file(read: DataEntry, bert: Path, tmp_path: Path) -> None:
+    room = Room(tmp_path, bert)
+    step = _step((read,), loss=PerDataset(default=(MLM(),)), backbone=TextEncoder(fresh_head=True))
+    artifact = step.run(room)
+    assert artifact.size == 20
+    assert artifact.details["datasets"] == {"read": {"task": "text", "rows": 20, "of": 20}}
+    _, report = AutoModelForMaskedLM.from_pretrained(room.folder, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert SentenceTransformer(str(room.folder), device="cpu").encode(["a list"]).shape == (1, 32)

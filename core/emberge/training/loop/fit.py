@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from emberge.contracts.dataset import Rows
-from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine
 from emberge.training.fit_job import FitJob
 from emberge.training.fit_options import FitResult
 from emberge.training.loop.session import Session
 from emberge.training.loop.trainer import Trainer
-from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.plan.lazy_rows import same_rows
 
 __all__ = ["fit"]
@@ -55,17 +53,17 @@ def fit(
         if job.options.token_budget is None:
             log("token_budget", float(session.encode_plan.token_budget), 0)
         result = Trainer(session).run(log, folder)
-    return replace(result, bags=_bags(session.pool, session.plan))
+    return replace(result, bags=_bags(session))
 
 
 def _log_nothing(*_: object) -> None:
     """Ignore a metric: the first rank logs for all."""
 
 
-def _bags(pool: Pool, plan: BatchPlan) -> dict[str, Rows]:
+def _bags(session: Session) -> dict[str, Rows]:
     """Return the row numbers of each dataset of which the samplers took only a part."""
     return {
-        info.name: rows
-        for info, rows in plan.pool.items()
-        if not same_rows(rows, pool.get(info, ()))
+        info.name: session.data_rows(info.name, rows)
+        for info, rows in session.plan.pool.items()
+        if not same_rows(rows, session.pool.get(info, ()))
     }

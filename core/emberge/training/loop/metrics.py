@@ -17,6 +17,7 @@ from torch import Tensor
 from emberge.encoding.embedder import PassResult
 from emberge.errors import EmbergeError
 from emberge.ranks.ranks import ALONE, Ranks
+from emberge.training.loop.model_metrics import ModelMetrics
 from emberge.training.plan.batch_plan import PlannedBatch
 
 __all__ = ["MetricLog", "TrainingError", "memory_used"]
@@ -74,7 +75,7 @@ class MetricLog:
     On a GPU the numbers of a step travel while others run, and are read when they have long arrived: some
     steps later (`BEHIND`), the same number on every rank. Elsewhere they are read when the next step has been
     started. `tasks` are the datasets' by name. Counts are those of all `ranks`, taken together where a point
-    is logged.
+    is logged. `model` has the model's own numbers.
     """
 
     steps: int
@@ -83,6 +84,7 @@ class MetricLog:
     tasks: Mapping[str, str]
     where: str = ""
     ranks: Ranks = ALONE
+    model: ModelMetrics = field(default_factory=ModelMetrics)
     losses: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     examples: int = 0
@@ -98,9 +100,11 @@ class MetricLog:
     ) -> None:
         """Take the numbers of a step that was just started, and read those of earlier ones."""
         values = torch.stack([passed.loss, gradient_norm.to(passed.loss)])
+        if passed.counts is not None and passed.metrics is not None:
+            values = torch.cat([values.to(passed.counts), passed.counts.flatten()])
         arrived, behind = None, 1
         if values.device.type == "cuda":
-            host = torch.empty(2, dtype=values.dtype, pin_memory=True)
+            host = torch.empty(len(values), dtype=values.dtype, pin_memory=True)
             host.copy_(values, non_blocking=True)
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
@@ -132,13 +136,15 @@ class MetricLog:
     def _take(self, step: _Waiting) -> None:
         if step.arrived is not None:
             step.arrived.synchronize()
-        loss, norm = (float(v) for v in step.values)
+        loss, norm = (float(v) for v in step.values[:2])
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise TrainingError(self._complaint(step.batch, "loss" if loss != loss else "gradient"))
         self.losses.append(loss)
         self.names.append(step.batch.name)
         self.examples += step.batch.size
         self._since.add(step, loss, self.tasks)
+        if step.passed.metrics is not None and len(step.values) > 2:
+            self.model.add(step.values[2:], step.passed.metrics)
         self._last = step, norm
         if step.batch.step % self.every == self.every - 1 or step.batch.step + 1 == self.steps:
             self._log(step, norm)
@@ -161,6 +167,7 @@ class MetricLog:
             **memory_used(step.passed.loss.device),
             "examples": float(self.examples),
             "learning_rate": step.learning_rate,
+            **self.model.log(at),
         }
         for name, value in found.items():
             self.metric(name, value, at)

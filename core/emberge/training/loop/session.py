@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.contracts.backbone import Encoder, TokenisedText
-from emberge.contracts.dataset import Dataset, DatasetInfo
+from emberge.contracts.backbone import Encoder, PredictsTokens, TokenisedText
+from emberge.contracts.dataset import Dataset, DatasetInfo, Rows
 from emberge.contracts.loss import score_problems
 from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import torch_threads
 from emberge.encoding.activation_memory import activation_budget
-from emberge.encoding.gradient_cache import EncodePlan, PassResult, device_of, encode_and_backward
-from emberge.errors import DataError
+from emberge.encoding.gradient_cache import (
+    EncodePlan,
+    PassResult,
+    device_of,
+    draws_random_numbers,
+    encode_and_backward,
+)
+from emberge.encoding.token_pass import corrupted, predict_and_backward
+from emberge.errors import CheckpointError, DataError
 from emberge.files.atomic import clear_torn
 from emberge.ranks.fsdp import is_split, split_weights
-from emberge.ranks.ranks import Ranks, RanksError, join_ranks
+from emberge.ranks.ranks import Ranks, RanksError, join_ranks, shard_rows
 from emberge.seeds import stable_seed
 from emberge.training.fit_job import FitJob
 from emberge.training.loop.checkpoints import latest_state, save_state
 from emberge.training.loop.token_budget import EngineSettings, budgeted, choose_engine
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch
+from emberge.training.plan.lazy_rows import in_pieces
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.tables.example_table import ExampleTable, build_tables
 from emberge.training.tables.guides import with_guides
+from emberge.training.tables.text_windows import WindowTable, build_windows
 
 __all__ = ["SaveClock", "Session"]
 
@@ -79,7 +90,8 @@ class Session:
     """Model, batches and losses of a job, ready for passes over its batches.
 
     `plan` has the batches of the `pool`, `datasets` are those that it takes rows of, `tables` their rows as
-    token ids. `encode_plan` is how a batch runs in chunks, `sampling` which texts of a row are drawn.
+    token ids, `windows` those of single texts. `encode_plan` is how a batch runs in chunks, `sampling` which
+    texts of a row are drawn.
     """
 
     job: FitJob
@@ -91,10 +103,12 @@ class Session:
     objective: Objective
     encoder: Encoder
     tables: Mapping[str, ExampleTable]
+    windows: Mapping[str, WindowTable]
     encode_plan: EncodePlan
     sampling: TextSampling
     progress: Progress
     clock: SaveClock
+    warn: Callable[[str], None]
 
     @classmethod
     @contextlib.contextmanager
@@ -121,31 +135,46 @@ class Session:
             DataError: for data that the losses or the sampler cannot use.
             RanksError: for ranks that do not find each other.
         """
+        if takes_losses and (harm := job.backbone.check_training(job.checkpoint)):
+            raise CheckpointError("\n".join(harm))
         ranks = _join(machine)
-        pool = _pool(job.datasets, job.rehearsal)
-        refuse_unknown_names({"loss": job.losses, **vars(job.options)}, pool)
-        plan = _plan(job, pool, warn)
-        used = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
-        engine = ranks.on_first_rank(
-            lambda: choose_engine(work, ranks.device, job.options, ranks.beside)
-        )
-        with torch_threads(engine.threads), torch.random.fork_rng():
+        infos = [dataset.info for dataset in job.datasets]
+        _refuse_twins(infos)
+        refuse_unknown_names({"loss": job.losses, **vars(job.options)}, infos)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng())
+            single = [dataset for dataset in job.datasets if dataset.info.task == "text"]
+            encoder: Encoder | None = None
+            windows: dict[str, WindowTable] = {}
+            if single:
+                # Their windows are the rows that the plan counts.
+                Objective(job.losses, [dataset.info for dataset in single], ranks.device)
+                encoder = _load(job, machine, ranks)
+                windows = _cut(single, encoder, job, ranks, store or work, progress)
+            pool = _pool(job.datasets, windows, job.rehearsal)
+            plan = _plan(job, pool, warn)
+            used = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
+            engine = ranks.on_first_rank(
+                lambda: choose_engine(work, ranks.device, job.options, ranks.beside)
+            )
+            stack.enter_context(torch_threads(engine.threads))
             objective = Objective(job.losses, [d.info for d in used], ranks.device)
-            encoder = job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32")
+            encoder = encoder or _load(job, machine, ranks)
+            pairs = [dataset for dataset in used if dataset.info.name not in windows]
 
             def read() -> dict[str, ExampleTable]:
-                return build_tables(used, encoder, job.options, store or work, progress)
+                return build_tables(pairs, encoder, job.options, store or work, progress)
 
             # The others find what the first has written, or write it for another machine.
             ranks.on_first_rank(lambda: read() and None)
             tables = read()
             if takes_losses:
                 _require_rows(plan, tables, objective)
-            engine = budgeted(work, engine, encoder, tables.values(), ranks)
+            engine = budgeted(work, engine, encoder, [*tables.values(), *windows.values()], ranks)
             if takes_losses:
                 tables = with_guides(
                     tables,
-                    used,
+                    pairs,
                     objective,
                     model_of=job.guides,
                     backbone=job.backbone,
@@ -165,10 +194,12 @@ class Session:
                 objective=objective,
                 encoder=encoder,
                 tables=tables,
+                windows=windows,
                 encode_plan=_encode_plan(job, engine, encoder, ranks),
                 sampling=_sampling(job),
                 progress=progress,
                 clock=clock or SaveClock(),
+                warn=(warn if ranks.first else None) or _warn_nobody,
             )
 
     @property
@@ -177,7 +208,7 @@ class Session:
         return device_of(self.encoder)
 
     def texts(self, batch: PlannedBatch) -> tuple[TokenisedText, ...]:
-        """Return the texts of one batch that this rank encodes."""
+        """Return the texts of one batch of pairs that this rank encodes."""
         return self._draw(batch).texts
 
     def backward(self, batch: PlannedBatch) -> PassResult:
@@ -185,16 +216,59 @@ class Session:
 
         Gradients are added to those of the model and of learned parameters; they are this rank's share.
         """
+        seed = stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank)
+        passed = [
+            self._predict(batch, number, seed)
+            for number, part in enumerate(batch.parts)
+            if part.dataset in self.windows
+        ]
+        others = tuple(part for part in batch.parts if part.dataset not in self.windows)
+        pairs = replace(batch, parts=others)
+        if pairs.parts:
+            passed.append(self._encode(pairs, pairs.size / batch.size, seed))
+        whole = functools.reduce(lambda one, other: one + other, passed)
+        return replace(whole, loss=self.ranks.total(whole.loss))
+
+    def _encode(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
+        """Run both passes over the pairs of a batch, which count by their share of its rows."""
         drawn = self._draw(batch)
-        passed = encode_and_backward(
+        objective = drawn.objective(self.objective, self.device)
+        return encode_and_backward(
             self.encoder,
             drawn.texts,
-            drawn.objective(self.objective, self.device),
+            objective if share == 1 else lambda encoded: objective(encoded) * share,
             self.encode_plan,
-            seed=stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank),
+            seed=seed,
             layers=self.objective.layers([part.dataset for part in batch.parts]),
         )
-        return replace(passed, loss=self.ranks.total(passed.loss))
+
+    def _predict(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
+        """Run the passes of losses over the tokens of one part of a batch, which counts by its share of rows.
+
+        A corruption depends on seed, step, dataset and window alone, not on ranks or chunks.
+        """
+        encoder, part = self.encoder, batch.parts[place]
+        assert isinstance(encoder, PredictsTokens)
+        sequences = self.windows[part.dataset].sequences
+        own = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
+        found = []
+        for number, loss in enumerate(self.objective.over_tokens(part.dataset)):
+            key = (self.plan.seed, "corruption", batch.step, part.dataset, number)
+            texts = [
+                corrupted(encoder, sequences[int(row)], loss, stable_seed(*key, int(row)))
+                for row in own
+            ]
+            found.append(
+                predict_and_backward(
+                    encoder,
+                    texts,
+                    loss,
+                    self.encode_plan,
+                    seed=stable_seed(seed, place, number),
+                    weight=loss.weight * len(part.rows) / batch.size,
+                )
+            )
+        return functools.reduce(lambda one, other: one + other, found)
 
     def _draw(self, batch: PlannedBatch) -> DrawnBatch:
         return draw_batch(
@@ -204,6 +278,13 @@ class Session:
             unique=not self.encode_plan.dropout,
             ranks=self.ranks,
         )
+
+    def data_rows(self, dataset: str, rows: Rows) -> Rows:
+        """Return the rows of a dataset's own that rows of the plan are taken of: the texts of windows."""
+        cut = self.windows.get(dataset)
+        if cut is None:
+            return rows
+        return np.unique(np.concatenate([cut.texts[piece] for piece in in_pieces(rows)]))
 
     def batches(
         self,
@@ -232,6 +313,10 @@ class Session:
                     save_state(states, step + 1, sums, {})
 
 
+def _warn_nobody(_: str) -> None:
+    """Ignore a warning: nothing was given to take it, or the first rank warns for all."""
+
+
 def _join(machine: Machine) -> Ranks:
     if machine.ranks == 1:
         return Ranks(device=machine.devices[0])
@@ -241,18 +326,66 @@ def _join(machine: Machine) -> Ranks:
     return ranks
 
 
-def _pool(datasets: Sequence[Dataset], rehearsal: Rehearsal | None) -> Pool:
-    names = [dataset.info.name for dataset in datasets]
+def _refuse_twins(infos: Sequence[DatasetInfo]) -> None:
+    names = [info.name for info in infos]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"two datasets are named '{twice[0]}'; give one another name")
+
+
+def _load(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
+    """Return the job's encoder, with a head where a loss predicts tokens."""
+    if not any(dataset.info.task == "text" for dataset in job.datasets):
+        return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32")
+    if machine.shard and machine.ranks > 1:
+        raise CheckpointError(
+            "a head that predicts tokens shares weights with the model, which ranks cannot split yet; "
+            "train token losses without --shard"
+        )
+    return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32", predicts=True)
+
+
+def _cut(
+    datasets: Sequence[Dataset],
+    encoder: Encoder,
+    job: FitJob,
+    ranks: Ranks,
+    store: Path,
+    progress: Progress,
+) -> dict[str, WindowTable]:
+    """Return the windows of datasets of single texts, by name.
+
+    Raises:
+        CheckpointError: for an encoder that predicts no tokens, or a token for hiding that it does not know.
+    """
+    if not isinstance(encoder, PredictsTokens):
+        raise CheckpointError(
+            f"{job.checkpoint}: {type(encoder).__name__} predicts no tokens (PredictsTokens); choose a "
+            "backbone that does"
+        )
+
+    def read() -> dict[str, WindowTable]:
+        return {
+            dataset.info.name: build_windows(dataset, encoder, job.options, store, progress)
+            for dataset in datasets
+        }
+
+    ranks.on_first_rank(lambda: read() and None)
+    return read()
+
+
+def _pool(
+    datasets: Sequence[Dataset], windows: Mapping[str, WindowTable], rehearsal: Rehearsal | None
+) -> Pool:
     pool: dict[DatasetInfo, Sequence[int]] = {}
     for dataset in datasets:
-        rows: Sequence[int] = range(len(dataset))
-        if rehearsal and len(dataset):
-            few = min(len(dataset), rehearsal.rows)
+        cut = windows.get(dataset.info.name)
+        info = dataset.info if cut is None else cut.info
+        rows: Sequence[int] = range(info.size)
+        if rehearsal and info.size:
+            few = min(info.size, rehearsal.rows)
             rows = [i % few for i in range(REHEARSED_ROWS)]
-        pool[dataset.info] = rows
+        pool[info] = rows
     return pool
 
 
@@ -296,7 +429,7 @@ def _encode_plan(job: FitJob, engine: EngineSettings, encoder: Encoder, ranks: R
         kept_tokens=job.options.kept_tokens,
         kept_bytes=activation_budget(module, device_of(encoder), ranks.beside),
         autocast=torch.bfloat16 if engine.precision == "bfloat16" else None,
-        dropout=job.options.dropout and _has_dropout(module),
+        dropout=draws_random_numbers(encoder),
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
     )
@@ -305,17 +438,3 @@ def _encode_plan(job: FitJob, engine: EngineSettings, encoder: Encoder, ranks: R
 def _sampling(job: FitJob) -> TextSampling:
     options = job.options
     return TextSampling(options.positives, options.hard_negatives, options.fill, job.seed)
-
-
-def _has_dropout(module: torch.nn.Module) -> bool:
-    """Return whether the module's forward pass draws random numbers in training."""
-    if any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in module.modules()):
-        return True
-    configs = (getattr(m, "config", None) for m in module.modules())
-    values = (vars(c) for c in configs if c is not None and not isinstance(c, dict))
-    return any(
-        isinstance(value, float) and value > 0
-        for found in values
-        for name, value in found.items()
-        if "drop" in name
-    )

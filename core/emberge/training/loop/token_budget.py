@@ -22,6 +22,7 @@ from emberge.files.atomic import make_folder, write_json
 from emberge.ranks.ranks import Ranks
 from emberge.training.fit_options import FitOptions
 from emberge.training.tables.example_table import ExampleTable
+from emberge.training.tables.text_windows import WindowTable
 
 __all__ = [
     "EngineSettings",
@@ -90,7 +91,7 @@ def budgeted(
     work: Path,
     engine: EngineSettings,
     encoder: Encoder,
-    tables: Collection[ExampleTable],
+    tables: Collection[ExampleTable | WindowTable],
     ranks: Ranks,
 ) -> EngineSettings:
     """Return the settings with a token budget that fits into memory, found by the first rank for all."""
@@ -104,7 +105,7 @@ def budgeted(
 
 def fitting_budget(
     encoder: Encoder,
-    tables: Collection[ExampleTable],
+    tables: Collection[ExampleTable | WindowTable],
     wanted: int,
     *,
     autocast: torch.dtype | None,
@@ -146,7 +147,7 @@ def activation_bytes(
     return counter[0]
 
 
-def _longest(tables: Collection[ExampleTable]) -> TokenisedText | None:
+def _longest(tables: Collection[ExampleTable | WindowTable]) -> TokenisedText | None:
     found: TokenisedText | None = None
     for table in tables:
         lengths = table.sequences.lengths

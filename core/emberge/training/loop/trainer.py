@@ -21,6 +21,7 @@ from emberge.training.loop.checkpoints import (
 )
 from emberge.training.loop.early_stopping import ScoreHistory
 from emberge.training.loop.metrics import MetricLog
+from emberge.training.loop.model_metrics import ModelMetrics
 from emberge.training.loop.optimizer import (
     adamw,
     learning_rate_factor,
@@ -62,7 +63,8 @@ class Trainer:
         steps, progress, clock = self.plan.steps, self.session.progress, self.session.clock
         every = self.options.logging_steps or MetricLog.interval(steps)
         tasks = {info.name: info.task for info in self.plan.pool}
-        record = MetricLog(steps, metric, every, tasks, str(self.work / "states"), self.ranks)
+        own = ModelMetrics(self.session.warn)
+        record = MetricLog(steps, metric, every, tasks, str(self.work / "states"), self.ranks, own)
         identity = identity_of(self.session)
         first = self._resume(identity, record)
         started, before = time.monotonic(), self.seconds
@@ -96,11 +98,15 @@ class Trainer:
             cpu_seconds=self.cpu_seconds,
             losses=record.final_losses(),
             curve=record.curve(),
-            pool=self.plan.sizes,
+            pool={
+                info.name: len(self.session.data_rows(info.name, rows))
+                for info, rows in self.plan.pool.items()
+            },
             checkpoints=checkpoints,
             scores=tuple(self.history.scores),
             result_step=best[0] if best is not None and self.history.leads else steps,
             step_losses=tuple(zip(record.names, record.losses, strict=True)),
+            figures=record.model.figures(),
         )
 
     def _score(self, step: int, record: MetricLog, metric: Callable[..., None]) -> bool:
@@ -165,6 +171,7 @@ class Trainer:
         record.losses = list(state.facts["losses"])
         record.names = list(state.facts["names"])
         record.examples = state.facts["examples"]
+        record.model.restore(state.facts["model"])
         self.history.restore(state.facts.get("scores", ()))
         self.seconds = state.facts["seconds"]
         self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
@@ -198,6 +205,7 @@ class Trainer:
             "losses": record.losses,
             "names": record.names,
             "examples": record.examples,
+            "model": record.model.facts(),
             "scores": self.history.scores,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,

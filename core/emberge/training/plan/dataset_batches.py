@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["DatasetBatches", "batches_by_dataset"]
+__all__ = ["DatasetBatches", "TokenBatches", "batches_by_dataset"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +56,14 @@ class DatasetBatches(Batches):
             raise IndexError(f"batch {place} of {len(self)}")
         turn, number = divmod(place, self.one_pass)
         seed = stable_seed(self.seed, "turn", turn) if turn else self.seed
-        taken = take_rows(self.rows, self._places(Permutation(len(self.rows), seed), number))
+        taken = take_rows(self.rows, self._places(seed, number))
         return Batch((Part(self.info.name, taken),), self.stage, self.negatives)
 
-    def _places(self, order: Permutation, number: int) -> NDArray[np.int64]:
+    def _places(self, seed: int, number: int) -> NDArray[np.int64]:
+        """Return the places in `rows` of a batch of the order with that seed."""
         import numpy as np
 
+        order = Permutation(len(self.rows), seed)
         start = number * self.size
         found = order.part(start, start + self.size)
         short = self.size - len(found)
@@ -75,16 +79,65 @@ class DatasetBatches(Batches):
         return replace(self, count=count)
 
 
+@dataclass(frozen=True, eq=False)
+class TokenBatches(DatasetBatches):
+    """Batches of one dataset of single texts by their tokens: rows in a random order, `limit` tokens a batch.
+
+    A row is in the batch in which its first token is, so batches differ from `limit` by less than a row.
+    `size` is the mean number of rows.
+    """
+
+    limit: int = 0
+
+    @property
+    def one_pass(self) -> int:
+        full, rest = divmod(int(self._lengths.sum()), self.limit)
+        return full + (1 if rest and self.tail != "drop" else 0)
+
+    @functools.cached_property
+    def _lengths(self) -> NDArray[np.int64]:
+        """Tokens of each of the rows."""
+        import numpy as np
+
+        assert self.info.tokens is not None
+        return self.info.tokens[take_rows(self.rows, np.arange(len(self.rows)))]
+
+    @functools.cached_property
+    def _orders(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Places of the newest order by its seed, each with the number of tokens before it."""
+        return {}
+
+    def _places(self, seed: int, number: int) -> NDArray[np.int64]:
+        import numpy as np
+
+        if seed not in self._orders:
+            self._orders.clear()
+            places = Permutation(len(self.rows), seed).part(0, len(self.rows))
+            lengths = self._lengths[places]
+            self._orders[seed] = places, np.cumsum(lengths) - lengths
+        places, before = self._orders[seed]
+        first, last = np.searchsorted(before, [number * self.limit, (number + 1) * self.limit])
+        found = places[first:last]
+        left = (number + 1) * self.limit - int(self._lengths.sum())
+        if left > 0 and self.tail == "wrap":
+            more = int(np.searchsorted(before, left))
+            return np.concatenate([found, places[: min(more, int(first))]])
+        return found
+
+
 def batches_by_dataset(
     pool: Pool,
     batch_size: PerDataset[int],
     tail: Tail,
     seed: int,
     *,
+    batch_tokens: PerDataset[int] | None = None,
     stage: int = 0,
     negatives: Negatives = "auto",
 ) -> list[DatasetBatches]:
     """Return each dataset's batches in the pool's order; one without a batch is left out with a warning.
+
+    Datasets of single texts go by `batch_tokens`, where that is given for them.
 
     Raises:
         DataError: when a dataset has no batch size, or no dataset fills a batch.
@@ -92,16 +145,24 @@ def batches_by_dataset(
     datasets: list[DatasetBatches] = []
     small: list[str] = []
     for info, rows in pool.items():
-        size = _size(batch_size, info)
         own = stable_seed(seed, "rows", info.name)
-        one = DatasetBatches(info, rows, size, own, tail, stage=stage, negatives=negatives)
+        tokens = batch_tokens.of(info.name, info.task) if batch_tokens is not None else None
+        if tokens is not None and info.task == "text":
+            one: DatasetBatches = _by_tokens(
+                DatasetBatches(info, rows, 1, own, tail, stage=stage, negatives=negatives), tokens
+            )
+            wanted = f"{tokens} tokens"
+        else:
+            size = _size(batch_size, info)
+            one = DatasetBatches(info, rows, size, own, tail, stage=stage, negatives=negatives)
+            wanted = f"{size}"
         if len(one):
             datasets.append(one)
         else:
-            small.append(f"'{info.name}' ({len(rows)} rows, batches of {size})")
+            small.append(f"'{info.name}' ({len(rows)} rows, batches of {wanted})")
     if small and not datasets:
         raise DataError(
-            f"no dataset fills a batch: {', '.join(small)}; lower batch_size or set tail: keep"
+            f"no dataset fills a batch: {', '.join(small)}; lower its size or set tail: keep"
         )
     if small:
         warnings.warn(
@@ -111,6 +172,29 @@ def batches_by_dataset(
             stacklevel=2,
         )
     return datasets
+
+
+def _by_tokens(plain: DatasetBatches, limit: int) -> TokenBatches:
+    """Return batches of so many tokens.
+
+    Raises:
+        DataError: for a batch that the longest row would not fit into, or rows whose tokens are not counted.
+    """
+    info, rows = plain.info, len(plain.rows)
+    if info.tokens is None:
+        raise DataError(
+            f"dataset '{info.name}': its tokens are not counted before the model is there; a step that "
+            "trains counts them"
+        )
+    longest = int(info.tokens.max(initial=0))
+    if longest > limit:
+        raise DataError(
+            f"dataset '{info.name}': batch_tokens {limit} is less than its longest window of {longest}; "
+            "raise it, or lower max_length"
+        )
+    fields = {f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)}
+    counted = TokenBatches(**fields, limit=limit)
+    return replace(counted, size=max(1, round(rows / max(1, counted.one_pass))))
 
 
 def _size(batch_size: PerDataset[int], info: DatasetInfo) -> int:

@@ -54,8 +54,9 @@ def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, 
 
 
 def _own(info: DatasetInfo) -> list[str]:
-    """Return the data's own policy of negatives, in a list that is empty without one."""
-    return [] if info.negatives == "auto" else [info.negatives]
+    """Return the data's own policy of negatives and number of tokens, those that there are."""
+    own: list[str] = [] if info.negatives == "auto" else [info.negatives]
+    return own if info.tokens is None else [*own, f"{int(info.tokens.sum())} tokens"]
 
 
 def _rows(rows: Rows) -> Any:

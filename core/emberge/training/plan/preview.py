@@ -34,7 +34,8 @@ class TrainingPreview:
 
     `rows` are the row numbers that it will see of each of the `datasets`, `kept` the number of checkpoints
     that it will keep at most. Of data that could not be counted only `share` is known: that of every dataset,
-    where it is one.
+    where it is one. Windows of single texts are not counted, as that takes the model's tokenizer: with such a
+    dataset no `steps` are known, and all its texts are taken to be seen.
     """
 
     datasets: tuple[DatasetInfo, ...] = ()
@@ -62,6 +63,8 @@ class TrainingPreview:
         rows, whole = sum(taken.values()), sum(self.sizes.values())
         if rows != whole and len(taken) > 1:
             lines.append(f"{rows / whole:.3g} of all rows ({rows:,} of {whole:,})")
+        if self.steps is None:
+            return [*lines, "as many steps as the windows of the texts fill batches"]
         return [*lines, f"{self.steps:,} steps"]
 
 
@@ -87,8 +90,15 @@ def preview_training(
         return TrainingPreview(share=_share(sampler, seed), kept=options.keep_last)
     infos = _counted(tuple(entries), tuple(readers), tuple(places.items()), files)
     refuse_unknown_names(vars(options), infos)
+    pool: Pool = {info: range(info.size) for info in infos}
+    single = {info: rows for info, rows in pool.items() if info.task == "text"}
+    if single:
+        pairs = {info: rows for info, rows in pool.items() if info not in single}
+        taken = {**select(sampler, pairs, seed), **single}
+        rows = {info.name: rows for info, rows in taken.items()}
+        return TrainingPreview(infos, rows, kept=options.keep_last)
     plan = BatchPlan(
-        {info: range(info.size) for info in infos},
+        pool,
         sampler,
         seed=seed,
         epochs=options.epochs or 1.0,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from emberge.contracts.backbone import Encoder
 
-__all__ = ["ExampleTable", "Side", "build_table", "build_tables", "sides"]
+__all__ = ["ExampleTable", "Side", "build_table", "build_tables", "sides", "text_side"]
 
 VERSION = 1
 ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
@@ -53,6 +53,13 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Si
     return Side(query, options.query_length.of(*named) or longest), Side(
         query if dataset.symmetric else document, options.document_length.of(*named) or longest
     )
+
+
+def text_side(dataset: Dataset, options: BatchOptions) -> Side:
+    """Return prompt and length of single texts, which take no prompt of the model's own."""
+    named = dataset.info.name, dataset.info.task
+    longest = options.query_length.of(*named) or options.max_length.of(*named)
+    return Side(_prompt(options.query_prompt, dataset, dataset.prompt, ""), longest)
 
 
 def _prompt(given: PerDataset[str], dataset: Dataset, of_data: str, of_model: str) -> str:

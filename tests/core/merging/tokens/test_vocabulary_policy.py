@@ -143,6 +143,14 @@ def test_a_union_goes_by_the_text_and_appends_what_is_new(tmp_path: Path) -> Non
     assert padded[4:] == [[0, 0]] * 60
 
 
+def test_xlm_rs_vocabulary_is_padded_to_a_multiple_of_64(tmp_path: Path) -> None:
+    """250,002 tokens become 250,048 rows (the worked number of methods C.1, T-C1)."""
+    tokens = [f"t{i}" for i in range(250_002)]
+    a = write(tmp_path / "a", tokens[:-1], [(1.0, 2.0)] * 250_001)
+    b = write(tmp_path / "b", tokens, [(1.0, 2.0)] * 250_002)
+    assert len(merged(tmp_path / "out", a, b, policy="union")) == 250_048
+
+
 def test_a_union_of_two_algorithms_is_refused(tmp_path: Path) -> None:
     a = write(tmp_path / "a", ["u", "cat"], [(0, 2), (4, 4)])
     b = write(tmp_path / "b", ["u", "dog"], [(0, 2), (4, 4)], algorithm="BPE")

@@ -1,0 +1,106 @@
+"""Windows of single texts: a long text becomes several, each with the special tokens of a whole one."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emberge.contracts.backbone import PredictsTokens, TokenisedText
+from emberge.contracts.dataset import Dataset, DatasetInfo
+from emberge.encoding.embedder import TextEmbedder
+from emberge.encoding.token_cache import TEXTS_AT_ONCE, Ragged, RaggedWriter
+from emberge.errors import DataError
+from emberge.files.atomic import fill_once
+from emberge.training.fit_options import BatchOptions
+from emberge.training.tables.example_table import Side, text_side
+
+__all__ = ["WindowTable", "build_windows"]
+
+VERSION = 1
+# More tokens than any text has.
+UNCUT = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class WindowTable:
+    """Windows of a dataset's texts: `sequences` are their tokens, `texts` [windows] the rows they are of.
+
+    A row of a batch is a window, so `info` counts those.
+    """
+
+    info: DatasetInfo
+    sequences: Ragged
+    texts: NDArray[np.int64]
+
+
+def build_windows(
+    dataset: Dataset,
+    encoder: PredictsTokens,
+    options: BatchOptions,
+    store: Path,
+    progress: Callable[..., None],
+) -> WindowTable:
+    """Return the windows of a dataset of single texts, cut once and then found in `store` by content.
+
+    Raises:
+        DataError: where neither options nor model limit the tokens of a window, or the limit leaves no room
+        beside special tokens and prompt.
+    """
+    name = dataset.info.name
+    side = text_side(dataset, options)
+    longest = side.max_length or encoder.max_length
+    if longest is None:
+        raise DataError(f"dataset '{name}': the model has no limit of tokens; give max_length")
+    side = dataclasses.replace(side, max_length=longest)
+    key = f"windows{VERSION}\x1f{dataset.fingerprint}\x1f{encoder.tokenizer_fingerprint}\x1f{side}"
+    folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def fill(part: Path) -> None:
+        texts: list[NDArray[np.int64]] = []
+        with RaggedWriter(part) as writer:
+            for first, rows in _pieces(dataset):
+                for row, windows in enumerate(_windows(encoder, rows, side, name), first):
+                    writer.add(windows)
+                    texts.append(np.full(len(windows), row, np.int64))
+                progress(first + len(rows), len(dataset), "rows", f"reading {name}")
+        np.save(part / "texts.npy", np.concatenate([np.zeros(0, np.int64), *texts]))
+
+    fill_once(folder, fill)
+    sequences = Ragged.load(folder)
+    info = dataclasses.replace(dataset.info, size=len(sequences), tokens=sequences.lengths)
+    return WindowTable(info, sequences, np.load(folder / "texts.npy", mmap_mode="r"))
+
+
+def _pieces(dataset: Dataset) -> Iterator[tuple[int, list[str]]]:
+    for first in range(0, len(dataset), TEXTS_AT_ONCE):
+        rows = range(first, min(first + TEXTS_AT_ONCE, len(dataset)))
+        yield first, [dataset[row].anchor for row in rows]
+
+
+def _windows(
+    encoder: PredictsTokens, texts: Sequence[str], side: Side, name: str
+) -> Iterator[list[TokenisedText]]:
+    """Yield the windows of each text."""
+    whole = encoder.tokenise(texts, prompt=side.prompt, max_length=UNCUT)
+    for text, own in zip(whole, TextEmbedder(encoder).text_tokens(whole), strict=True):
+        ids = np.asarray(text.ids, np.int64)
+        places = np.flatnonzero(own)
+        # Tokens of the prompt are none of the special ones, and come before every window's.
+        start = max(int(places[0]) if len(places) else len(ids), text.prompt_length)
+        end = int(places[-1]) + 1 if len(places) else len(ids)
+        before, body, after = np.split(ids, [start, max(start, end)])
+        room = (side.max_length or UNCUT) - len(before) - len(after)
+        if room < 1:
+            raise DataError(
+                f"dataset '{name}': max_length {side.max_length} leaves no room beside special tokens and "
+                f"prompt, which are {len(before) + len(after)}; raise it"
+            )
+        cuts = range(0, max(1, len(body)), room)
+        windows = [np.concatenate([before, body[cut : cut + room], after]) for cut in cuts]
+        yield [TokenisedText(window.tolist(), text.prompt_length) for window in windows]

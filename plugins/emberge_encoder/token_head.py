@@ -1,0 +1,201 @@
+"""The head of a language model: loaded with the transformer it belongs to, trained, and saved with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from emberge import CheckpointError, stable_seed, suggest
+from emberge.engine import join_some
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from emberge_encoder.text_model import TextModel
+from emberge_encoder.trunk_weights import config_of, load_weights, tensor_names
+
+__all__ = ["PredictingModel", "head_problems", "load_language_model", "mask_id_of"]
+
+
+class PredictingModel(TextModel):
+    """An encoder of text that predicts tokens, too (see `PredictsTokens`); `language_model` has its trunk.
+
+    It is saved with the head under the names that transformers gives it, or without if `keep_head` is False.
+    """
+
+    def __init__(
+        self, *given: Any, language_model: Any, mask_id: int, keep_head: bool, **more: Any
+    ) -> None:
+        super().__init__(*given, **more)
+        self._language_model = language_model
+        self._keep_head = keep_head
+        self._mask_id = mask_id
+        special = [*self._tokenizer.all_special_ids, mask_id]
+        self._special = np.unique(np.asarray(special, np.int64))
+        self._head = _head_of(language_model)
+        self._chain.add_module("head", self._head)
+        kept = language_model if keep_head else self._chain.trunk
+        self._config["architectures"] = [type(kept).__name__]
+
+    @property
+    def mask_id(self) -> int:
+        return self._mask_id
+
+    @property
+    def vocabulary(self) -> int:
+        rows = int(self._language_model.config.get_text_config().vocab_size)
+        return min(rows, len(self._tokenizer))
+
+    @property
+    def max_length(self) -> int | None:
+        return self.layout.max_length
+
+    def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.isin(ids, self._special)
+
+    def logits(self, states: Tensor) -> Tensor:
+        found: Tensor = self._head(states)
+        return found
+
+    def stored_names(self) -> Mapping[str, str]:
+        # A weight that the head shares has the trunk's name.
+        known = {name for name, _ in self._chain.named_parameters()}
+        inside = {
+            f"head.{number}.{name}": f"{part}.{name}"
+            for number, part in enumerate(_head_names(self._language_model))
+            for name, _ in self._language_model.get_submodule(part).named_parameters()
+        }
+        own = {name: stored for name, stored in inside.items() if name in known}
+        return {**super().stored_names(), **own}
+
+    def _saved_model(self) -> Any:
+        return self._language_model if self._keep_head else super()._saved_model()
+
+    def _left_out(self) -> tuple[str, ...]:
+        return () if self._keep_head else tuple(_head_names(self._language_model))
+
+
+def load_language_model(
+    folder: Path, config: Mapping[str, Any], dtype: str, kernel: str | None, *, fresh_head: bool
+) -> Any:
+    """Return the language model of a config and the weights in `folder`, with its head.
+
+    With `fresh_head` what the checkpoint has not of a head begins as transformers draws it, always alike.
+
+    Raises:
+        CheckpointError: for weights that cannot be loaded, a missing head, or one that is not understood.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(stable_seed("head"))
+        model, report = load_weights(_loader(folder, config), folder, config, dtype, kernel)
+    prefix = f"{model.base_model_prefix}."
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith(prefix))
+    if missing and not fresh_head:
+        raise CheckpointError(f"{folder}: {_no_head(missing)}")
+    if not _head_is_whole(model):
+        raise CheckpointError(
+            f"{folder}: {type(model).__name__} makes its logits by more than its head "
+            f"({join_some(_head_names(model))}); this backbone cannot train it"
+        )
+    return model
+
+
+def _no_head(missing: list[str]) -> str:
+    return (
+        f"has no head that predicts tokens: it lacks {join_some(missing, 1)}; start from a checkpoint with "
+        "its language model's head, or train a new one with backbone: {text_encoder: {fresh_head: true}}"
+    )
+
+
+def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    """Return the reason why a checkpoint has no head, from its config and the headers of its weights."""
+    try:
+        loader, built = _loader(folder, config), config_of(folder, config)
+    except CheckpointError as error:
+        return [str(error)]
+    with torch.device("meta"):
+        model = loader.from_config(built)
+    parts = tuple(f"{name}." for name in _head_names(model))
+    tied = model.all_tied_weights_keys
+    wanted = sorted(n for n in model.state_dict() if n.startswith(parts) and n not in tied)
+    if not wanted or any(name.startswith(parts) for name in tensor_names(folder)):
+        return []
+    return [f"{folder}: {_no_head(wanted)}"]
+
+
+def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int:
+    """Return the id of the token that hides others: the `given` one, or the tokenizer's own.
+
+    Raises:
+        CheckpointError: for a token that is not there, or that has no row among the embeddings.
+    """
+    token = given or tokenizer.mask_token
+    if token is None:
+        raise CheckpointError(
+            f"{folder}: its tokenizer has no mask token; name a token that texts do not have: "
+            "backbone: {text_encoder: {mask_token: …}}"
+        )
+    known = tokenizer.get_vocab()
+    if token not in known:
+        raise CheckpointError(
+            f"{folder}: its tokenizer has no token '{token}'{suggest(token, list(known))}; choose another "
+            "mask_token"
+        )
+    found = int(known[token])
+    if found >= vocabulary:
+        raise CheckpointError(
+            f"{folder}: the mask token '{token}' has the id {found}, and the model has embeddings of "
+            f"{vocabulary} tokens only; choose another mask_token, or give the model a row for it"
+        )
+    return found
+
+
+def _loader(folder: Path, config: Mapping[str, Any]) -> Any:
+    """Return transformers' loader of the language model, masked where there is one."""
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_MASKED_LM_MAPPING,
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
+    )
+
+    kind = type(config_of(folder, config))
+    if config.get("is_encoder_decoder"):
+        raise CheckpointError(
+            f"{folder}: an encoder-decoder's head reads its decoder, not its encoder"
+        )
+    if kind in MODEL_FOR_MASKED_LM_MAPPING:
+        return AutoModelForMaskedLM
+    if kind in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return AutoModelForCausalLM
+    name = config.get("model_type")
+    raise CheckpointError(f"{folder}: there is no language model of the type '{name}'")
+
+
+def _head_names(model: Any) -> list[str]:
+    """Return the names of a language model's parts beside its trunk, in order."""
+    return [name for name, _ in model.named_children() if name != model.base_model_prefix]
+
+
+def _head_of(model: Any) -> nn.Module:
+    return nn.Sequential(*[model.get_submodule(name) for name in _head_names(model)])
+
+
+def _head_is_whole(model: Any) -> bool:
+    """Return whether the head's parts, one after another, make the model's logits of its states."""
+    device = next(model.parameters()).device
+    ids = torch.arange(1, 5, device=device)[None] % model.config.get_text_config().vocab_size
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            expected = model(input_ids=ids).logits
+            found = _head_of(model)(model.base_model(input_ids=ids)[0])
+    except (NotImplementedError, RuntimeError, TypeError):
+        return False
+    finally:
+        model.train(training)
+    # The same products in the same order: a cap or a factor shows in the last digits of small logits.
+    return torch.equal(found, expected)

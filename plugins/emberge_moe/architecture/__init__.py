@@ -1,0 +1,1 @@
+"""Mixture-of-experts architectures that transformers does not have."""

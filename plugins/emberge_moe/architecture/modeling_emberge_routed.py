@@ -1,0 +1,289 @@
+"""A dense transformer with experts in place of the feed-forward blocks of some layers.
+
+Router, experts and gates are those of sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055) as Nomic
+Embed v2 has it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): each token goes to the `top_k` experts
+with the largest router probabilities, and none is dropped. The dense model may be any of `FEED_FORWARD`;
+attention, norms and embeddings stay its own, under its own names. The file needs torch and transformers
+alone, so that it can travel in a model's folder, where `AutoModel.from_pretrained(folder,
+trust_remote_code=True)` reads it.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import MODEL_MAPPING, AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import initialization as init
+
+__all__ = ["AUTO_MAP", "FEED_FORWARD", "EmbergeRoutedConfig", "EmbergeRoutedModel", "FeedForward"]
+
+AUTO_MAP = {
+    "AutoConfig": "modeling_emberge_routed.EmbergeRoutedConfig",
+    "AutoModel": "modeling_emberge_routed.EmbergeRoutedModel",
+}
+"""What `auto_map` of a folder's config.json says to those who load it with trust."""
+
+
+class FeedForward(NamedTuple):
+    """Place of a layer's feed-forward block: its path, with {} for the layer, and the modules below it.
+
+    The modules run one after the other; without any, the module at the path is the block.
+    """
+
+    path: str
+    modules: tuple[str, ...] = ()
+
+    def of(self, layer: int) -> str:
+        """Return the path in a layer: `router.weight` and `experts.{e}.…` are below it."""
+        return self.path.format(layer)
+
+
+_MLP = FeedForward("layers.{}.mlp")
+# Dropout, norm and residual are in `output` beside its dense layer, and stay the dense model's.
+_BERT = FeedForward("encoder.layer.{}", ("intermediate", "output.dense"))
+
+FEED_FORWARD = {
+    "bert": _BERT,
+    "roberta": _BERT,
+    "xlm-roberta": _BERT,
+    "jina_embeddings_v3": _MLP,
+    "modernbert": _MLP,
+    "nomic_bert": _MLP,
+    "gemma3_text": _MLP,
+}
+"""Feed-forward blocks by the dense model's type."""
+
+
+class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[misc]
+    """Config of a routed model: that of the dense model, and how its layers are routed.
+
+    `inner` is the dense model's whole config, `routed_layers` the layers with experts. Gates are the router's
+    probabilities of the `top_k` experts, scaled to a sum of 1 with `normalize_gates`, else multiplied by
+    `gate_scale`. In training the router's input is multiplied by random numbers from 1 - `router_jitter` to
+    1 + `router_jitter`.
+    """
+
+    model_type = "emberge_routed"
+    sub_configs = {"inner": AutoConfig}  # noqa: RUF012
+    has_no_defaults_at_init = True
+
+    inner: dict[str, Any] | PreTrainedConfig | None = None
+    routed_layers: list[int] | None = None
+    num_experts: int = 8
+    top_k: int = 2
+    normalize_gates: bool = True
+    gate_scale: float = 1.0
+    router_jitter: float = 0.0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.routed_layers = list(self.routed_layers or ())
+        if isinstance(self.inner, dict):
+            self.inner = AutoConfig.for_model(**self.inner)
+        if self.inner is not None:
+            self._check(self.inner)
+        super().__post_init__(**kwargs)
+
+    def _check(self, inner: PreTrainedConfig) -> None:
+        if inner.model_type not in FEED_FORWARD:
+            raise ValueError(
+                f"a model of type '{inner.model_type}' cannot be routed: its feed-forward blocks are not "
+                f"known; those of {', '.join(FEED_FORWARD)} are"
+            )
+        if not 1 <= self.top_k <= self.num_experts:
+            raise ValueError(f"top_k is {self.top_k}, of {self.num_experts} experts")
+        beyond = [i for i in self.routed_layers if not 0 <= i < inner.num_hidden_layers]
+        if beyond:
+            raise ValueError(
+                f"routed_layers has {beyond[0]}, and layers are 0 to {inner.num_hidden_layers - 1}"
+            )
+
+    def get_text_config(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the dense model's config, which has the sizes; without one, this."""
+        return self if self.inner is None else self.inner.get_text_config(*args, **kwargs)
+
+
+class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[misc]
+    """A dense model whose `routed_layers` have a router and experts in place of the feed-forward block.
+
+    Inputs and outputs are the dense model's. Its modules are this model's own, so tensors have the names that
+    they have there.
+    """
+
+    config_class = EmbergeRoutedConfig
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    # Heads and poolers of the dense checkpoint may lie beside.
+    _keys_to_ignore_on_load_unexpected = [r"pooler"]  # noqa: RUF012
+
+    def __init__(self, config: EmbergeRoutedConfig) -> None:
+        super().__init__(config)
+        dense = MODEL_MAPPING[type(config.inner)]
+        pooler = "add_pooling_layer" in inspect.signature(dense.__init__).parameters
+        inner = dense._from_config(config.inner, **({"add_pooling_layer": False} if pooler else {}))
+        place = FEED_FORWARD[config.inner.model_type]
+        for layer in config.routed_layers:
+            _route(inner, place.of(layer), place.modules, config)
+        # Not registered itself: its children are, and their names have nothing before them.
+        self.__dict__["_inner"] = inner
+        for name, child in inner.named_children():
+            self.add_module(name, child)
+        self.base_model_prefix = inner.base_model_prefix
+        self._no_split_modules = inner._no_split_modules
+        self._keep_in_fp32_modules = inner._keep_in_fp32_modules
+        self._keys_to_ignore_on_load_unexpected = [
+            *(inner._keys_to_ignore_on_load_unexpected or ()),
+            *(type(self)._keys_to_ignore_on_load_unexpected),
+        ]
+        self.post_init()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the dense model's output for its own arguments."""
+        return self._inner(*args, **kwargs)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
+        """Yield all modules by name, and the dense model by this one's own name.
+
+        There transformers finds the conversions between names in memory and on disk that the dense model has.
+        """
+        yield from super().named_modules(*args, **kwargs)
+        if "_inner" in self.__dict__:
+            yield (args[1] if len(args) > 1 else kwargs.get("prefix", "")), self._inner
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the word embeddings."""
+        embeddings: nn.Module = self._inner.get_input_embeddings()
+        return embeddings
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the word embeddings."""
+        self._inner.set_input_embeddings(value)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, Router):
+            init.normal_(module.weight, std=0.02)
+        else:
+            self._inner._init_weights(module)
+
+
+def _route(
+    model: nn.Module, path: str, modules: Sequence[str], config: EmbergeRoutedConfig
+) -> None:
+    """Replace the feed-forward block at a path by a router and copies of it."""
+    block = model.get_submodule(path)
+    expert = Chain(block, modules) if modules else block
+    routed = Routed(expert, config)
+    if not modules:
+        model.set_submodule(path, routed)
+        return
+    block.router, block.experts = routed.router, routed.experts
+    first, *others = modules
+    block.set_submodule(first, Unnamed(routed))
+    for name in others:
+        block.set_submodule(name, nn.Identity())
+
+
+class Chain(nn.Module):
+    """Modules that run one after the other, under the paths that they have in `block`."""
+
+    def __init__(self, block: nn.Module, paths: Sequence[str]) -> None:
+        super().__init__()
+        self.paths = tuple(paths)
+        for path in paths:
+            parent: nn.Module = self
+            *above, name = path.split(".")
+            for part in above:
+                parent.add_module(part, nn.Module())
+                parent = parent.get_submodule(part)
+            parent.add_module(name, block.get_submodule(path))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the last module's output."""
+        for path in self.paths:
+            states = self.get_submodule(path)(states)
+        return states
+
+
+class Unnamed(nn.Module):
+    """A module that is called here, and whose parts have their names elsewhere."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.__dict__["_module"] = module
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the module's output."""
+        output: Tensor = self._module(states)
+        return output
+
+
+class Router(nn.Module):
+    """A linear layer without bias that gives every token its experts."""
+
+    def __init__(self, config: EmbergeRoutedConfig) -> None:
+        super().__init__()
+        width = config.inner.get_text_config().hidden_size
+        self.weight = nn.Parameter(torch.empty(config.num_experts, width))
+        self.top_k, self.jitter = config.top_k, config.router_jitter
+        self.normalize, self.scale = config.normalize_gates, config.gate_scale
+
+    def forward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits [t, experts], and gates and numbers of the chosen experts [t, k], for [t, d]."""
+        if self.training and self.jitter:
+            states = states * torch.empty_like(states).uniform_(1 - self.jitter, 1 + self.jitter)
+        logits = F.linear(states, self.weight)
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        gates, chosen = logits.softmax(-1, dtype=precise).topk(self.top_k)
+        gates = gates / gates.sum(-1, keepdim=True) if self.normalize else gates * self.scale
+        return logits, gates, chosen
+
+
+class Routed(nn.Module):
+    """A router and experts, copies of one dense block at the start."""
+
+    def __init__(self, expert: nn.Module, config: EmbergeRoutedConfig) -> None:
+        super().__init__()
+        self.router = Router(config)
+        self.experts = nn.ModuleList(copy.deepcopy(expert) for _ in range(config.num_experts))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return each token's sum of its experts' outputs by gate, in the shape of `states`."""
+        tokens = states.reshape(-1, states.shape[-1])
+        _, gates, chosen = self.router(tokens)
+        # Tokens in the order of their experts: each expert runs once, on one piece of memory.
+        order = chosen.flatten().argsort(stable=True)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order), device=order.device)
+        sizes = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
+        copies = tokens.unsqueeze(1).expand(-1, chosen.shape[1], -1).reshape(-1, tokens.shape[1])
+        parts = Permuted.apply(copies, order, back).split(sizes)  # type: ignore[no-untyped-call]
+        # An expert without tokens runs too: its gradient is zero on every rank, rather than none on some.
+        found = [expert(part) for expert, part in zip(self.experts, parts, strict=True)]
+        output: Tensor = Permuted.apply(torch.cat(found), back, order)  # type: ignore[no-untyped-call]
+        output = output.view(*chosen.shape, -1)
+        return (output * gates.unsqueeze(-1)).sum(1).to(output.dtype).view(states.shape)
+
+
+class Permuted(torch.autograd.Function):
+    """Rows in another order; the gradient is read in the opposite one, and not added up row by row."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        """Return `rows[order]`; `back` is the opposite order."""
+        ctx.save_for_backward(order, back)
+        return rows[order]
+
+    @staticmethod
+    def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient of the rows."""
+        order, back = ctx.saved_tensors
+        return Permuted.apply(pull, back, order), None, None  # type: ignore[no-untyped-call]

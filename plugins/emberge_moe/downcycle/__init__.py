@@ -1,0 +1,1 @@
+"""Downcycling: experts averaged into a dense model."""

@@ -1,0 +1,133 @@
+"""The backbone for models with routers, whose experts it keeps in use."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge import Backbone, CheckpointError, Encoder, component
+from emberge.engine import read_layout, read_object
+
+__all__ = ["Routed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routed(Backbone):
+    """An encoder with routers, and a loss of its own that spreads tokens over their experts.
+
+    To a training's loss it adds `balance` times the load-balancing loss of the whole batch, without padding.
+    With an expert's load r and its mean probability p, `form: switch` is E · Σ r/k · p for each layer,
+    averaged over layers (Switch Transformers, Fedus et al., 2021, arXiv:2101.03961; 1 at best), `paper` is
+    Σ r · p as Nomic Embed v2 prints it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972, eq. 1), and `hf` is
+    that of transformers, over the tokens of all layers together. `z_loss` is a factor too, of the mean
+    squared log-sum-exp of logits (ST-MoE, Zoph et al., 2022, arXiv:2202.08906). `jitter` multiplies a
+    router's input by random numbers from 1 - jitter to 1 + jitter in training, as Switch Transformers do; a
+    training with `dropout: false` draws none.
+
+    At each logged point there are the share of tokens of every expert (`load/<layer>/<expert>`), the entropy
+    of that (`load_entropy/<layer>`, 1 if even), `dead_experts/<layer>` and `gate_sum/<layer>`, the mean
+    probability of a token's experts together; the loads over the steps are a figure of the report. A router
+    that has collapsed is warned about.
+
+    It loads models of Qwen3-MoE, Qwen2-MoE, Mixtral and Granite-MoE, and those upcycled from other encoders.
+
+    Example:
+        trained:
+          train:
+            model: ./upcycled
+            data: ./pairs.jsonl
+            loss: infonce
+            sampler: {batch_shuffle: {batch_size: 64}}
+            backbone: {routed: {balance: 1.0, inner: {text_encoder: {max_length: 256}}}}
+    """
+
+    inner: Backbone = component("text_encoder")
+    """Encoder of the model's folder."""
+    balance: float = 1.0
+    """Factor of the load-balancing loss; 0 trains without one."""
+    form: Literal["switch", "paper", "hf"] = "switch"
+    """Formula of the load-balancing loss."""
+    z_loss: float = 0.0
+    """Factor of the loss that keeps logits small."""
+    jitter: float = 0.0
+    """Largest relative change of a router's input in training."""
+
+    def __post_init__(self) -> None:
+        for name in ("balance", "z_loss"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, not {getattr(self, name):g}")
+        if not 0 <= self.jitter < 1:
+            raise ValueError(f"jitter is a share from 0 to below 1, not {self.jitter:g}")
+
+    @property
+    def leaves_adapter(self) -> bool:
+        return self.inner.leaves_adapter
+
+    def check(self, checkpoint: Path) -> list[str]:
+        """Return problems of the inner backbone, and of a model without routers or with a jitter already."""
+        problems = self.inner.check(checkpoint)
+        if problems:
+            return problems
+        try:
+            self._router(checkpoint)
+        except CheckpointError as error:
+            return [str(error)]
+        if getattr(self.inner, "torch_compile", False):
+            return [
+                "routed listens to routers, which torch_compile makes impossible: leave that out"
+            ]
+        return []
+
+    def _router(self, checkpoint: Path) -> str:
+        """Return the path of the model's routers.
+
+        Raises:
+            CheckpointError: for a model without one, or with a jitter beside this one's.
+        """
+        from emberge_moe.routers import ROUTERS
+
+        path = read_layout(checkpoint).trunk_folder / "config.json"
+        config = read_object(path)
+        kind = str(config.get("model_type"))
+        if kind not in ROUTERS:
+            raise CheckpointError(
+                f"{path}: a model of type '{kind}' has no routers that are known, as {', '.join(ROUTERS)} "
+                "have; use its backbone without routed, or upcycle it first"
+            )
+        own = config.get("router_jitter") or config.get("router_jitter_noise")
+        if own and self.jitter:
+            raise CheckpointError(
+                f"{path}: its routers have a jitter of {own:g} already; leave jitter out of routed"
+            )
+        return ROUTERS[kind]
+
+    def check_without_prompts(self, checkpoint: Path) -> list[str]:
+        return self.inner.check_without_prompts(checkpoint)
+
+    def not_native(self, checkpoint: Path) -> list[str]:
+        return self.inner.not_native(checkpoint)
+
+    def dimension(self, checkpoint: Path) -> int | None:
+        return self.inner.dimension(checkpoint)
+
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+        from emberge_moe.routed_encoder import RoutedEncoder
+        from emberge_moe.routers import RouterTaps
+
+        if predicts:
+            raise CheckpointError("\n".join(self.check_predicts(checkpoint)))
+        path = self._router(checkpoint)
+        encoder = self.inner.load(checkpoint, device=device, dtype=dtype)
+        return RoutedEncoder(encoder, RouterTaps(encoder.module, path, self.jitter), self)
+
+    def options(self) -> Mapping[str, Any]:
+        """Return the options that differ from their defaults, and those of the inner backbone."""
+        given = {
+            f.name: value
+            for f in dataclasses.fields(self)
+            if f.name != "inner" and (value := getattr(self, f.name)) != f.default
+        }
+        return {**given, **self.inner.options()}

@@ -1,0 +1,77 @@
+"""Routers of a model: found by its type, listened to during a forward pass, and made noisy in training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["ROUTERS", "RouterTaps", "Routing"]
+
+ROUTERS = {
+    "qwen3_moe": "mlp.gate",
+    "qwen2_moe": "mlp.gate",
+    "mixtral": "mlp.gate",
+    "granitemoe": "block_sparse_moe.router",
+    "emberge_routed": "router",
+}
+"""Path of the router at the end of its module's name, by the model's type.
+
+A router returns its logits [t, experts] first, and the chosen experts [t, k] last.
+"""
+
+
+class Routing(NamedTuple):
+    """Logits [t, experts] of a layer's router for each place of a batch, and chosen experts [t, k]."""
+
+    logits: Tensor
+    chosen: Tensor
+
+
+class RouterTaps:
+    """Hooks on the routers of a model that keep what they give, while it is asked for.
+
+    With `jitter` a router's input is multiplied by random numbers from 1 - `jitter` to 1 + `jitter` in
+    training.
+    """
+
+    def __init__(self, model: nn.Module, path: str, jitter: float = 0.0) -> None:
+        self._jitter = jitter
+        self._taken: dict[int, Routing] | None = None
+        self.layers: list[int] = []
+        for name, module in model.named_modules():
+            if name.endswith(f".{path}"):
+                layer = next(int(p) for p in reversed(name.split(".")) if p.isdigit())
+                self._listen(module, layer)
+
+    def _listen(self, router: nn.Module, layer: int) -> None:
+        self.layers.append(layer)
+        router.register_forward_hook(lambda _, __, output: self._keep(layer, output))
+        if self._jitter:
+            router.register_forward_pre_hook(self._shake)
+
+    def _keep(self, layer: int, output: Any) -> None:
+        # A block that is computed again for its gradient comes here while nobody asks.
+        if self._taken is not None:
+            self._taken[layer] = Routing(output[0], output[-1])
+
+    def _shake(self, router: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if not router.training:
+            return args
+        states, *others = args
+        noise = torch.empty_like(states).uniform_(1 - self._jitter, 1 + self._jitter)
+        return (states * noise, *others)
+
+    def __enter__(self) -> RouterTaps:
+        self._taken = {}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._taken = None
+
+    @property
+    def taken(self) -> Mapping[int, Routing]:
+        """What the routers gave since the taps were opened, by layer."""
+        return dict(sorted((self._taken or {}).items()))

@@ -1,0 +1,1 @@
+"""Sparse upcycling: a dense model's feed-forward blocks copied into experts behind a router."""

@@ -1,0 +1,149 @@
+"""Tensors of routed models that are computed while they are read: drawn, joined, shaken, averaged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import random_bits, stable_seed
+from emberge.engine import DerivedTensor, TensorSpec
+
+if TYPE_CHECKING:
+    from emberge.engine import RowReader
+    from torch import Tensor
+
+__all__ = ["Averaged", "Filled", "Joined", "Noisy", "Normal", "Transposed", "noisy", "part_of"]
+
+_PIECE = 1 << 20  # elements that are read at once
+
+
+def part_of(spec: TensorSpec, name: str, shape: tuple[int, ...], start: int) -> TensorSpec:
+    """Return the tensor of a shape that is the elements of another from `start` on, in the same file."""
+    assert not isinstance(spec, DerivedTensor)
+    return TensorSpec(name, shape, spec.dtype, spec.file, spec.offset + start * spec.itemsize)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled(DerivedTensor):
+    """A tensor of one number."""
+
+    value: float = 0.0
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        into.fill_(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normal(DerivedTensor):
+    """A tensor of normally distributed numbers; each row depends on the seed and its number alone."""
+
+    deviation: float
+    seed: int
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        for place, row in zip(into, rows, strict=True):
+            place.copy_(_normal(place.numel(), stable_seed(self.seed, row)) * self.deviation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noisy(DerivedTensor):
+    """A tensor plus normal noise, of a deviation that is a share of the tensor's own."""
+
+    origin: TensorSpec
+    share: float
+    seed: int
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        deviation = self.share * float(
+            reader.remember(("deviation", self.origin), lambda: _deviation(reader, self.origin))
+        )
+        reader.read(self.origin, rows.start * into.shape[1], into.view(-1))
+        for place, row in zip(into, rows, strict=True):
+            place += (_normal(place.numel(), stable_seed(self.seed, row)) * deviation).to(
+                into.dtype
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined(DerivedTensor):
+    """Tensors one after the other, element by element: stacked experts, or matrices joined by their rows."""
+
+    parts: Sequence[TensorSpec]
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        flat = into.view(-1)
+        start, end = rows.start * into.shape[1], rows.stop * into.shape[1]
+        begins = 0
+        for part in self.parts:
+            first, last = max(start, begins), min(end, begins + part.elements)
+            if first < last:
+                reader.read(part, first - begins, flat[first - start : last - start])
+            begins += part.elements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transposed(DerivedTensor):
+    """A matrix with rows for columns."""
+
+    origin: TensorSpec
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        height, width = self.origin.shape
+        step = max(1, _PIECE // width)
+        for top in range(0, height, step):
+            bottom = min(height, top + step)
+            piece = into.new_empty((bottom - top, width))
+            reader.read(self.origin, top * width, piece.view(-1))
+            into[:, top:bottom].copy_(piece[:, rows.start : rows.stop].T)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Averaged(DerivedTensor):
+    """A weighted mean of tensors, added up in float64; equal tensors give the same tensor, bit for bit."""
+
+    parts: Sequence[TensorSpec]
+    weights: Sequence[float]
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        import torch
+
+        total = math.fsum(self.weights)
+        start = rows.start * into.shape[1]
+        first = torch.empty(into.numel(), dtype=torch.float64)
+        reader.read(self.parts[0], start, first)
+        # Differences from the first are exactly zero where all are equal, whatever the weights.
+        mean, other = first.clone(), torch.empty_like(first)
+        for part, weight in zip(self.parts[1:], self.weights[1:], strict=True):
+            reader.read(part, start, other)
+            mean.add_(other.sub_(first), alpha=weight / total)
+        into.copy_(mean.view_as(into))
+
+
+def _normal(size: int, seed: int) -> Tensor:
+    """Return standard normal numbers, float64 [size]: the distribution's quantiles at 53 random bits each."""
+    import torch
+
+    bits = (random_bits(size, seed) >> 11).astype("float64")
+    return torch.special.ndtri(torch.from_numpy((bits + 0.5) * 2.0**-53))
+
+
+def _deviation(reader: RowReader, spec: TensorSpec) -> Tensor:
+    """Return the standard deviation of a tensor's numbers, float64, read in pieces."""
+    import torch
+
+    total = square = torch.zeros((), dtype=torch.float64)
+    for start in range(0, spec.elements, _PIECE):
+        piece = torch.empty(min(_PIECE, spec.elements - start), dtype=torch.float64)
+        reader.read(spec, start, piece)
+        total, square = total + piece.sum(), square + piece.square().sum()
+    mean = total / spec.elements
+    return (square / spec.elements - mean.square()).clamp(min=0).sqrt()
+
+
+def noisy(spec: TensorSpec, share: float, seed: int) -> TensorSpec:
+    """Return a matrix with noise, and anything else, or any tensor without a share, as it is."""
+    if not share or len(spec.shape) < 2:
+        return spec
+    return Noisy(spec.name, spec.shape, spec.dtype, origin=spec, share=share, seed=seed)

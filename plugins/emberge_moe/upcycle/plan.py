@@ -1,0 +1,121 @@
+"""The tensors of a routed model, planned from headers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from emberge import CheckpointError, stable_seed
+from emberge.engine import TensorSpec
+
+from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, is_routed
+from emberge_moe.upcycle.expert_tensors import Filled, Normal, noisy
+from emberge_moe.upcycle.native import NATIVE
+from emberge_moe.upcycle.routed_format import ROUTED
+from emberge_moe.upcycle.routing import Routing
+from emberge_moe.upcycle.target import RoutedBlock, Target
+
+__all__ = ["Beginning", "choose_target", "refuse_dense", "routed_tensors"]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """How routers and experts begin: the deviation of routers and of noise, and the seed of both.
+
+    `routers` has each layer's router where it is not drawn.
+    """
+
+    deviation: float = 0.02
+    noise: float = 0.0
+    seed: int = 0
+    routers: Mapping[int, TensorSpec] | None = None
+
+    def router(self, layer: int, shape: tuple[int, int], dtype: str) -> TensorSpec:
+        """Return the router of a layer."""
+        if self.routers is not None:
+            return self.routers[layer]
+        if not self.deviation:
+            return Filled("router", shape, dtype)
+        seed = stable_seed(self.seed, "router", layer)
+        return Normal("router", shape, dtype, deviation=self.deviation, seed=seed)
+
+
+def refuse_dense(dense: DenseModel) -> None:
+    """Refuse a model that is no dense transformer with known feed-forward blocks.
+
+    Raises:
+        CheckpointError: with the reason.
+    """
+    folder = dense.checkpoint.folder
+    if is_routed(dense.config):
+        raise CheckpointError(
+            f"{folder}: is routed already ({dense.kind}); upcycle the dense model, or make this one dense "
+            "with a downcycle step"
+        )
+    if dense.kind not in BLOCKS:
+        raise CheckpointError(
+            f"{folder}: the feed-forward blocks of model type '{dense.kind}' are not known; those of "
+            f"{', '.join(BLOCKS)} are"
+        )
+
+
+def choose_target(dense: DenseModel, routing: Routing, name: str = "auto") -> Target:
+    """Return the target of a name; for `auto` the first native one that keeps the model as it is, else ours.
+
+    Raises:
+        ValueError: for a target that would change the model, with its reasons.
+    """
+    if name == "auto":
+        fitting = (t for t in NATIVE.values() if not any(t.refusals(dense, routing)))
+        return next(fitting, ROUTED)
+    target: Target = ROUTED if name == ROUTED.name else NATIVE[name]
+    reasons = [*target.refusals(dense, routing)]
+    if reasons:
+        raise ValueError(f"{'; '.join(reasons)}; leave 'target' out for one that fits")
+    return target
+
+
+def routed_tensors(
+    dense: DenseModel,
+    members: Sequence[DenseModel],
+    routing: Routing,
+    target: Target,
+    beginning: Beginning,
+) -> Iterator[TensorSpec]:
+    """Yield the tensors of the routed model, in the dense model's order.
+
+    `members` give an expert each; a single one, which may be `dense` itself, gives them all.
+    """
+    begun: set[int] = set()
+    for name, spec in dense.checkpoint.specs.items():
+        place = dense.block_of(name)
+        if place is None or place[0] not in routing.layers:
+            yield from target.rest(dense, spec)
+        elif place[0] not in begun:
+            begun.add(place[0])
+            yield from target.block(dense, _block(place[0], dense, members, routing, beginning))
+
+
+def _block(
+    layer: int,
+    dense: DenseModel,
+    members: Sequence[DenseModel],
+    routing: Routing,
+    beginning: Beginning,
+) -> RoutedBlock:
+    path, own = dense.blocks[layer]
+    everyone = members if len(members) > 1 else [*members] * routing.experts
+    experts = [
+        {
+            name: noisy(
+                member.blocks[layer][1][name],
+                beginning.noise,
+                stable_seed(beginning.seed, "noise", path + name, number),
+            )
+            for name in own
+        }
+        for number, member in enumerate(everyone)
+    ]
+    dtype = next(iter(own.values())).dtype
+    router = beginning.router(layer, (routing.experts, dense.width), dtype)
+    return RoutedBlock(path, router, experts)

@@ -1,0 +1,124 @@
+"""The format `emberge_routed`: the dense model's own tensors, and experts in place of feed-forward blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge.engine import TensorSpec, prefix_of
+
+from emberge_moe.upcycle.dense_model import DenseModel
+from emberge_moe.upcycle.expert_tensors import Joined, part_of
+from emberge_moe.upcycle.routing import Routing
+from emberge_moe.upcycle.stored_names import fused_name, loaded_name, split_names, stored_name
+from emberge_moe.upcycle.target import Restored, RoutedBlock, Target
+
+__all__ = ["ROUTED", "RoutedFormat"]
+
+_FILE = "modeling_emberge_routed.py"
+_ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
+
+
+@dataclass(frozen=True)
+class RoutedFormat(Target):
+    """Any dense class, wrapped; others need the one file beside the weights, and must trust it."""
+
+    @property
+    def code(self) -> Path:
+        return Path(__file__).parents[1] / "architecture" / _FILE
+
+    @property
+    def loading(self) -> str:
+        return f"its class is {_FILE} in the folder"
+
+    def refusals(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+        yield from ()
+
+    def config(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
+        inner = {k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")}
+        return {
+            "model_type": self.name,
+            "architectures": ["EmbergeRoutedModel"],
+            "auto_map": {
+                "AutoConfig": "modeling_emberge_routed.EmbergeRoutedConfig",
+                "AutoModel": "modeling_emberge_routed.EmbergeRoutedModel",
+            },
+            "inner": inner,
+            "routed_layers": list(routing.layers),
+            "num_experts": routing.experts,
+            "top_k": routing.top_k,
+            "normalize_gates": routing.normalize_gates,
+            "gate_scale": routing.gate_scale,
+        }
+
+    def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
+        path = self._path(dense, block.path)
+        yield block.router.renamed(f"{path}router.weight")
+        for number, expert in enumerate(block.experts):
+            for name, spec in expert.items():
+                below = self._path(dense, block.path + name).removeprefix(path)
+                yield spec.renamed(f"{path}experts.{number}.{below}")
+
+    def rest(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
+        name = spec.name.removeprefix(dense.prefix)
+        parts = split_names(dense.kind, name)
+        if not parts:
+            yield spec.renamed(self._path(dense, spec.name))
+        for number, part in enumerate(parts):
+            shape = (spec.shape[0] // 3, *spec.shape[1:])
+            start = number * spec.elements // 3
+            yield part_of(spec, dense.prefix + part, shape, start)
+
+    @staticmethod
+    def _path(dense: DenseModel, name: str) -> str:
+        if not name.startswith(dense.prefix):
+            return name
+        return dense.prefix + loaded_name(dense.kind, name.removeprefix(dense.prefix))
+
+    def dense_config(self, config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        inner = config.get("inner")
+        return inner if isinstance(inner, Mapping) else None
+
+    def restored(self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> Restored:
+        kind, prefix = str(config["inner"]["model_type"]), prefix_of(specs)
+
+        def stored(name: str) -> str:
+            own = name.startswith(prefix)
+            return prefix + stored_name(kind, name.removeprefix(prefix)) if own else name
+
+        found = Restored()
+        inside: set[str] = set()
+        for name, spec in specs.items():
+            match = _ROUTER.fullmatch(name)
+            if match is None:
+                continue
+            path, layer = match[1], int(match[2])
+            found.routers[layer] = spec
+            found.experts[layer] = experts = []
+            for number in range(spec.shape[0]):
+                start = f"{path}experts.{number}."
+                own = {n: s for n, s in specs.items() if n.startswith(start)}
+                experts.append({stored(path + n.removeprefix(start)): s for n, s in own.items()})
+                inside |= own.keys()
+            inside.add(name)
+        rest = {stored(name): spec for name, spec in specs.items() if name not in inside}
+        found.rest.extend(_joined(kind, rest))
+        return found
+
+
+def _joined(kind: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
+    """Yield tensors under their names on disk, with query, key and value as one matrix where they are one."""
+    for name, spec in specs.items():
+        fused, first = fused_name(kind, name)
+        if not fused:
+            yield spec.renamed(name)
+        elif first:
+            parts = tuple(specs[name.replace("q_proj", f"{one}_proj")] for one in "qkv")
+            rows = sum(part.shape[0] for part in parts)
+            yield Joined(fused, (rows, *spec.shape[1:]), spec.dtype, parts=parts)
+
+
+ROUTED = RoutedFormat(name="emberge_routed")

@@ -1,0 +1,334 @@
+"""Trainings with losses over tokens: the same as a loop written by hand, on any ranks, after any kill."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from emberge import (
+    Batch,
+    CheckpointError,
+    DataError,
+    DatasetInfo,
+    Loss,
+    Part,
+    PerDataset,
+    Pool,
+    Sampler,
+    TokenLoss,
+    Tokens,
+    stable_seed,
+)
+from emberge.engine import FitOptions, FitResult
+from emberge_boom.samplers.bagging import Bagging
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.losses.mlm import MLM
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from safetensors.torch import load_file
+
+from tests.support import ranked_fit, tiny
+from tests.support.exact import ExactEncoder
+from tests.support.fitting import run_fit
+from tests.support.ranked_fit import Death, Training
+from tests.support.tolerance import EXACT, exactly, of_adamw
+from tests.support.training_data import InMemory, retrieval, texts
+
+ARCHITECTURES = {
+    "bert": "AutoModelForMaskedLM",
+    "xlm-roberta": "AutoModelForMaskedLM",
+    "modernbert": "AutoModelForMaskedLM",
+    "qwen3": "AutoModelForCausalLM",
+}
+MASKED = MLM(share=0.4, masked=0.8, random=0.1)
+EPSILON = 1e-4
+OPTIONS: dict[str, Any] = {
+    **{"epochs": 2, "learning_rate": 1e-3, "schedule": "constant", "warmup_ratio": 0.0},
+    **{"weight_decay": 0.0, "max_grad_norm": None, "adam_epsilon": EPSILON, "dropout": False},
+    **{"token_budget": 150, "logging_steps": 1},
+}
+
+
+def _model(root: Path, architecture: str = "bert", **config: Any) -> Path:
+    return tiny.transformer(
+        root / architecture, ARCHITECTURES[architecture], architecture, **config
+    )
+
+
+def _backbone(architecture: str = "bert", **options: Any) -> ExactEncoder:
+    attention = "bidirectional" if architecture == "qwen3" else "as is"
+    return ExactEncoder(pooling="mean", attention=attention, **options)
+
+
+def _arguments(model: Path, **given: Any) -> dict[str, Any]:
+    return {
+        "backbone": _backbone(),
+        "checkpoint": model,
+        "datasets": [texts()],
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
+        "losses": PerDataset(default=(MASKED,)),
+        "options": FitOptions(**OPTIONS),
+        "seed": 0,
+        **given,
+    }
+
+
+def _fit(model: Path, root: Path, **given: Any) -> FitResult:
+    return run_fit(**{**_arguments(model, **given), "folder": root / "out", "work": root / "work"})
+
+
+def _losses(result: FitResult) -> list[float]:
+    return [loss for _, loss in result.step_losses]
+
+
+def _windows(tokenizer: Any, data: InMemory) -> list[list[int]]:
+    """Cut by hand: 62 tokens between the two special ones."""
+    found = []
+    for row in range(len(data)):
+        ids = tokenizer(data[row].anchor, add_special_tokens=False)["input_ids"]
+        found += [
+            [tokenizer.cls_token_id, *ids[cut : cut + 62], tokenizer.sep_token_id]
+            for cut in range(0, len(ids), 62)
+        ]
+    return found
+
+
+def _batches(windows: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield the rows of each step, as the sampler draws them."""
+    sampler = BatchShuffle(batch_size=PerDataset(default=8), tail="keep")
+    pool = {DatasetInfo("read", "text", windows): range(windows)}
+    step = 0
+    for epoch in range(2):
+        for batch in sampler.batches(pool, stable_seed(0, "epoch", epoch)):
+            yield step, [int(row) for row in batch.parts[0].rows]
+            step += 1
+
+
+def _by_hand(model: Any, tokenizer: Any, windows: list[list[int]]) -> list[float]:
+    """Train with transformers' own loss over a whole padded batch."""
+    import numpy as np
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=EPSILON, weight_decay=0.0)
+    special = np.asarray(tokenizer.all_special_ids)
+    losses = []
+    for step, rows in _batches(len(windows)):
+        corrupted = []
+        for row in rows:
+            ids = np.asarray(windows[row], np.int64)
+            text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
+            seed = stable_seed(0, "corruption", step, "read", 0, row)
+            corrupted.append(tuple(map(torch.from_numpy, MASKED.corrupt(text, seed))))
+        ids, labels = (
+            torch.nn.utils.rnn.pad_sequence([c[i] for c in corrupted], True, fill)
+            for i, fill in enumerate((0, -100))
+        )
+        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(c[0]) for c in corrupted], True, 0)
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_training_is_the_loop_written_by_hand(architecture: str, tmp_path: Path) -> None:
+    folder = _model(tmp_path, architecture)
+    found = _fit(folder, tmp_path, backbone=_backbone(architecture))
+    loader = getattr(transformers, ARCHITECTURES[architecture])
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if architecture == "qwen3":
+        config.is_causal = False
+    model = loader.from_pretrained(folder, config=config).double().eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    windows = _windows(tokenizer, texts())
+    expected = _by_hand(model, tokenizer, windows)
+    assert found.examples == 2 * len(windows) > 2 * len(texts())
+    assert _losses(found) == pytest.approx(expected, rel=1e-6)
+    assert expected[-1] < expected[0]
+    again = loader.from_pretrained(tmp_path / "out", dtype=torch.float64)
+    far = of_adamw(1e-3, len(expected), EPSILON, EXACT)
+    ours, theirs = again.state_dict(), model.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert torch.allclose(ours[name], tensor, rtol=0, atol=far + EXACT), name
+
+
+def test_chunks_change_nothing(tmp_path: Path) -> None:
+    folder = _model(tmp_path)
+    found = [
+        _fit(
+            folder, tmp_path / str(budget), options=FitOptions(**OPTIONS | {"token_budget": budget})
+        )
+        for budget in (64, 100, 100_000)
+    ]
+    assert _losses(found[0]) == exactly(_losses(found[2]))
+    assert _losses(found[1]) == exactly(_losses(found[2]))
+
+
+def test_recomputed_blocks_change_nothing(tmp_path: Path) -> None:
+    folder = _model(tmp_path)
+    plain = _fit(folder, tmp_path / "plain")
+    recomputed = _fit(folder, tmp_path / "again", backbone=_backbone(gradient_checkpointing=True))
+    assert _losses(recomputed) == exactly(_losses(plain))
+
+
+def _shaky(root: Path) -> Path:
+    """A tiny XLM-R, whose dropout of 0.1 makes random numbers matter."""
+    return _model(root, "xlm-roberta")
+
+
+def test_two_ranks_are_one_process(tmp_path: Path) -> None:
+    arguments = _arguments(_model(tmp_path), datasets=[texts(21)])
+    (one,), (two,) = (
+        ranked_fit.run(
+            [Training(tmp_path / f"{ranks}", arguments, exact=True)],
+            tmp_path / f"{ranks}.pkl",
+            ranks,
+        )
+        for ranks in (1, 2)
+    )
+    assert two["losses"] == exactly(one["losses"])
+    first, second = (load_file(tmp_path / f"{n}/out/model.safetensors") for n in (1, 2))
+    far = of_adamw(1e-3, len(one["losses"]), EPSILON, EXACT)
+    for name, tensor in first.items():
+        assert torch.allclose(second[name], tensor, rtol=0, atol=far + EXACT), name
+
+
+def test_a_killed_training_ends_in_the_same_bytes(tmp_path: Path) -> None:
+    options = FitOptions(**OPTIONS | {"dropout": True, "save_steps": 2, "epochs": 3})
+    arguments = _arguments(_shaky(tmp_path), options=options)
+    ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", 1)
+    for number, death in enumerate(
+        (Death(0, "step", 5), Death(0, "flush", 5), Death(0, "half", 1))
+    ):
+        path = tmp_path / f"try{number}.pkl"
+        cut = Training(tmp_path / "cut", arguments, deaths=(death,))
+        assert ranked_fit.codes(ranked_fit.start([cut], path, 1)) == [-9]
+    ranked_fit.run([Training(tmp_path / "cut", arguments)], tmp_path / "last.pkl", 1)
+    first, second = (
+        {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+        for out in (tmp_path / "whole/out", tmp_path / "cut/out")
+    )
+    assert first == second
+
+
+def test_losses_are_a_weighted_sum(tmp_path: Path) -> None:
+    folder = _model(tmp_path)
+    options = FitOptions(**OPTIONS | {"epochs": None, "max_steps": 1})
+    other = MLM(share=0.2)
+    alone = [
+        _fit(folder, tmp_path / str(i), options=options, losses=PerDataset(default=losses))
+        for i, losses in enumerate([(MASKED,), (MASKED, other), (MASKED, replaced(other, 3.0))])
+    ]
+    first, both, thrice = (_losses(result)[0] for result in alone)
+    assert thrice - first == exactly(3 * (both - first))
+
+
+def replaced(loss: MLM, weight: float) -> MLM:
+    return dataclasses.replace(loss, weight=weight)
+
+
+LOSSES: PerDataset[tuple[Loss | TokenLoss, ...]] = PerDataset(
+    default=(InfoNCE(),), by_task={"text": (MASKED,)}
+)
+
+
+def test_texts_and_pairs_are_trained_together(tmp_path: Path) -> None:
+    folder, data = _model(tmp_path), [texts(12), retrieval(16)]
+    result = _fit(folder, tmp_path, datasets=data, losses=LOSSES)
+    assert set(result.losses) == {"read", "find"}
+    assert result.pool == {"read": 12, "find": 16}
+    saved, source = (load_file(f / "model.safetensors") for f in (tmp_path / "out", folder))
+    assert saved.keys() == source.keys()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together(Sampler):
+    """One batch with rows of every dataset named."""
+
+    names: tuple[str, ...]
+
+    def batches(self, pool: Pool, seed: int) -> list[Batch]:
+        parts = {
+            info.name: Part(info.name, range(4 if info.task == "text" else 8)) for info in pool
+        }
+        return [Batch(tuple(parts[name] for name in self.names))]
+
+
+def test_a_step_of_both_is_their_mean_by_rows(tmp_path: Path) -> None:
+    folder = _model(tmp_path)
+    given: dict[str, Any] = {"datasets": [texts(12), retrieval(16)], "losses": LOSSES}
+    read, find, both = (
+        _losses(_fit(folder, tmp_path / "+".join(n), sampler=(Together(names=n),), **given))[0]
+        for n in (("read",), ("find",), ("read", "find"))
+    )
+    assert both == exactly(read * 4 / 12 + find * 8 / 12)
+
+
+def test_a_bag_names_texts_and_not_windows(tmp_path: Path) -> None:
+    data = texts(24)
+    chain = (Bagging(ratio=0.3), BatchShuffle(batch_size=PerDataset(default=4)))
+    result = _fit(_model(tmp_path), tmp_path, datasets=[data], sampler=chain)
+    rows = [int(row) for row in result.bags["read"]]
+    assert rows == sorted(set(rows))
+    assert max(rows) < 24
+    assert result.pool == {"read": len(rows)}
+
+
+def test_batches_of_tokens_are_trained(tmp_path: Path) -> None:
+    sampler = BatchShuffle(batch_tokens=PerDataset(default=256), tail="keep")
+    data = texts()
+    result = _fit(_model(tmp_path), tmp_path, datasets=[data], sampler=(sampler,))
+    by_rows = _fit(_model(tmp_path), tmp_path / "rows", datasets=[data])
+    assert result.examples == by_rows.examples
+    assert result.steps != by_rows.steps
+
+
+@pytest.mark.parametrize(
+    ("data", "losses", "fix"),
+    [
+        (texts(8), (InfoNCE(),), r"'read' \(text\) has single ones; .*by_task: \{text: mlm\}"),
+        (retrieval(8), (MASKED,), "'find' is of the task retrieval; .*by_task: {retrieval: …}"),
+        (texts(8), (MASKED, InfoNCE()), "InfoNCE compares texts"),
+    ],
+)
+def test_a_loss_for_another_kind_of_data_is_refused(
+    data: InMemory, losses: Any, fix: str, bert: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=fix):
+        _fit(bert, tmp_path, datasets=[data], losses=PerDataset(default=losses))
+    assert not (tmp_path / "out").exists()
+
+
+def test_ranks_that_split_weights_are_refused(tmp_path: Path) -> None:
+    arguments = _arguments(_model(tmp_path), datasets=[texts(8)])
+    path = tmp_path / "t.pkl"
+    training = Training(tmp_path / "t", arguments, shard=True)
+    assert ranked_fit.codes(ranked_fit.start([training], path, 2)) == [1, 1]
+    assert "without --shard" in ranked_fit.said(path, 0)
+
+
+def test_a_model_without_a_head_is_refused_with_what_to_do(bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no head .*fresh_head: true"):
+        _fit(bert, tmp_path, datasets=[texts(8)])
+
+
+def test_half_precision_learns_too(tmp_path: Path) -> None:
+    from emberge_encoder.text_encoder import TextEncoder
+
+    options = OPTIONS | {"precision": "bfloat16", "epochs": 12, "learning_rate": 3e-3}
+    result = _fit(
+        _model(tmp_path),
+        tmp_path,
+        backbone=TextEncoder(pooling="mean"),
+        options=FitOptions(**options),
+    )
+    losses = _losses(result)
+    assert sum(losses[-5:]) < 0.95 * sum(losses[:5])

@@ -1,0 +1,227 @@
+"""The head of a language model: found, trained, and saved where transformers looks for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from emberge import CheckpointError, PredictsTokens
+from emberge_encoder.lora import Lora
+from emberge_encoder.text_encoder import TextEncoder
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from tests.support import tiny
+from tests.support.tolerance import assert_same_pass
+
+MASKED, CAUSAL = "AutoModelForMaskedLM", "AutoModelForCausalLM"
+HEADS = {"bert": MASKED, "xlm-roberta": MASKED, "modernbert": MASKED, "qwen3": CAUSAL}
+
+
+def _load(folder: Path, **options: Any) -> Any:
+    backbone = TextEncoder(pooling="mean", **options)
+    assert backbone.check(folder) == []
+    return backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+
+
+def _bidirectional(architecture: str) -> dict[str, Any]:
+    return {"attention": "bidirectional"} if architecture == "qwen3" else {}
+
+
+@pytest.mark.parametrize("architecture", HEADS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_logits_are_those_of_transformers(architecture: str, tied: bool, tmp_path: Path) -> None:
+    loader = HEADS[architecture]
+    folder = tiny.transformer(tmp_path / "m", loader, architecture, tie_word_embeddings=tied)
+    encoder = _load(folder, **_bidirectional(architecture))
+    assert isinstance(encoder, PredictsTokens)
+    encoder.module.eval()
+    batch = encoder.collate(
+        encoder.tokenise(["a list", "the name of a file"], prompt="", max_length=None)
+    )
+    with torch.no_grad():
+        found = encoder.logits(encoder.states(batch))
+        config = transformers.AutoConfig.from_pretrained(folder)
+        if architecture == "qwen3":
+            config.is_causal = False
+        model = getattr(transformers, loader).from_pretrained(folder, config=config).eval()
+        expected = model(**batch).logits
+    there = batch["attention_mask"].bool()
+    assert_same_pass(found[there], expected[there], folder)
+
+
+@pytest.mark.parametrize("architecture", HEADS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_changed_head_is_reloaded(architecture: str, tied: bool, tmp_path: Path) -> None:
+    loader = HEADS[architecture]
+    source = tiny.transformer(tmp_path / "m", loader, architecture, tie_word_embeddings=tied)
+    encoder = _load(source, **_bidirectional(architecture))
+    with torch.no_grad():
+        for value in encoder.module.parameters():
+            value.add_(torch.randn_like(value))
+    encoder.save(tmp_path / "out")
+    assert (
+        load_file(tmp_path / "out/model.safetensors").keys()
+        == load_file(source / "model.safetensors").keys()
+    )
+    model, report = getattr(transformers, loader).from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not any(report.values())
+    ids = torch.arange(5, 25)[None]
+    encoder.module.eval()
+    with torch.no_grad():
+        found = model.eval()(input_ids=ids).logits
+        expected = encoder.logits(encoder.states({"input_ids": ids}))
+    assert_same_pass(found, expected, tmp_path / "out")
+    assert json.loads((tmp_path / "out/config.json").read_text())["architectures"] == [
+        type(model).__name__
+    ]
+    embedded = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(["a list"])
+    tokens = encoder.tokenise(["a list"], prompt="", max_length=None)
+    with torch.no_grad():
+        own = encoder(encoder.collate(tokens)).embeddings
+    assert_same_pass(embedded, own, tmp_path / "out")
+
+
+def test_a_copy_of_tied_weights_in_the_source_is_renewed(tmp_path: Path) -> None:
+    """Otherwise the two would differ, and transformers would untie them."""
+    source = tiny.transformer(tmp_path / "m", MASKED)
+    tensors = load_file(source / "model.safetensors")
+    words = "bert.embeddings.word_embeddings.weight"
+    save_file(
+        {**tensors, "cls.predictions.decoder.weight": tensors[words].clone()},
+        source / "model.safetensors",
+        {"format": "pt"},
+    )
+    encoder = _load(source)
+    with torch.no_grad():
+        encoder.module.trunk.embeddings.word_embeddings.weight.add_(1)
+    encoder.save(tmp_path / "out")
+    found = load_file(tmp_path / "out/model.safetensors")
+    assert torch.equal(found["cls.predictions.decoder.weight"], found[words])
+    assert not torch.equal(found[words], tensors[words])
+
+
+def test_a_head_is_left_out_if_it_is_not_to_be_kept(tmp_path: Path) -> None:
+    source = tiny.transformer(tmp_path / "m", MASKED)
+    _load(source, keep_head=False).save(tmp_path / "out")
+    before, after = (load_file(f / "model.safetensors") for f in (source, tmp_path / "out"))
+    assert {name for name in before if name not in after} == {
+        n for n in before if n.startswith("cls.")
+    }
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert config["architectures"] == ["BertModel"]
+    _, report = transformers.AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not [name for name in report["missing_keys"] if "pooler" not in name]
+
+
+def test_a_new_head_is_drawn_alike_and_announced(bert: Path, tmp_path: Path) -> None:
+    backbone = TextEncoder(fresh_head=True)
+    assert backbone.check_predicts(bert) == []
+    assert backbone.options() == {"fresh_head": True}
+    first, second = (
+        backbone.load(bert, device="cpu", dtype="float32", predicts=True) for _ in range(2)
+    )
+    for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
+        assert torch.equal(one, other)
+    first.save(tmp_path / "out")
+    _, report = transformers.AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not report["missing_keys"]
+    assert TextEncoder().check_predicts(tmp_path / "out") == []
+
+
+def test_tied_embeddings_are_a_head_by_themselves(tmp_path: Path) -> None:
+    folder = tiny.checkpoint(tmp_path / "m", "qwen3", tie_word_embeddings=True)
+    backbone = TextEncoder(attention="bidirectional")
+    assert backbone.check_predicts(folder) == []
+    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    words = encoder.module.trunk.embed_tokens.weight
+    states = torch.randn(3, 32)
+    assert torch.equal(encoder.logits(states), states @ words.T)
+
+
+@pytest.mark.parametrize(("architecture", "tied"), [("bert", True), ("qwen3", False)])
+def test_a_missing_head_is_named_with_what_to_do(
+    architecture: str, tied: bool, tmp_path: Path
+) -> None:
+    folder = tiny.checkpoint(tmp_path / "m", architecture, tie_word_embeddings=tied)
+    backbone = TextEncoder()
+    (problem,) = backbone.check_predicts(folder)
+    with pytest.raises(CheckpointError) as error:
+        backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    for message in (problem, str(error.value)):
+        assert str(folder) in message
+        assert "fresh_head: true" in message
+
+
+def test_special_tokens_are_spared(tmp_path: Path) -> None:
+    encoder = _load(tiny.transformer(tmp_path / "m", MASKED))
+    (text,) = encoder.tokenise(["a [MASK] list"], prompt="", max_length=None)
+    ids = np.asarray(text.ids)
+    assert encoder.special(ids).tolist() == [True, False, True, False, True]
+    assert ids[2] == encoder.mask_id
+    assert encoder.vocabulary == len(encoder._tokenizer)
+
+
+def _without_mask(folder: Path) -> Path:
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    del config["mask_token"]
+    path.write_text(json.dumps(config))
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    return folder
+
+
+def test_a_tokenizer_without_a_mask_takes_another_token(tmp_path: Path) -> None:
+    folder = _without_mask(tiny.transformer(tmp_path / "m", MASKED))
+    (problem,) = TextEncoder(pooling="mean").check_predicts(folder)
+    assert str(folder) in problem
+    assert "mask_token" in problem
+    (problem,) = TextEncoder(pooling="mean", mask_token="wether").check_predicts(folder)
+    assert "did you mean 'weather'" in problem
+    encoder = _load(folder, mask_token="weather")
+    assert encoder._tokenizer.convert_ids_to_tokens(encoder.mask_id) == "weather"
+    assert encoder.special(np.asarray([encoder.mask_id])).all()
+
+
+def test_a_mask_without_a_row_is_refused(tmp_path: Path) -> None:
+    folder = tiny.transformer(tmp_path / "m", MASKED)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["<hide>"])
+    tokenizer.save_pretrained(folder)
+    (problem,) = TextEncoder(pooling="mean", mask_token="<hide>").check_predicts(folder)
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    assert f"the id {size}, and the model has embeddings of {size} tokens" in problem
+    with pytest.raises(CheckpointError, match="<hide>"):
+        _load(folder, mask_token="<hide>")
+
+
+def test_an_adapter_has_no_head(tmp_path: Path) -> None:
+    folder = tiny.transformer(tmp_path / "m", MASKED)
+    backbone = TextEncoder(pooling="mean", lora=Lora(fold=True))
+    assert "leave it out" in backbone.check_predicts(folder)[0]
+    with pytest.raises(CheckpointError, match="leave it out"):
+        backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+
+
+def test_logits_that_are_more_than_the_heads_are_refused(tmp_path: Path) -> None:
+    folder = tiny.transformer(tmp_path / "m", CAUSAL, "gemma3", final_logit_softcapping=30.0)
+    with pytest.raises(CheckpointError, match="by more than its head"):
+        _load(folder, attention="bidirectional")
+
+
+def test_all_weights_have_names_on_disk(tmp_path: Path) -> None:
+    folder = tiny.transformer(tmp_path / "m", MASKED, "xlm-roberta", tie_word_embeddings=False)
+    encoder = _load(folder)
+    names = encoder.stored_names()
+    assert names.keys() == {name for name, _ in encoder.module.named_parameters()}
+    stored = load_file(folder / "model.safetensors")
+    assert {name for name in names.values() if name.startswith("lm_head.")} <= stored.keys()
