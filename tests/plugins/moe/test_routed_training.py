@@ -71,19 +71,18 @@ def _gradients(
     return float(passed.loss), {n: p.grad.clone() for n, p in named if p.grad is not None}
 
 
-@pytest.mark.parametrize("form", ["switch", "paper", "hf"])
+ROUTED_LAYERS = {"bert": 2, "modernbert": 2, "qwen3_moe": 1}
+
+
 @pytest.mark.parametrize("kind", ["bert", "modernbert", *NATIVE])
-def test_a_batch_in_chunks_has_the_losses_of_the_whole(
-    kind: str, form: Any, tmp_path: Path
-) -> None:
+def test_a_batch_in_chunks_has_the_losses_of_the_whole(kind: str, tmp_path: Path) -> None:
     folder = _write(tmp_path / "model", kind)
-    options = {"balance": 0.7, "z_loss": 0.1, "form": form}
+    options = {"balance": 0.7, "z_loss": 0.1}
     encoder = _load(folder, **options)
     loss, plain = _gradients(encoder, 10**6, None)
-    routers = [name for name in plain if name.endswith(("router.weight", "gate.weight"))]
-    assert len(routers) == (
-        3 if kind in ("qwen2_moe", "mixtral", "granitemoe") else 2 - (kind == "qwen3_moe")
-    )
+    routers = [plain[n] for n in plain if n.endswith((".router.weight", ".mlp.gate.weight"))]
+    assert len(routers) == ROUTED_LAYERS.get(kind, 3)
+    assert all(gradient.count_nonzero() for gradient in routers)
     for recompute in (False, True):
         again = _load(folder, recompute=recompute, **options)
         for budget, kept in ((64, 0), (64, 60), (20, 0)):
