@@ -163,7 +163,7 @@ class Session:
                 )
             encoder.module.train(job.options.dropout)
             # Weights that are split would stay whole after a pass that has no backward pass.
-            draws = draws_random_numbers(encoder)
+            draws = draws_random_numbers(encoder, _autocast(engine))
             if machine.shard and ranks.size > 1:
                 split_weights(encoder, ranks)
             yield cls(
@@ -313,11 +313,15 @@ def _encode_plan(
         token_budget=engine.token_budget,
         kept_tokens=job.options.kept_tokens,
         kept_bytes=activation_budget(module, device_of(encoder), ranks.beside),
-        autocast=torch.bfloat16 if engine.precision == "bfloat16" else None,
+        autocast=_autocast(engine),
         dropout=draws,
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
     )
+
+
+def _autocast(engine: EngineSettings) -> torch.dtype | None:
+    return torch.bfloat16 if engine.precision == "bfloat16" else None
 
 
 def _sampling(job: FitJob) -> TextSampling:
