@@ -10,18 +10,39 @@ import functools
 import importlib
 import re
 import threading
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.architecture import Architecture
 from emberge.errors import PluginError
 
-__all__ = ["add_architecture", "find_config_class"]
+__all__ = ["Architecture", "add_architecture", "find_config_class"]
 
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _TABLES = ("auto_mappings.py", "configuration_auto.py")
 _ENTRY = re.compile(r'"([\w.-]+)"[,:] "\w+Config"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """A model type of a plugin: the classes of its config and of its models, each as "module:Class".
+
+    They are imported when a model of the type is loaded, and follow transformers' rules for
+    `AutoConfig.register` and `AutoModel.register`: the config class has the `model_type`, the model classes
+    name it as their `config_class`. `masked_lm` is the class with a head that predicts masked tokens.
+    """
+
+    config: str
+    model: str
+    masked_lm: str | None = None
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """The model classes by transformers' auto class, which loads them."""
+        given = {"AutoModel": self.model, "AutoModelForMaskedLM": self.masked_lm}
+        return {auto: place for auto, place in given.items() if place is not None}
+
 
 # Model type: (the plugin that has it, its classes).
 _KNOWN: dict[str, tuple[str, Architecture]] = {}
@@ -81,7 +102,7 @@ def find_config_class(model_type: str | None) -> Any:
                 ) from error
             _REGISTERED[model_type] = architecture
     # Its `get` does not know what was registered, nor imports what is its own.
-    return CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None  # noqa: SIM401
+    return CONFIG_MAPPING[model_type] if model_type and model_type in CONFIG_MAPPING else None
 
 
 def _register(model_type: str, architecture: Architecture) -> None:

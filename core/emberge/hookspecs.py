@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pluggy
 
 if TYPE_CHECKING:
-    from emberge.contracts.architecture import Architecture
+    from emberge.architectures import Architecture
     from emberge.contracts.backbone import Backbone
     from emberge.contracts.dataset import Reader
     from emberge.contracts.evaluator import Evaluator

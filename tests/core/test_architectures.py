@@ -246,3 +246,10 @@ def test_a_config_class_of_another_type_is_refused_when_a_model_is_loaded() -> N
     register("mine", acme_misnamed=wrong)
     with pytest.raises(PluginError, match=r"'acme_misnamed' of plugin 'mine'.*acme_mixer"):
         find_config_class("acme_misnamed")
+
+
+def test_classes_that_change_after_a_model_was_loaded_are_refused() -> None:
+    Plugins().register(architecture_plugin, "architecture_plugin")
+    find_config_class("acme_mixer")
+    with pytest.raises(PluginError, match=r"'acme_mixer' of plugin 'architecture_plugin'.*process"):
+        register("architecture_plugin", acme_mixer=ONE)

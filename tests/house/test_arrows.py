@@ -29,9 +29,9 @@ from tests.house.sources import (
 NOUNS = ["errors", "wording", "seeds", "numerics", "contracts"]
 # What each other room of the core may import beyond them.
 ROOMS: Mapping[str, str] = {
-    "hookspecs": "",
-    "plugin_checks": "hookspecs",
     "architectures": "",
+    "hookspecs": "architectures",
+    "plugin_checks": "hookspecs",
     "plugins": "hookspecs plugin_checks architectures",
     "devices": "",
     "yaml_aliases": "",

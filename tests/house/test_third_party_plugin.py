@@ -32,17 +32,19 @@ steps:
       max_steps: 4
   merged:
     merge: {models: $members, strategy: {acme:keep_norm: {strength: 1.0}}}
+  small:
+    acme:keep_layers: {model: $merged, layers: [2, 0]}
 """
 
 
-def test_the_example_is_a_strategy_and_a_loss_in_under_sixty_lines() -> None:
+def test_the_example_is_a_strategy_a_loss_and_a_step_in_under_120_lines() -> None:
     lines = [
         line
         for file in python_files(EXAMPLE / "emberge_acme")
         for line in file.read_text("utf-8").splitlines()
         if line.strip() and not line.strip().startswith("#")
     ]
-    assert len(lines) < 60
+    assert len(lines) < 120
 
 
 def test_the_examples_own_tests_pass() -> None:
@@ -84,7 +86,11 @@ def test_a_recipe_trains_with_its_loss_and_merges_with_its_strategy(
     from safetensors.torch import load_file
 
     rows = json.loads(emberge(installed, "list", "--json", cwd=tmp_path))
-    assert {row["name"] for row in rows if row["plugin"] == "acme"} == {"keep_norm", "uniformity"}
+    assert {row["name"] for row in rows if row["plugin"] == "acme"} == {
+        "keep_norm",
+        "uniformity",
+        "keep_layers",
+    }
     assert "strength" in emberge(installed, "show", "acme:keep_norm", cwd=tmp_path)
 
     tiny.checkpoint(tmp_path / "bert")
@@ -105,6 +111,10 @@ def test_a_recipe_trains_with_its_loss_and_merges_with_its_strategy(
     for name, tensor in merged.items():
         wanted = sum(float(member[name].double().norm()) for member in members) / 2
         assert float(tensor.double().norm()) == near(wanted, addends=tensor.numel())
+    small = load_file(tmp_path / "out/small/model.safetensors")
+    for new, old in ((0, 2), (1, 0)):
+        for name in (n for n in small if f".layer.{new}." in n):
+            assert torch.equal(small[name], merged[name.replace(f".{new}.", f".{old}.", 1)])
 
 
 @pytest.mark.slow

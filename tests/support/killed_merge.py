@@ -1,6 +1,6 @@
-"""Merges killed at every step, in children of one process that has everything imported.
+"""Merges and builds killed at every step, in children of one process that has everything imported.
 
-`python killed_merge.py MODELS ROOT FIRST STEP` prints one JSON line for each way to die, from the
+`python killed_merge.py MODELS ROOT FIRST STEP [build]` prints one JSON line for each way to die, from the
 `FIRST`-th in steps of `STEP`.
 """
 
@@ -69,14 +69,36 @@ def merge(models: Path, out: Path, seen: Callable[..., None] | None = None) -> N
     )
 
 
-def undisturbed(models: Path, root: Path) -> tuple[dict[str, str], Fuse]:
+def build(models: Path, out: Path) -> None:
+    """Build an upcycled checkpoint of the folder `base`, with a file changed and one added."""
+    from emberge import Machine
+
+    from tests.support import built
+
+    built.build(
+        models / "base",
+        out,
+        "layers.0.mlp.up_proj.weight",
+        files={"config.json": {"num_experts": built.EXPERTS}, "code/model.py": "pass\n"},
+        max_shard_size="24KB",
+        machine=Machine(workers=1),
+    )
+
+
+WORK: dict[str, Callable[[Path, Path], None]] = {"merge": merge, "build": build}
+
+
+def undisturbed(
+    models: Path, root: Path, work: Callable[[Path, Path], None]
+) -> tuple[dict[str, str], Fuse]:
     """The bytes of a merge that nobody disturbs, and what it did to the disk."""
     import emberge.engine
 
-    _ = emberge.engine.merge_checkpoints  # imports may try the temporary folder, which would count
+    # Imports may try the temporary folder, which would count.
+    _ = emberge.engine.merge_checkpoints, emberge.engine.build_checkpoint
     (root / "whole").mkdir(parents=True)
     with Fuse(power=0) as fuse:
-        merge(models, root / "whole" / "out")
+        work(models, root / "whole" / "out")
         fuse.end()
     whole = root / "whole" / "out"
     size = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
@@ -97,35 +119,39 @@ def ways(fuse: Fuse) -> Iterator[dict[str, Any]]:
             yield {"at": at, "half": True}
 
 
-def die(models: Path, place: Path, way: Mapping[str, Any]) -> None:
-    """Merge, and die on the way."""
+def die(
+    models: Path, place: Path, way: Mapping[str, Any], work: Callable[[Path, Path], None]
+) -> None:
+    """Do the work, and die on the way."""
 
-    def work() -> None:
+    def dying() -> None:
         with Fuse(**way) as fuse:
-            merge(models, place / "out")
+            work(models, place / "out")
             fuse.end()
 
-    code = forked(work)
+    code = forked(dying)
     assert code == DEATH, code
 
 
-def main(models: Path, root: Path, first: int, step: int) -> None:
+def main(models: Path, root: Path, first: int, step: int, kind: str = "merge") -> None:
     import emberge.merging.streaming.journal as journal
 
+    import tests.support.built
     import tests.support.merges  # noqa: F401  (what is imported first may try the temporary folder)
 
     # A clock by which every third tensor or so is time to sync: names wait, and others are done.
     journal.time = SimpleNamespace(monotonic=itertools.count().__next__)  # type: ignore[assignment]
-    expected, fuse = undisturbed(models, root)
+    work = WORK[kind]
+    expected, fuse = undisturbed(models, root, work)
     for way in list(ways(fuse))[first::step]:
         place = root / "place"
         place.mkdir()
-        die(models, place, way)
+        die(models, place, way, work)
         out, side = place / "out", place / ".out.partial"
         found = {"published": out.exists(), "done": _done(side / "journal.jsonl")}
         if not out.exists():
             with Fuse() as spared:
-                merge(models, out)
+                work(models, out)
             found["pieces"] = spared.calls.count("pwrite")
         found |= {"same": digest(out) == expected, "left": sorted(p.name for p in place.iterdir())}
         print(json.dumps({**way, "call": fuse.calls[way["at"] - 1], **found}))
@@ -137,4 +163,4 @@ def _done(journal: Path) -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])

@@ -83,7 +83,7 @@ VERBS = {
         "emberge schema > recipe.schema.json",
     ),
     "new-plugin": (
-        "write the repository of a new plugin: a strategy, a loss and their tests",
+        "write the repository of a new plugin: a strategy, a loss, a step and their tests",
         "emberge new-plugin acme --out ~/src/emberge-acme",
     ),
     "verify": (

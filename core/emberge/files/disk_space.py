@@ -70,7 +70,7 @@ def disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Pro
     free = _free(out) + (_written(part) if part is not None else 0)
     if size + _BESIDE > free:
         yield Problem(
-            f"the merged model needs {human_size(size)} and the disk has {human_size(free)} free; "
+            f"the result needs {human_size(size)} and the disk has {human_size(free)} free; "
             "make room or choose another place",
             str(out),
         )

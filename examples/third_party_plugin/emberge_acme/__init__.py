@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from emberge import Loss, MergeStrategy, hookimpl
+from emberge import Loss, MergeStrategy, Step, hookimpl
 
+from emberge_acme.keep_layers import KeepLayers
 from emberge_acme.keep_norm import KeepNorm
 from emberge_acme.uniformity import Uniformity
 
@@ -16,3 +17,8 @@ def register_merge_strategies() -> Mapping[str, type[MergeStrategy]]:
 @hookimpl
 def register_losses() -> Mapping[str, type[Loss]]:
     return {"uniformity": Uniformity}
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step]]:
+    return {"keep_layers": KeepLayers}

@@ -1,4 +1,4 @@
-"""A merge may be killed at any moment, and the power cut: what is started again ends in the same bytes."""
+"""A merge or a build may die at any moment, of a kill or a power cut: started again, it ends the same."""
 
 from __future__ import annotations
 
@@ -108,6 +108,23 @@ def test_death_at_any_step_costs_nothing_but_time(models: Path, tmp_path: Path) 
         "what is journalled is not redone"
     )
     assert {d["done"] for d in begun} >= {3, 6, 9, 12}
+
+
+def test_a_build_of_any_jobs_dies_anywhere_and_ends_in_the_same_bytes(
+    models: Path, tmp_path: Path
+) -> None:
+    deaths = told([started(SUPPORT / "killed_merge.py", models, tmp_path, 0, 4, "build")])
+    assert not [death for death in deaths if not death["same"]]
+    assert not [death for death in deaths if death["left"] != ["out"]], "no side folder is left"
+    assert {True, False} == {d["published"] for d in deaths}
+    tensors = (
+        len(Checkpoint(models / "base").specs) + 4
+    )  # an expert's tensor four times, and a mean
+    begun = [d for d in deaths if d["done"] > 0]
+    assert begun
+    assert all(d["pieces"] == tensors - d["done"] for d in begun), (
+        "what is journalled is not redone"
+    )
 
 
 @pytest.mark.slow

@@ -300,8 +300,8 @@ class CopyJob(TensorJob):
 
     @property
     def row_bytes(self) -> int:
-        # What is computed passes through float32 or float64, and through what it is computed from.
-        return rows_of(self.spec.shape)[1] * (24 if self._computed else 8)
+        # What is computed passes through float64, and through a piece or two of what it is computed from.
+        return rows_of(self.spec.shape)[1] * (32 if self._computed else 8)
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         width = rows_of(self.spec.shape)[1] * self.spec.itemsize

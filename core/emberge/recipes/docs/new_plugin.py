@@ -24,7 +24,8 @@ def write_plugin(name: str, folder: Path) -> Path:
     """Write a plugin's repository as `folder`, which must not exist yet, and return it.
 
     `name` is how recipes will call the plugin (`name:component`). The repository has a package
-    `emberge_<name>` with one merge strategy and one loss, their tests, a recipe, a README and a pyproject.
+    `emberge_<name>` with one merge strategy, one loss and one step, their tests, a recipe, a README and a
+    pyproject.
 
     Raises:
         RecipeError: for a name that cannot be a plugin's, or a folder that exists.

@@ -25,29 +25,14 @@ from emberge.engine import (
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tests.support import tiny
+from tests.support import built, tiny
+from tests.support.built import Mean
 
 if TYPE_CHECKING:
     from emberge.engine import RowReader
     from torch import Tensor
 
-EXPERTS = 4
 INNER = "encoder.layer.1.intermediate.dense.weight"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(DerivedTensor):
-    """The mean of tensors of one shape."""
-
-    of: tuple[TensorSpec, ...]
-
-    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
-        one = torch.empty_like(into)
-        into.zero_()
-        for spec in self.of:
-            reader.read(spec, rows.start * into.shape[1], one.view(-1))
-            into += one
-        into /= len(self.of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +53,8 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.projected(tmp_path_factory.mktemp("dense") / "model")
 
 
-def upcycled(dense: Path, reader: TensorReader) -> list[TensorJob]:
-    """Copies of all tensors, of one of them for each expert, and a mean of the expert's two halves."""
-    specs = Checkpoint(dense).specs
-    jobs: list[TensorJob] = [
-        CopyJob(spec, FileSource("dense", spec, reader))
-        for name, spec in specs.items()
-        if name != INNER
-    ]
-    source = FileSource("dense", specs[INNER], reader)
-    jobs += [
-        CopyJob(source.spec.renamed(f"experts.{expert}.weight"), source)
-        for expert in range(EXPERTS)
-    ]
-    layers = tuple(specs[f"encoder.layer.{i}.output.dense.weight"] for i in range(3))
-    mean = Mean("mean.weight", layers[0].shape, "float32", of=layers)
-    return [*jobs, CopyJob(mean, FileSource("the mean", mean, reader))]
-
-
 def build(dense: Path, out: Path, **settings: Any) -> Path:
-    with TensorReader() as reader:
-        jobs = upcycled(dense, reader)
-        build_checkpoint(jobs, out, template=Checkpoint(dense), key="upcycled", **settings)
-    return out
+    return built.build(dense, out, INNER, **settings)
 
 
 def content(folder: Path) -> Mapping[str, bytes]:
@@ -105,7 +69,7 @@ def test_a_copy_an_expert_and_a_mean_make_a_whole_folder(dense: Path, tmp_path: 
     out = build(dense, tmp_path / "out")
     own, found = load_file(dense / "model.safetensors"), load_file(out / "model.safetensors")
     assert found.keys() == own.keys() - {INNER} | {
-        *(f"experts.{expert}.weight" for expert in range(EXPERTS)),
+        *(f"experts.{expert}.weight" for expert in range(built.EXPERTS)),
         "mean.weight",
     }
     for name, tensor in found.items():
@@ -113,13 +77,13 @@ def test_a_copy_an_expert_and_a_mean_make_a_whole_folder(dense: Path, tmp_path: 
             assert torch.equal(tensor, own[INNER])
         elif name != "mean.weight":
             assert torch.equal(tensor, own[name])
-    layers = [own[f"encoder.layer.{i}.output.dense.weight"] for i in range(3)]
-    wanted = (layers[0] + layers[1] + layers[2]) / 3
-    assert torch.equal(found["mean.weight"], wanted)
-    given, built = content(dense), content(out)
-    assert built.keys() == given.keys() - {"README.md", ".gitattributes"}
+    like = [own[name] for name in Checkpoint(dense).specs if name in own]
+    like = [tensor for tensor in like if tensor.shape == own[INNER].shape]
+    assert torch.equal(found["mean.weight"], sum(like[1:], like[0]) / len(like))
+    given, made = content(dense), content(out)
+    assert made.keys() == given.keys() - {"README.md", ".gitattributes"}
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        assert built[name] == given[name]
+        assert made[name] == given[name]
     for module in ("2_Dense", "4_Dense"):
         weights = [load_file(folder / module / "model.safetensors") for folder in (dense, out)]
         assert weights[0].keys() == weights[1].keys()
@@ -192,6 +156,28 @@ def test_threads_and_memory_show_in_no_byte(machine: Machine, dense: Path, tmp_p
     assert content(build(dense, tmp_path / "out", max_shard_size="24KB", machine=machine)) == (
         content(plain)
     )
+
+
+def test_a_derived_tensor_is_computed_in_as_few_rows_as_memory_allows(
+    dense: Path, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Ones(DerivedTensor):
+        """A tensor of ones that notes how many elements it was asked for at once."""
+
+        def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+            asked.append(into.numel())
+            into.fill_(1)
+
+    ones = Ones("w", (4096, 64), "float32")
+    machine = Machine(workers=2, memory=1 << 20)
+    with TensorReader() as reader:
+        job = CopyJob(ones, FileSource("ones", ones, reader))
+        one(dense, job, out=tmp_path / "out", machine=machine)
+    assert sum(asked) == ones.elements
+    assert max(asked) // 64 * job.row_bytes * machine.workers <= 1 << 20
 
 
 def test_a_row_that_memory_cannot_take_is_refused_by_name(dense: Path, tmp_path: Path) -> None:

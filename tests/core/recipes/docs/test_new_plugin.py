@@ -46,7 +46,8 @@ def test_a_new_plugin_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.syspath_prepend(write_plugin("fresh", tmp_path / "new"))
     plugins = Plugins()
     plugins.register(importlib.import_module("emberge_fresh"), "fresh")
-    assert {c.full_name for c in plugins.components} == {"fresh:keep_norm", "fresh:uniformity"}
+    names = {c.full_name for c in plugins.components}
+    assert names == {"fresh:keep_norm", "fresh:uniformity", "fresh:keep_layers"}
     for name in [name for name in sys.modules if name.startswith("emberge_fresh")]:
         monkeypatch.delitem(sys.modules, name)
 
