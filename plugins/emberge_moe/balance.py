@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 
 from emberge_moe.routers import Routing
 
-__all__ = ["Form", "Loads", "RouterSums", "balance_loss", "sums_of", "z_loss"]
+__all__ = ["Form", "Loads", "RouterLosses", "RouterSums", "balance_loss", "sums_of", "z_loss"]
 
 Form = Literal["switch", "paper", "hf"]
 
@@ -107,3 +107,21 @@ def z_loss(sums: RouterSums, batch: Loads) -> Tensor:
     Zoph et al., 2022, arXiv:2202.08906, eq. 5; the mean is over tokens and layers.
     """
     return (sums.squares / batch.tokens).mean().to(sums.squares)
+
+
+@dataclass(frozen=True)
+class RouterLosses:
+    """Losses of a training's routers: their factors, and the form of the balance."""
+
+    balance: float
+    form: Form
+    z_loss: float
+
+    def part(self, sums: RouterSums, batch: Loads, top_k: int) -> Tensor:
+        """Return a chunk's part of their weighted sum, given the loads of the whole batch."""
+        total = sums.squares.new_zeros(())
+        if self.balance:
+            total = total + self.balance * balance_loss(self.form, sums, batch, top_k)
+        if self.z_loss:
+            total = total + self.z_loss * z_loss(sums, batch)
+        return total

@@ -114,6 +114,7 @@ class Routed(Backbone):
         return self.inner.dimension(checkpoint)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+        from emberge_moe.balance import RouterLosses
         from emberge_moe.routed_encoder import RoutedEncoder
         from emberge_moe.routers import RouterTaps
 
@@ -121,7 +122,8 @@ class Routed(Backbone):
             raise CheckpointError("\n".join(self.check_predicts(checkpoint)))
         path = self._router(checkpoint)
         encoder = self.inner.load(checkpoint, device=device, dtype=dtype)
-        return RoutedEncoder(encoder, RouterTaps(encoder.module, path, self.jitter), self)
+        losses = RouterLosses(self.balance, self.form, self.z_loss)
+        return RoutedEncoder(encoder, RouterTaps(encoder.module, path, self.jitter), losses)
 
     def options(self) -> Mapping[str, Any]:
         """Return the options that differ from their defaults, and those of the inner backbone."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emberge import Auxiliary, Embedded, Encoder, TokenisedText
 from torch import Tensor, nn
 
-from emberge_moe.balance import Loads, RouterSums, balance_loss, sums_of, z_loss
+from emberge_moe.balance import Loads, RouterLosses, sums_of
 from emberge_moe.router_health import RouterHealth
 from emberge_moe.routers import RouterTaps
-
-if TYPE_CHECKING:
-    from emberge_moe.routed import Routed
 
 __all__ = ["RoutedEncoder"]
 
@@ -22,9 +19,9 @@ __all__ = ["RoutedEncoder"]
 class RoutedEncoder:
     """An encoder (see `Encoder`) that hands the balance of its routers to the training."""
 
-    def __init__(self, inner: Encoder, taps: RouterTaps, options: Routed) -> None:
+    def __init__(self, inner: Encoder, taps: RouterTaps, losses: RouterLosses) -> None:
         self._inner: Any = inner
-        self._taps, self._options = taps, options
+        self._taps, self._losses = taps, losses
 
     @property
     def module(self) -> nn.Module:
@@ -76,20 +73,10 @@ class RoutedEncoder:
         sums = sums_of(list(routings.values()), features.get("attention_mask"))
         chosen = next(iter(routings.values())).chosen
         health = RouterHealth(tuple(routings), sums.probabilities.shape[1], chosen.shape[1])
-        return Embedded(found.embeddings, found.layers, self._auxiliary(sums, health))
-
-    def _auxiliary(self, sums: RouterSums, health: RouterHealth) -> Auxiliary:
-        options = self._options
 
         def term(counts: Tensor) -> Tensor:
             """Return this chunk's part of the losses, given the whole batch's counts."""
-            batch = Loads.of(counts, len(health.layers))
-            total = sums.squares.new_zeros(())
-            if options.balance:
-                part = balance_loss(options.form, sums, batch, health.top_k)
-                total = total + options.balance * part
-            if options.z_loss:
-                total = total + options.z_loss * z_loss(sums, batch)
-            return total
+            return self._losses.part(sums, Loads.of(counts, len(health.layers)), health.top_k)
 
-        return Auxiliary(sums.loads.flat(), term, health)
+        own = Auxiliary(sums.loads.flat(), term, health)
+        return Embedded(found.embeddings, found.layers, own)

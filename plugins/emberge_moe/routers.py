@@ -73,5 +73,5 @@ class RouterTaps:
 
     @property
     def taken(self) -> Mapping[int, Routing]:
-        """What the routers gave since the taps were opened, by layer."""
+        """Outputs of the routers since the taps were opened, by layer."""
         return dict(sorted((self._taken or {}).items()))

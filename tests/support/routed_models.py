@@ -89,12 +89,19 @@ def routed_state(dense: Any, layers: list[int], experts: int) -> dict[str, torch
     return state
 
 
-def routed(folder: Path, kind: str = "bert", *, seed: int = 0, **options: Any) -> Path:
+def routed(
+    folder: Path,
+    kind: str = "bert",
+    *,
+    seed: int = 0,
+    dense: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Path:
     """Write a tiny encoder with experts that differ, in the layers 1 and 2 unless told otherwise."""
     folder.mkdir(parents=True)
     size = tiny.write_tokenizer(folder)
     given = {"routed_layers": [1, 2], "num_experts": 4, "top_k": 2, **options}
-    config = EmbergeRoutedConfig(inner=_config(kind, size).to_dict(), **given)
+    config = EmbergeRoutedConfig(inner=_config(kind, size, **(dense or {})).to_dict(), **given)
     _shaken(EmbergeRoutedModel(config), seed).save_pretrained(folder)
     tiny.write_modules(folder, 16)
     return folder

@@ -297,7 +297,7 @@ def embedded(
         return encoder(features, layers)
 
 
-def draws_random_numbers(encoder: Encoder) -> bool:
+def draws_random_numbers(encoder: Encoder, autocast: torch.dtype | None = None) -> bool:
     """Return whether a forward pass of the encoder, as it is set now, draws random numbers of any kind.
 
     One text is run, and the state of torch's generators compared: dropout, the jitter of a router and layers
@@ -307,7 +307,7 @@ def draws_random_numbers(encoder: Encoder) -> bool:
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(gpus), torch.no_grad():
         before = _generator_states(gpus)
-        forward(encoder, encoder.tokenise(["text"], prompt="", max_length=None))
+        forward(encoder, encoder.tokenise(["text"], prompt="", max_length=None), (), autocast)
         after = _generator_states(gpus)
     return any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
 

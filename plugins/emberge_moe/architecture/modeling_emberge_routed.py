@@ -27,7 +27,7 @@ AUTO_MAP = {
     "AutoConfig": "modeling_emberge_routed.EmbergeRoutedConfig",
     "AutoModel": "modeling_emberge_routed.EmbergeRoutedModel",
 }
-"""What `auto_map` of a folder's config.json says to those who load it with trust."""
+"""Value of `auto_map` in a folder's config.json, for those who load it with trust."""
 
 
 class FeedForward(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from emberge_encoder.text_encoder import TextEncoder
 from emberge_moe.architecture import modeling_emberge_routed
 from emberge_moe.architecture.modeling_emberge_routed import (
     AUTO_MAP,
@@ -17,6 +18,7 @@ from emberge_moe.architecture.modeling_emberge_routed import (
     EmbergeRoutedModel,
     Router,
 )
+from emberge_moe.routed import Routed
 from safetensors import safe_open
 from torch import nn
 from transformers import AutoModel
@@ -216,7 +218,7 @@ def test_a_config_that_fits_no_model_is_refused(
     changes: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     inner = dense_model("bert").config.to_dict()
-    with pytest.raises(ValueError, match="") as caught:
+    with pytest.raises(ValueError, match=words[0]) as caught:
         EmbergeRoutedConfig(**{"inner": inner, **changes})
     assert all(word in str(caught.value) for word in words)
 
@@ -249,6 +251,31 @@ def test_others_load_a_folder_that_they_trust(tmp_path: Path) -> None:
     assert torch.equal(torch.load(tmp_path / "states.pt"), want)
 
 
+def test_code_in_a_folder_is_not_run(tmp_path: Path) -> None:
+    folder = routed(tmp_path / "model")
+    (folder / "modeling_emberge_routed.py").write_text("raise SystemExit('run')")
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": AUTO_MAP}))
+    assert TextEncoder().check(folder) == []
+    encoder: Any = TextEncoder().load(folder, device="cpu", dtype="float32")
+    assert isinstance(encoder.module.trunk, EmbergeRoutedModel)
+
+
+def test_attention_is_switched_in_the_dense_models_config(tmp_path: Path) -> None:
+    folder = routed(tmp_path / "model", "gemma3_text", dense={"use_bidirectional_attention": False})
+    (problem,) = TextEncoder(pooling="mean").check(folder)
+    assert "causal" in problem
+    backbone = TextEncoder(pooling="mean", attention="bidirectional")
+    encoder = backbone.load(folder, device="cpu", dtype="float32")
+    encoder.save(tmp_path / "out")
+    saved = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert saved["inner"]["use_bidirectional_attention"] is True
+    again = TextEncoder().load(tmp_path / "out", device="cpu", dtype="float32")
+    features = encoder.collate(encoder.tokenise(["sort a list"], prompt="", max_length=None))
+    with torch.no_grad():
+        assert torch.equal(encoder(features).embeddings, again(features).embeddings)
+
+
 def test_the_file_needs_torch_and_transformers_alone() -> None:
     import ast
 
@@ -269,8 +296,6 @@ def test_the_file_needs_torch_and_transformers_alone() -> None:
 
 
 def test_sentence_transformers_opens_one(tmp_path: Path) -> None:
-    from emberge_encoder.text_encoder import TextEncoder
-    from emberge_moe.routed import Routed
     from sentence_transformers import SentenceTransformer
 
     folder = routed(tmp_path / "model")

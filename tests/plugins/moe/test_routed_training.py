@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Backbone, CheckpointError, PerDataset, TokenisedText
+from emberge import (
+    Backbone,
+    CheckpointError,
+    PerDataset,
+    TokenisedText,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
 from emberge.encoding.gradient_cache import (
     BatchEmbeddings,
     EncodePlan,
@@ -16,6 +25,8 @@ from emberge.encoding.gradient_cache import (
     encode_and_backward,
 )
 from emberge.engine import FitOptions, FitResult
+from emberge.testing import check_backbone
+from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import RoutedEncoder
@@ -71,19 +82,18 @@ def _gradients(
     return float(passed.loss), {n: p.grad.clone() for n, p in named if p.grad is not None}
 
 
-@pytest.mark.parametrize("form", ["switch", "paper", "hf"])
+ROUTED_LAYERS = {"bert": 2, "modernbert": 2, "qwen3_moe": 1}
+
+
 @pytest.mark.parametrize("kind", ["bert", "modernbert", *NATIVE])
-def test_a_batch_in_chunks_has_the_losses_of_the_whole(
-    kind: str, form: Any, tmp_path: Path
-) -> None:
+def test_a_batch_in_chunks_has_the_losses_of_the_whole(kind: str, tmp_path: Path) -> None:
     folder = _write(tmp_path / "model", kind)
-    options = {"balance": 0.7, "z_loss": 0.1, "form": form}
+    options = {"balance": 0.7, "z_loss": 0.1}
     encoder = _load(folder, **options)
     loss, plain = _gradients(encoder, 10**6, None)
-    routers = [name for name in plain if name.endswith(("router.weight", "gate.weight"))]
-    assert len(routers) == (
-        3 if kind in ("qwen2_moe", "mixtral", "granitemoe") else 2 - (kind == "qwen3_moe")
-    )
+    routers = [plain[n] for n in plain if n.endswith((".router.weight", ".mlp.gate.weight"))]
+    assert len(routers) == ROUTED_LAYERS.get(kind, 3)
+    assert all(gradient.count_nonzero() for gradient in routers)
     for recompute in (False, True):
         again = _load(folder, recompute=recompute, **options)
         for budget, kept in ((64, 0), (64, 60), (20, 0)):
@@ -348,3 +358,56 @@ def test_states_and_names_are_those_of_the_inner_encoder(tmp_path: Path) -> None
     assert encoder.stored_names() == plain.stored_names()
     assert encoder.dimension == plain.dimension
     assert encoder.tokenizer_fingerprint == plain.tokenizer_fingerprint
+
+
+@pytest.mark.parametrize("kind", ["xlm-roberta", "qwen3_moe"])
+def test_the_backbone_keeps_the_laws(kind: str, tmp_path: Path) -> None:
+    folder = _write(tmp_path / "model", kind)
+    if kind in NATIVE:
+        _changed(folder, experts_implementation="grouped_mm")
+    check_backbone(Routed(inner=TextEncoder()), folder)
+
+
+def test_an_adapter_is_trained_beside_experts(tmp_path: Path) -> None:
+    model = routed(tmp_path / "model")
+    inner = TextEncoder(lora=Lora(rank=2, targets=("intermediate.dense", "query")))
+    _fit(model, tmp_path, Routed(inner=inner), options={"max_steps": 2, "learning_rate": 1e-2})
+    factors = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    moved = {name for name, value in factors.items() if "lora_B" in name and value.count_nonzero()}
+    assert any(".experts.3.intermediate.dense." in name for name in moved)
+
+
+STEPS = """
+steps:
+  trained:
+    train:
+      model: {model}
+      data: [{{path: ./find.jsonl, task: retrieval}}]
+      loss: infonce
+      sampler: {{batch_shuffle: {{batch_size: 4}}}}
+      max_steps: 2
+      backbone: {backbone}
+"""
+
+
+def test_a_recipe_without_the_backbone_is_refused_and_with_it_has_the_figure(
+    tmp_path: Path,
+) -> None:
+    model = routed(tmp_path / "model")
+    rows = [{"anchor": one, "positive": f"{one} of the list"} for one in TEXTS]
+    (tmp_path / "find.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    plugins = load_plugins(block=())
+    plain, spread = (
+        parse_recipe(
+            STEPS.format(model=model, backbone=backbone), plugins, path=tmp_path / "recipe.yaml"
+        )
+        for backbone in ("text_encoder", "{routed: {balance: 0.5}}")
+    )
+    (problem,) = check_recipe(plain, plugins).errors
+    assert "recipe.yaml:10" in str(problem)
+    assert "balance: 0" in problem.message
+    assert not check_recipe(spread, plugins).errors
+    made = run_recipe(spread, tmp_path / "out", plugins, quiet=True)
+    details = json.loads((made["trained"] / "artifact.json").read_text())["details"]
+    assert details["figures"][0]["heat_map"]["columns"] == ["1", "2"]
+    assert details["backbone"] == {"balance": 0.5}

@@ -181,9 +181,11 @@ class Session:
                     device=ranks.device,
                     store=store or work,
                 )
+            encoder.module.train(job.options.dropout)
+            # Weights that are split would stay whole after a pass that has no backward pass.
+            draws = draws_random_numbers(encoder, _autocast(engine))
             if machine.shard and ranks.size > 1:
                 split_weights(encoder, ranks)
-            encoder.module.train(job.options.dropout)
             yield cls(
                 job=job,
                 work=work,
@@ -195,7 +197,7 @@ class Session:
                 encoder=encoder,
                 tables=tables,
                 windows=windows,
-                encode_plan=_encode_plan(job, engine, encoder, ranks),
+                encode_plan=_encode_plan(job, engine, encoder, ranks, draws),
                 sampling=_sampling(job),
                 progress=progress,
                 clock=clock or SaveClock(),
@@ -422,17 +424,23 @@ def _require_rows(
             tables[name].require(loss.needs, rows[name], type(loss).__name__, in_batch)
 
 
-def _encode_plan(job: FitJob, engine: EngineSettings, encoder: Encoder, ranks: Ranks) -> EncodePlan:
+def _encode_plan(
+    job: FitJob, engine: EngineSettings, encoder: Encoder, ranks: Ranks, draws: bool
+) -> EncodePlan:
     module = encoder.module
     return EncodePlan(
         token_budget=engine.token_budget,
         kept_tokens=job.options.kept_tokens,
         kept_bytes=activation_budget(module, device_of(encoder), ranks.beside),
-        autocast=torch.bfloat16 if engine.precision == "bfloat16" else None,
-        dropout=draws_random_numbers(encoder),
+        autocast=_autocast(engine),
+        dropout=draws,
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
     )
+
+
+def _autocast(engine: EngineSettings) -> torch.dtype | None:
+    return torch.bfloat16 if engine.precision == "bfloat16" else None
 
 
 def _sampling(job: FitJob) -> TextSampling:
