@@ -32,6 +32,8 @@ from .evaluating.scoring import score_tasks as score_tasks
 from .evaluating.task_groups import GROUP_OF as GROUP_OF
 from .evaluating.task_groups import GROUPS as GROUPS
 from .evaluating.task_groups import MEAN_OF as MEAN_OF
+from .evaluating.task_groups import groups_with_means as groups_with_means
+from .evaluating.task_groups import kind_of_group as kind_of_group
 from .evaluating.task_groups import means_over_tasks as means_over_tasks
 from .evaluating.task_groups import parts_of_group as parts_of_group
 from .evaluating.task_groups import required_tasks as required_tasks
@@ -73,6 +75,8 @@ from .model_folder.json_files import read_object as read_object
 from .model_folder.model_files import model_fingerprint as model_fingerprint
 from .model_folder.name_aliases import prefix_of as prefix_of
 from .model_folder.package_model import in_package as in_package
+from .model_folder.parameter_count import ParameterCount as ParameterCount
+from .model_folder.parameter_count import count_parameters as count_parameters
 from .model_folder.st_layout import Layout as Layout
 from .model_folder.st_layout import ModuleFolder as ModuleFolder
 from .model_folder.st_layout import read_layout as read_layout

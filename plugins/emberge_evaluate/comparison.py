@@ -29,7 +29,8 @@ class Judge:
     (clustering) are themselves drawn, where a mean is over several of them. Seeds enter by Student's t of
     their spread, as a handful is too few to be drawn from: differences seed by seed where two arms have the
     same seeds (a paired test), else those of two samples (Welch, 1947). An arm of one model is that
-    model alone. What is compared `on` is "all", "type", "in", "out" or the name of a task.
+    model alone. What is compared `on` is "all", "type", "in", "out", a kind of task such as
+    "kind:sts", or the name of a task.
     """
 
     def __init__(

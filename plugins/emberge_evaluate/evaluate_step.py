@@ -46,6 +46,7 @@ from emberge_evaluate.score_model import (
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
 from emberge_evaluate.seed_groups import Scored
+from emberge_evaluate.sizes import columns_by_size, size_problems
 
 __all__ = ["Evaluate", "ModelEntry"]
 
@@ -73,8 +74,9 @@ class Evaluate(Step):
     Every model is scored by every evaluator, each model in a step of its own, `id.model=name`, which
     launchers run side by side; what was scored before is not scored again. Differences from the first model
     come with 95 % intervals of a paired bootstrap over `resamples` draws. Models that differ in `seed` alone
-    are compared as one, with the spread of the seeds in the intervals. Training costs are
-    given where the models' steps know them. `require` are claims that must be true: if one is not, the
+    are compared as one, with the spread of the seeds in the intervals. An evaluator's sizes of embeddings
+    (`dims`) are columns of their own, `model@size`, and a curve. Training costs are given where the models'
+    steps know them. `require` are claims that must be true: if one is not, the
     scores are still published and the run ends with exit code 3.
 
     It leaves `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table, ×
@@ -131,7 +133,7 @@ class Evaluate(Step):
         tasks = tasks_ahead(self.evaluators, context)
         if tasks is None:
             return
-        for stray in _losses(tasks):
+        for stray in (*_losses(tasks), *size_problems(tasks)):
             yield context.problem(stray, "evaluators")
         for stray in unknown_words([word for word in self._about if word not in DOMAINS], tasks):
             yield context.problem(stray, "require")
@@ -139,7 +141,8 @@ class Evaluate(Step):
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if not self._parts:  # they look at their models themselves
             for entry in self.models:
-                yield from ScoreModel(model=entry.model, evaluators=()).check(context)
+                part = ScoreModel(model=entry.model, evaluators=self.evaluators)
+                yield from part.check(context)
         counted = Counter((entry.model.text, entry.name) for entry in self.models)
         for (text, _), count in counted.items():
             if count > 1:
@@ -158,7 +161,7 @@ class Evaluate(Step):
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = [task for _, plan in plans for task in plan]
-        for stray in _losses(tasks):
+        for stray in (*_losses(tasks), *size_problems(tasks)):
             raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
@@ -166,9 +169,8 @@ class Evaluate(Step):
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
-        result = scores_of(
-            models, tasks, scores, self.require, resamples=self.resamples, seed=workspace.seed
-        )
+        columns = columns_by_size(models, tasks, scores)
+        result = scores_of(columns, self.require, resamples=self.resamples, seed=workspace.seed)
         _write(result, scores, workspace)
         unmet = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
@@ -178,8 +180,8 @@ class Evaluate(Step):
                 "scores": SCORES_FILE,
                 "table": TABLE,
                 "models": list(models),
-                "tasks": [task.name for task in tasks],
-                "in_domain": [task.name for task in tasks if task.domain == "in"],
+                "tasks": [task.name for task in columns.tasks],
+                "in_domain": [task.name for task in columns.tasks if task.domain == "in"],
                 "means": result.means,
                 "unmet": [] if workspace.rehearsal else unmet,
             },

@@ -16,27 +16,39 @@ __all__ = ["curves"]
 LOTS = frozenset({"seed", "draw", "part"})
 # A curve needs so many places; for fewer there is the table.
 PLACES = 3
+# The variable of embeddings' sizes, which are a curve however few are asked for.
+SIZE = "embedding size"
 
 
 def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[ScoreCurve]:
     """Return a curve for every step whose `foreach` runs over a number of at least three values.
 
-    Models that differ in seed or draw alone are one place. `name` is the step with its other variables.
+    Models that differ in seed or draw alone are one place. `name` is the step with its other variables. Sizes
+    of embeddings are such a number too, of every model.
     """
     found: dict[tuple[str, str], dict[float, list[Scored]]] = {}
     for model in models:
         variables = {k: v for k, v in model.variables.items() if k not in LOTS}
+        if model.size is not None:
+            variables[SIZE] = str(model.size)
         for variable, value in variables.items():
             number = _number(value)
             if number is not None:
                 others = [f"{k}={v}" for k, v in variables.items() if k != variable]
-                name = ",".join([str(model.step).partition(".")[0], *others])
+                name = ",".join([_plain_name(model), *others])
                 found.setdefault((name, variable), {}).setdefault(number, []).append(model)
     return [
         ScoreCurve(name, variable, _places(places, judge, groups))
         for (name, variable), places in found.items()
-        if len(places) >= PLACES
+        if len(places) >= (2 if variable == SIZE else PLACES)
     ]
+
+
+def _plain_name(model: Scored) -> str:
+    """Return the model's step without variables, or the name of a model that no step made."""
+    if model.step is not None:
+        return model.step.partition(".")[0]
+    return model.name if model.size is None else model.name.removesuffix(f"@{model.size}")
 
 
 def _places(
@@ -47,7 +59,7 @@ def _places(
         names = tuple(model.name for model in models)
         arm = Arm(" + ".join(names), {str(i): name for i, name in enumerate(names)})
         judge.arms.setdefault(arm.name, arm)
-        means = {MEAN_OF[group]: judge.estimate(arm.name, group) for group in groups}
+        means = {MEAN_OF.get(group, group): judge.estimate(arm.name, group) for group in groups}
         found.append(Place(at, names, means))
     return tuple(found)
 

@@ -67,6 +67,9 @@ class ScoreModel(Step):
         folder, adapter = context.model(self.model), context.adapter(self.model)
         for problem in whole_problems(folder, adapter):
             yield context.problem(str(problem), "models")
+        for evaluator in self.evaluators if folder is not None else ():
+            for fault in evaluator.check_model(folder):
+                yield context.problem(f"{self.model}: {fault}", "evaluators")
 
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace, about=self.about)

@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from emberge import Artifact, Model, TaskInfo, TaskScore
+from emberge import Artifact, CheckpointError, Model, TaskInfo, TaskScore
 from emberge.engine import (
     GROUP_OF,
     MEAN_OF,
+    Checkpoint,
     Comparison,
     Estimate,
+    ParameterCount,
     Scores,
     Task,
     TrainingCost,
     Verdict,
+    count_parameters,
+    groups_with_means,
     means_over_tasks,
-    parts_of_group,
 )
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of
+from emberge_evaluate.sizes import Columns
 
 __all__ = ["scores_of"]
 
+_Fact = TypeVar("_Fact")
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
 
 
 def scores_of(
-    models: Mapping[str, tuple[Scored, Model]],
-    tasks: Sequence[TaskInfo],
-    scores: TaskScores,
-    require: Sequence[Requirement],
-    *,
-    resamples: int,
-    seed: int,
+    columns: Columns, require: Sequence[Requirement], *, resamples: int, seed: int
 ) -> Scores:
-    """Return the whole result; `models` and `scores` are by the name that tables give a model."""
+    """Return the whole result of models' scores."""
+    models, tasks, scores = columns.models, columns.tasks, columns.scores
     arms = arms_of(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
-    groups = [group for group in ("all", "type", "in", "out") if parts_of_group(tasks, group)]
+    groups = groups_with_means(tasks)
     values = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
     means = {model: means_over_tasks(tasks, values[model]) for model in models}
     found = Scores(
@@ -54,6 +56,8 @@ def scores_of(
         requirements=tuple(_judged(require, models, arms, judge)),
         costs=_costs({name: model for name, (_, model) in models.items()}),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
+        parameters=_parameters({name: model for name, (_, model) in models.items()}),
+        sizes={name: one.size for name, (one, _) in models.items() if one.size is not None},
     )
     if all(len(arm.models) == 1 for arm in arms):
         return found
@@ -71,7 +75,7 @@ def _pooled(
     names = [arm.name for arm in arms]
     estimates = _estimates(names, judge, tasks, groups)
     on_tasks = [task.name for task in tasks]
-    on_means = [MEAN_OF[group] for group in groups]
+    on_means = [MEAN_OF.get(group, group) for group in groups]
     return Scores(
         fingerprints=dict.fromkeys(names, ""),
         tasks=scores.tasks,
@@ -84,10 +88,25 @@ def _pooled(
         },
         members={arm.name: dict(arm.models) for arm in arms},
         comparisons=_comparisons(judge, names, tasks, groups),
-        costs={
-            arm.name: scores.costs[arm.members[0]] for arm in arms if arm.members[0] in scores.costs
-        },
+        costs=_of_first(scores.costs, arms),
+        parameters=_of_first(scores.parameters, arms),
     )
+
+
+def _of_first(known: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[str, _Fact]:
+    """Return by arm what is known of its first model."""
+    return {arm.name: known[arm.members[0]] for arm in arms if arm.members[0] in known}
+
+
+def _parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
+    """Return the numbers of models' parameters; an adapter's are its base's, to which it is added."""
+    found = {}
+    for name, model in models.items():
+        try:
+            found[name] = count_parameters(Checkpoint(model.folder))
+        except CheckpointError:
+            continue  # it was scored, so its weights are in some other form than a transformer's
+    return found
 
 
 def _costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
@@ -136,7 +155,8 @@ def _estimates(
     names: Iterable[str], judge: Judge, tasks: Sequence[TaskInfo], groups: Sequence[str]
 ) -> dict[str, dict[str, Estimate]]:
     """Return each model's or arm's estimates by task and mean."""
-    asked = {task.name: task.name for task in tasks} | {MEAN_OF[group]: group for group in groups}
+    asked = {task.name: task.name for task in tasks}
+    asked |= {MEAN_OF.get(group, group): group for group in groups}
     return {name: {on: judge.estimate(name, g) for on, g in asked.items()} for name in names}
 
 
@@ -163,18 +183,22 @@ def _judged(
     arms: Sequence[Arm],
     judge: Judge,
 ) -> Iterator[Verdict]:
-    """Yield the verdict on every demand once: a recipe's demand of each seed of an arm is one of the arm."""
+    """Yield the verdict on every demand once: a recipe's demand of each seed of an arm is one of the arm.
+
+    Where embeddings are scored at several sizes it is judged at each.
+    """
     arm_of = {model: arm.name for arm in arms for model in arm.members}
-    by_reference: dict[str, list[str]] = {}
+    by_reference: dict[tuple[str, int | None], list[str]] = {}
     for name, (scored, _) in models.items():
-        known = by_reference.setdefault(scored.reference.text, [])
+        known = by_reference.setdefault((scored.reference.text, scored.size), [])
         known += [] if arm_of[name] in known else [arm_of[name]]
+    sizes = dict.fromkeys(scored.size for scored, _ in models.values())
     done = set()
     for requirement in require:
         on = GROUP_OF.get(requirement.tasks, requirement.tasks)
-        for demand, reference in requirement.demands():
-            for model in by_reference[requirement.model.text]:
-                for other in by_reference[reference.text]:
+        for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
+            for model in by_reference[requirement.model.text, size]:
+                for other in by_reference[reference.text, size]:
                     key = (model, other, demand, on, requirement.margin, requirement.confidence)
                     if model != other and key not in done:
                         done.add(key)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from emberge.engine import FEW, Comparison, Scores, Task, TrainingCost
+from emberge.engine import FEW, Comparison, Scores, Task, TrainingCost, kind_of_group
 
 __all__ = ["table"]
 
@@ -73,15 +74,25 @@ def _estimates(label: str, on: str, pooled: Scores) -> str:
 
 def _new_means(scores: Scores) -> Iterator[tuple[str, str]]:
     """Yield the means that all models have and that are not those of one task or of all once more."""
-    for mean, label in MEANS.items():
+    kinds = {mean: f"mean of {title}" for mean, title in _kinds(scores).items()}
+    for mean, label in (kinds | MEANS).items():
         known = all(mean in scores.means[model] for model in scores.models)
         if known and not _repeats_another(mean, scores):
             yield mean, label
 
 
+def _kinds(scores: Scores) -> dict[str, str]:
+    """Return the means over one kind of task, each with the kind and its number of tasks as title."""
+    counts = Counter(task.kind for task in scores.tasks)
+    means = dict.fromkeys(mean for model in scores.models for mean in scores.means[model])
+    return {m: f"{kind} ({counts[kind]})" for m in means if (kind := kind_of_group(m)) is not None}
+
+
 def _repeats_another(mean: str, scores: Scores) -> bool:
     """Return whether a mean is over one task or one kind of task, or over all tasks once more."""
     tasks = scores.tasks
+    if (kind := kind_of_group(mean)) is not None:
+        return sum(task.kind == kind for task in tasks) == 1
     if mean == "type":
         return len({task.kind for task in tasks}) == 1
     if mean == "task":
@@ -123,7 +134,8 @@ def _cost(costs: Sequence[TrainingCost | None]) -> Iterator[str]:
 
 def _differences(scores: Scores, words: str) -> list[str]:
     """Return lines on how far each model or arm is from the first, with their intervals."""
-    shown = [mean for mean in GROUPS if mean == "task" or not _repeats_another(mean, scores)]
+    groups = GROUPS | _kinds(scores)
+    shown = [mean for mean in groups if mean == "task" or not _repeats_another(mean, scores)]
     found = [one for one in scores.comparisons if one.on in shown]
     if not found:
         return []
@@ -133,7 +145,7 @@ def _differences(scores: Scores, words: str) -> list[str]:
         f"Difference from {found[0].reference} in points, with {found[0].confidence:.0%} intervals "
         f"of {words}:",
         "",
-        *_head(["model", *(GROUPS[mean] for mean in columns)]),
+        *_head(["model", *(groups[mean] for mean in columns)]),
     ]
     for model in dict.fromkeys(one.model for one in found):
         cells = [_difference(one) for one in found if one.model == model]

@@ -16,13 +16,15 @@ SEED = "seed"
 class Scored:
     """Model among those scored: its name in tables, its reference, and the recipe's names for it.
 
-    `given` is the arm that the recipe names; `called` the name that it gives the model.
+    `given` is the arm that the recipe names; `called` the name that it gives the model; `size` that of the
+    embeddings where several are scored, which its name and its arm's then end with.
     """
 
     name: str
     reference: ModelRef
     called: str | None = None
     given: str | None = None
+    size: int | None = None
 
     @property
     def step(self) -> str | None:
@@ -37,11 +39,10 @@ class Scored:
     @property
     def arm(self) -> str:
         """Name of its arm: its own without the seed."""
-        if self.given:
-            return self.given
-        if self.step is None or SEED not in self.variables:
+        if not self.given and (self.step is None or SEED not in self.variables):
             return self.name
-        return self.called or _without(self.step, {SEED})
+        name = self.given or self.called or _without(str(self.step), {SEED})
+        return name if self.size is None else f"{name}@{self.size}"
 
     @property
     def place(self) -> str:

@@ -27,6 +27,7 @@ def register_backbones() -> Mapping[str, type[Backbone]]:
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
     from emberge_moe.downcycle.downcycle_step import Downcycle
+    from emberge_moe.rope import Rope
     from emberge_moe.upcycle.upcycle_step import Upcycle
 
-    return {"downcycle": Downcycle, "upcycle": Upcycle}
+    return {"downcycle": Downcycle, "rope": Rope, "upcycle": Upcycle}

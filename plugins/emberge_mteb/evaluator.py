@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import (
@@ -66,6 +67,10 @@ class Mteb(Evaluator):
     sources were trained on, and `in_domain_of` is training data whose catalogue names them (`ind_tasks`); the
     other named tasks then count as out of domain. For local sets their catalogue states it.
 
+    With `dims` each size is scored from one encoding: embeddings are cut to their first numbers, then brought
+    to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147). A step `evaluate`
+    shows the sizes of a model side by side. All embeddings of a task are in memory until its last size.
+
     Example:
         scores:
           evaluate:
@@ -89,6 +94,8 @@ class Mteb(Evaluator):
     """Padded tokens encoded at once; default: fits the device."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Type that the model computes in."""
+    dims: tuple[int, ...] = ()
+    """Sizes of embeddings to score, such as `[768, 256]`; by default the model's own alone."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not (self.tasks or self.benchmark or self.data):
@@ -98,6 +105,9 @@ class Mteb(Evaluator):
         for option in ("tasks", "only"):
             names = [f"mteb task '{name}'" for name in getattr(self, option)]
             yield from _repeated(names, partial(context.problem, option=option))
+        if self.dims and (min(self.dims) < 1 or len(set(self.dims)) < len(self.dims)):
+            fault = f"dims are different sizes from 1 on, not {list(self.dims)}"
+            yield context.problem(fault, "dims")
         yield from self._domains().check(context)
         yield from self._check_data(context)
         if self.tasks or self.benchmark:
@@ -148,7 +158,23 @@ class Mteb(Evaluator):
         return Domains(self.in_domain, self.in_domain_of)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
-        return [source.info for source in self._sources(workspace)]
+        return self._at_sizes([source.info for source in self._sources(workspace)])
+
+    def check_model(self, checkpoint: Path) -> Iterator[str]:
+        if self.dims and self.backbone is not None and not self.backbone.check(checkpoint):
+            yield from self._too_wide(self.backbone.dimension(checkpoint))
+
+    def _too_wide(self, dimension: int | None) -> Iterator[str]:
+        wide = [size for size in self.dims if dimension is not None and size > dimension]
+        if wide:
+            yield (
+                f"its embeddings have {dimension} numbers, so they cannot be scored at "
+                f"{', '.join(map(str, wide))}; take that out of the evaluator's dims"
+            )
+
+    def _at_sizes(self, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
+        """Return each task at each size in turn, or the tasks as they are."""
+        return [task.at_size(size) for task in tasks for size in self.dims] or list(tasks)
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         found: list[TaskInfo] = []
@@ -165,7 +191,7 @@ class Mteb(Evaluator):
                 found += [_named_info(task) for task in named]
         except DataError:
             return None
-        return found
+        return self._at_sizes(found)
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
@@ -177,10 +203,11 @@ class Mteb(Evaluator):
         with quiet():
             wrapped = self._load(model, workspace, shown)
         for task in tasks:
+            source = sources[task.name_without_size]
             with quiet():
-                made, texts = sources[task.name].make()
+                made, texts = source.make()
             shown.begin(task.name, texts)
-            wrapped.prepare(sources[task.name].asked)
+            wrapped.prepare(source.asked, task.size)
             score, units, result = score_task(made, wrapped)
             if not math.isfinite(score):
                 workspace.warn(
@@ -261,6 +288,8 @@ class Mteb(Evaluator):
         encoder = self.backbone.load(
             model.folder, device=workspace.machine.devices[0], dtype=self.dtype
         )
+        for fault in self._too_wide(encoder.dimension):
+            raise RecipeError(f"{model.name}: {fault}")
         embedder = TextEmbedder(
             encoder, store=workspace.store, token_budget=self.token_budget, progress=shown.embedding
         )

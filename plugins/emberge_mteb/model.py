@@ -22,7 +22,9 @@ _REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
 class MtebModel:
     """Implementation of mteb's `EncoderProtocol` with an embedding function.
 
-    A text that comes again under the same prompt, in one task or in the next, is embedded once.
+    A text that comes again under the same prompt, in one task or in the next, is embedded once. With a
+    `size`, embeddings are cut to their first `size` numbers and brought to length one (Kusupati et al.,
+    2022, arXiv:2205.13147).
 
     `embed` takes texts and a prompt and gives [texts, dimension]; `count` gets how many texts were
     asked for after they have been embedded.
@@ -46,13 +48,19 @@ class MtebModel:
         self._count = count
         self._rows: dict[tuple[str, str], Matrix] = {}
         self._asked: Mapping[str, str] = {}
+        self._size: int | None = None
         self.mteb_model_meta = ModelMeta.create_empty(
             {"name": f"emberge/{name}", "revision": fingerprint}
         )
 
-    def prepare(self, asked: Mapping[str, str]) -> None:
-        """Set the next task's `instruction` and `prompt`."""
-        self._asked = asked
+    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+        """Set the next task's `instruction` and `prompt`, and the size that it is scored at.
+
+        Of a task with sizes all embeddings are remembered, as they come again at each.
+        """
+        if size is not None and asked is not self._asked:  # another task
+            self._forget()
+        self._asked, self._size = asked, size
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
@@ -61,19 +69,24 @@ class MtebModel:
         texts = [text for batch in inputs for text in batch["text"]]
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
-        return self._remembered(texts, prompt)
+        return _cut(self._remembered(texts, prompt), self._size)
 
     def _remembered(self, texts: Sequence[str], prompt: str) -> Matrix:
         import numpy as np
 
-        if sum(row.nbytes for row in self._rows.values()) > _REMEMBERED:
-            self._rows.clear()
+        if self._size is None:
+            self._forget()
         new = [text for text in dict.fromkeys(texts) if (prompt, text) not in self._rows]
         if new:
             rows = np.asarray(self._embed(new, prompt), dtype=np.float32)
             self._rows.update(zip(((prompt, text) for text in new), rows, strict=True))
         self._count(len(texts))
         return np.stack([self._rows[prompt, text] for text in texts])
+
+    def _forget(self) -> None:
+        """Forget all embeddings if they are too many to be kept for other tasks."""
+        if sum(row.nbytes for row in self._rows.values()) > _REMEMBERED:
+            self._rows.clear()
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return similarities of all with all, by the function that the model names as its own."""
@@ -89,3 +102,14 @@ class MtebModel:
 
         function = ScoringFunction(self._similarity)
         return select_pairwise_similarity(embeddings1, embeddings2, function)
+
+
+def _cut(rows: Matrix, size: int | None) -> Matrix:
+    """Return the first `size` numbers of each row at length one, or the rows as they are."""
+    import numpy as np
+
+    if size is None:
+        return rows
+    first = rows[:, :size]
+    lengths = np.linalg.norm(first, axis=1, keepdims=True)
+    return first / np.maximum(lengths, np.finfo(np.float32).tiny)

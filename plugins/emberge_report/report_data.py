@@ -66,8 +66,13 @@ class Made:
 
     @property
     def chosen(self) -> bool:
-        """Flag of a model that was chosen from others; one that is neither merged nor chosen was trained."""
+        """Flag of a model that was chosen from others."""
         return "chosen_because" in self.details
+
+    @property
+    def trained(self) -> bool:
+        """Flag of a model that was neither merged nor chosen, nor changed in a way that its step names."""
+        return not (self.merged or self.chosen or "made_by" in self.details)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class ReportData:
     @property
     def trained(self) -> tuple[Made, ...]:
         """Models that trainings made."""
-        return tuple(made for made in self.made if not (made.merged or made.chosen))
+        return tuple(made for made in self.made if made.trained)
 
     @property
     def merges(self) -> tuple[Made, ...]:

@@ -17,8 +17,9 @@ class Report(Step):
     """Report on earlier steps as one self-contained HTML page, `report.html`.
 
     It shows what was run, the scores of all models with their intervals, differences from the first model
-    scored, the loss curves of trainings, how far each layer of every model moved from the base, and every
-    warning. The page loads nothing from anywhere, so it can be mailed, printed and kept.
+    scored, scores over parameters where models differ in them, the loss curves of trainings, how far each
+    layer of every model moved from the base, and every warning. The page loads nothing from anywhere, so it
+    can be mailed, printed and kept.
 
     `of` are the steps to report on: trainings, merges, scores. `base` is the model that distances are
     measured from; without it each training's own base serves, and a merge's if all its parents share one.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import (
     Evaluator,
     Model,
+    ModelRef,
     Preflight,
     Problem,
     RecipeError,
@@ -44,14 +45,16 @@ class EvaluateDuringTraining:
     best: bool = True
     """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""
 
-    def check(self, context: Preflight) -> Iterator[Problem]:
-        """Yield problems that can be seen before a run."""
+    def check(self, context: Preflight, start: ModelRef) -> Iterator[Problem]:
+        """Yield problems that can be seen before a run; `start` is the model that it starts from."""
+        folder = context.model(start)
         for name, value in (("every", self.every), ("patience", self.patience)):
             if value is not None and value < 1:
                 yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
-            for fault in _losses(evaluator.preview(context) or ()):
+            own = evaluator.check_model(folder) if folder is not None else ()
+            for fault in (*own, *_losses(evaluator.preview(context) or ())):
                 yield context.problem(fault, "evaluate.evaluators")
 
     def early_stopping(

@@ -109,7 +109,7 @@ class Train(FitOptions, Step):
         for fault in tracker_problems(self.trackers):
             yield context.problem(fault, "trackers")
         if self.evaluate is not None:
-            yield from self.evaluate.check(context)
+            yield from self.evaluate.check(context, self.model)
         found = list(self._check_data(context))
         yield from found
         if not any(problem.severity == "error" for problem in found):

@@ -45,7 +45,7 @@ ROOMS: Mapping[str, str] = {
     "encoding": "ranks files",
     "data": "files yaml_nodes yaml_aliases",
     "training": "encoding ranks data files devices",
-    "evaluating": "merging files",
+    "evaluating": "merging model_folder files",
     "recipes": "data model_folder tensor_files files ranks plugins hookspecs yaml_nodes devices",
     "testing": "encoding merging ranks",
     "cli": "recipes plugins processes tensor_files files yaml_nodes devices",

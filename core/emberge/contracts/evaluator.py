@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from emberge.contracts.dataset import Domain
     from emberge.contracts.reference import Model
     from emberge.contracts.step import Preflight, Workspace
@@ -42,6 +45,7 @@ class TaskInfo:
     `metric` is `loss` where less is better. `note` is for readers of the score (a cut corpus). `fingerprint`
     hashes all that the score depends on beside the model: data, options, versions; where it is empty, scores
     are not reused. `split` is the half of the data that is scored, None where the evaluator does not know.
+    `size` is the number of an embedding's first numbers that are scored, None for all of them.
     """
 
     name: str
@@ -52,6 +56,18 @@ class TaskInfo:
     note: str = ""
     fingerprint: str = ""
     split: Split | None = None
+    size: int | None = None
+
+    def at_size(self, size: int) -> TaskInfo:
+        """Return the task on the first `size` numbers of embeddings, with its own name and fingerprint."""
+        content = f"{self.fingerprint}\0{size}".encode()
+        fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
+        return replace(self, name=f"{self.name}@{size}", size=size, fingerprint=fingerprint)
+
+    @property
+    def name_without_size(self) -> str:
+        """Name of the task at every size: `STS12` of `STS12@256`."""
+        return self.name if self.size is None else self.name.removesuffix(f"@{self.size}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,10 @@ class Evaluator:
 
     def check(self, context: Preflight) -> Iterable[Problem]:
         """Return problems that show before a run."""
+        return ()
+
+    def check_model(self, checkpoint: Path) -> Iterable[str]:
+        """Return reasons why it cannot score that checkpoint, from configs alone."""
         return ()
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from emberge.errors import DataError
 from emberge.evaluating.scores import (
@@ -21,6 +21,7 @@ from emberge.evaluating.scores import (
     TrainingCost,
     Verdict,
 )
+from emberge.model_folder.parameter_count import ParameterCount
 
 __all__ = ["SCORES_FILE", "read_scores", "write_scores"]
 
@@ -28,6 +29,7 @@ SCORES_FILE = "scores.json"
 # Names of means in the file that are others than those of `MEANS`: comparisons are on groups of tasks.
 _GROUP_OF_MEAN = {"task": "all"}
 _MEAN_OF_GROUP = {"all": "task"}
+_Fact = TypeVar("_Fact")
 _MEANS = ("task", "type", "in", "out")
 
 
@@ -43,8 +45,8 @@ def write_scores(folder: Path, scores: Scores) -> Path:
         "tasks": [_written_task(task) for task in scores.tasks],
         "scores": scores.values,
         "intervals": {m: _on_tasks(row, scores) for m, row in scores.intervals.items()},
-        "means": {m: {mean: row.get(mean) for mean in _MEANS} for m, row in scores.means.items()},
-        "mean_intervals": {m: _on_means(row) for m, row in scores.intervals.items()},
+        "means": {m: dict.fromkeys(_MEANS) | dict(row) for m, row in scores.means.items()},
+        "mean_intervals": {m: _on_means(row, scores) for m, row in scores.intervals.items()},
         "comparisons": _written_comparisons(scores.comparisons),
         "arms": [_written_arm(name, pooled) for name in pooled.models] if pooled else [],
         "arm_comparisons": _written_comparisons(pooled.comparisons) if pooled else [],
@@ -60,12 +62,17 @@ def _on_tasks(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
     return {task.name: row[task.name] for task in scores.tasks if task.name in row}
 
 
-def _on_means(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {mean: row[mean] for mean in _MEANS if mean in row}
+def _on_means(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
+    means = dict.fromkeys(mean for of_model in scores.means.values() for mean in of_model)
+    return {mean: row[mean] for mean in means if mean in row}
 
 
 def _written_model(name: str, scores: Scores) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
+    if size := scores.sizes.get(name):
+        found["size"] = size
+    if count := scores.parameters.get(name):
+        found["parameters"] = asdict(count)
     if cost := scores.costs.get(name):
         found["training_cost"] = {k: v for k, v in asdict(cost).items() if v is not None}
     return found
@@ -98,7 +105,7 @@ def _written_arm(name: str, pooled: Scores) -> dict[str, Any]:
         "models": list(pooled.members[name].values()),
         "seeds": list(pooled.members[name]),
         "scores": {task.name: estimate(task.name) for task in pooled.tasks},
-        "means": {mean: estimate(mean) for mean in _MEANS if mean in pooled.means[name]},
+        "means": {mean: estimate(mean) for mean in pooled.means[name]},
     }
 
 
@@ -150,6 +157,12 @@ def _scores(found: Mapping[str, Any]) -> Scores:
             if m.get("training_cost")
         },
         curves=tuple(_curve(curve) for curve in found.get("curves") or ()),
+        sizes={m["name"]: int(m["size"]) for m in found["models"] if m.get("size")},
+        parameters={
+            m["name"]: ParameterCount(**m["parameters"])
+            for m in found["models"]
+            if m.get("parameters")
+        },
     )
     arms = found.get("arms") or ()
     return replace(scores, pooled=_pooled(scores, arms, found)) if arms else scores
@@ -177,13 +190,16 @@ def _pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) -> Sc
         members={arm["name"]: dict(zip(arm["seeds"], arm["models"], strict=True)) for arm in arms},
         comparisons=_comparisons(found.get("arm_comparisons")),
         requirements=(),
-        costs={
-            arm["name"]: scores.costs[arm["models"][0]]
-            for arm in arms
-            if arm["models"][0] in scores.costs
-        },
+        costs=_of_first(scores.costs, arms),
+        parameters=_of_first(scores.parameters, arms),
         curves=(),
     )
+
+
+def _of_first(known: Mapping[str, _Fact], arms: Sequence[Any]) -> dict[str, _Fact]:
+    """Return by arm what is known of its first model."""
+    first = {arm["name"]: arm["models"][0] for arm in arms}
+    return {name: known[model] for name, model in first.items() if model in known}
 
 
 def _kept(row: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:

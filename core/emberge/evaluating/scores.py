@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from emberge.model_folder.parameter_count import ParameterCount
+
 __all__ = [
     "FEW",
     "MEANS",
@@ -147,7 +149,8 @@ class Scores:
     """Scores as shares, by model and task. `fingerprints` are those of the models' weights.
 
     Where models were trained with several seeds, `pooled` are the same by arm: its models are the arms, with
-    the `spreads` of their `members`, which are models by seed.
+    the `spreads` of their `members`, which are models by seed. Where embeddings were scored at several sizes,
+    each model is several, `model@size`, of the `sizes`.
     """
 
     fingerprints: Mapping[str, str]
@@ -161,6 +164,8 @@ class Scores:
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     members: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     curves: tuple[ScoreCurve, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, ParameterCount] = field(default_factory=dict)
     pooled: Scores | None = None
 
     @property
@@ -171,6 +176,11 @@ class Scores:
     def members_of(self, model: str) -> tuple[str, ...]:
         """Return the names of an arm's models, or the model's own."""
         return tuple(self.members.get(model, {"": model}).values())
+
+    def at_sizes(self, model: str) -> tuple[str, ...]:
+        """Return the names under which a model was scored: its own, or one for each size of embeddings."""
+        names = [model, *(f"{model}@{size}" for size in dict.fromkeys(self.sizes.values()))]
+        return tuple(name for name in names if name in self.fingerprints)
 
     @property
     def models(self) -> tuple[str, ...]:

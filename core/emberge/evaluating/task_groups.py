@@ -16,6 +16,8 @@ __all__ = [
     "GROUPS",
     "GROUP_OF",
     "MEAN_OF",
+    "groups_with_means",
+    "kind_of_group",
     "means_over_tasks",
     "parts_of_group",
     "required_tasks",
@@ -23,17 +25,36 @@ __all__ = [
 ]
 
 GROUPS = {"all": "all tasks", "in": "in domain", "out": "out of domain"}
-# Names of the means over groups of tasks in a result.
+# Names of the means over groups of tasks in a result; a mean over one kind is named as its group.
 MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out"}
+# Beginning of the name of a group that is one kind of task, as a task may be called like a kind.
+_KIND = "kind:"
+
+
+def kind_of_group(group: str) -> str | None:
+    """Return the kind of task that a group such as `kind:retrieval` is of, None for other groups."""
+    return group.removeprefix(_KIND) if group.startswith(_KIND) else None
+
+
+def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
+    """Return the groups that means are over: those of `MEAN_OF` with tasks, and kinds if there are two."""
+    kinds = dict.fromkeys(task.kind for task in tasks)
+    each = [f"{_KIND}{kind}" for kind in kinds] if len(kinds) > 1 else []
+    return [*(group for group in MEAN_OF if parts_of_group(tasks, group)), *each]
 
 
 def tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
-    """Return the tasks of a group: "all", "in" or "out" of domain, of one name, or of one kind."""
+    """Return the tasks of a group: "all", "in" or "out" of domain, of one name, or of one kind.
+
+    The name of a task that is scored at several sizes of embeddings means all of them.
+    """
     if group == "all":
         return list(tasks)
+    if (kind := kind_of_group(group)) is not None:
+        return [task for task in tasks if task.kind == kind]
     if group in ("in", "out"):
         return [task for task in tasks if task.domain == group]
-    named = [task for task in tasks if task.name == group]
+    named = [task for task in tasks if group in (task.name, task.name_without_size)]
     return named or [task for task in tasks if task.kind == group]
 
 
@@ -54,12 +75,15 @@ def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]
 def means_over_tasks(
     tasks: Sequence[TaskInfo], scores: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """Return a model's means over all tasks, kinds of task, in and out of domain; None over no task."""
-    found: dict[str, float | None] = {}
-    for group, name in MEAN_OF.items():
+    """Return a model's means over all tasks, kinds of task, in and out of domain, and each kind.
+
+    A mean of `MEAN_OF` that is over no task is None.
+    """
+    found: dict[str, float | None] = dict.fromkeys(MEAN_OF.values())
+    for group in groups_with_means(tasks):
         kinds = [[scores[task.name] for task in part] for part in parts_of_group(tasks, group)]
         averages = [sum(values) / len(values) for values in kinds]
-        found[name] = sum(averages) / len(averages) if averages else None
+        found[MEAN_OF.get(group, group)] = sum(averages) / len(averages)
     return found
 
 

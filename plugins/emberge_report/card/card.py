@@ -37,6 +37,7 @@ _ELSEWHERE = {
         "base",
         "base_reference",
         "base_fingerprint",
+        "made_by",
         "weights",
         "models",
         "datasets",
@@ -89,6 +90,11 @@ class Facts:
         return "chosen_because" in self.artifact.details
 
     @property
+    def made_by(self) -> str:
+        """Words for a change without training, such as "giving rotary positions to"; "" for other ways."""
+        return str(self.artifact.details.get("made_by", ""))
+
+    @property
     def sources(self) -> tuple[Parent | Trained, ...]:
         """Models and data whose licences count."""
         found: list[Parent | Trained] = [*self.roots, *self.data]
@@ -107,7 +113,7 @@ def model_card(facts: Facts) -> ModelCard:
 
     bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
-    results = [result for scores in facts.scores for result in results_of(facts.name, scores)]
+    results = [result for name, scores in _scored(facts) for result in results_of(name, scores)]
     data = ModelCardData(
         model_name=facts.name,
         base_model=bases or None,
@@ -126,6 +132,12 @@ def model_card(facts: Facts) -> ModelCard:
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n")
 
 
+def _scored(facts: Facts) -> Iterator[tuple[str, Scores]]:
+    """Yield each evaluation with the model's name in it, once for each size of embeddings."""
+    for scores in facts.scores:
+        yield from ((name, scores) for name in scores.at_sizes(facts.name))
+
+
 def _known(licence: str) -> bool:
     """Return whether a licence has the form of an identifier, as the front matter requires."""
     return bool(licence) and " " not in licence and licence.lower() not in (UNKNOWN, "other")
@@ -140,7 +152,7 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
     yield [f"# {prose(facts.name)}"]
     yield [_opening(facts)]
     yield usage(facts.name, facts.anatomy)
-    yield from (score_lines(facts.name, scores) for scores in facts.scores)
+    yield from (score_lines(name, scores) for name, scores in _scored(facts))
     yield parent_lines(facts)
     yield _method(facts)
     if facts.data or facts.artifact.size is not None:
@@ -151,7 +163,7 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
 
 
 def _opening(facts: Facts) -> str:
-    how = "merging" if facts.merged else "choosing" if facts.chosen else "training"
+    how = "merging" if facts.merged else "choosing" if facts.chosen else facts.made_by or "training"
     count = len([p for p in facts.parents if p.weight is not None or not facts.merged])
     what = f"{count} models" if facts.merged and count else prose(_first(facts.parents))
     dimension = facts.anatomy.dimension
@@ -169,9 +181,8 @@ def parent_lines(facts: Facts) -> list[str]:
     """Return lines on the model's parents, with weights, revisions and licences."""
     if not facts.parents:
         return []
-    title = (
-        "## Merged from" if facts.merged else "## Made from" if facts.chosen else "## Trained from"
-    )
+    made = facts.chosen or facts.made_by
+    title = "## Merged from" if facts.merged else "## Made from" if made else "## Trained from"
     weighted = any(parent.weight is not None for parent in facts.parents)
     head = ["Model", *(["Weight"] if weighted else []), "Revision", "Licence"]
     rows = [
@@ -215,8 +226,8 @@ def _method(facts: Facts) -> list[str]:
             *weight_lines(facts),
         ]
     else:
-        title = "## How it was chosen" if facts.chosen else "## How it was trained"
-        lines = [title, "", *yaml_block(rest)] if rest else []
+        way = "chosen" if facts.chosen else "made" if facts.made_by else "trained"
+        lines = [f"## How it was {way}", "", *yaml_block(rest)] if rest else []
     return [*lines, *_warnings(facts.artifact.warnings)]
 
 

@@ -22,13 +22,14 @@ def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
     from huggingface_hub import EvalResult
 
     for task in scores.tasks:
-        value = scores.value(model, task.name)
+        value, size = scores.value(model, task.name), scores.sizes.get(model)
         if value is None:
             continue
+        name = task.name if size is None else f"{task.name}@{size}"
         yield EvalResult(
             task_type=_slug(task.kind) or "feature-extraction",
-            dataset_type=_slug(task.name),
-            dataset_name=task.name,
+            dataset_type=_slug(name),
+            dataset_name=name,
             metric_type=task.metric or "score",
             metric_value=round(100 * value, 3),
         )
@@ -45,7 +46,9 @@ def score_lines(model: str, scores: Scores) -> list[str]:
     head = ["Task", "Metric", prose(model), f"{100 * scores.confidence:g} % interval"]
     head += [prose(other), "Difference"] if other else []
     rows = [_row(model, scores, on, other) for on in scores.columns()]
-    lines = ["## Scores", "", "Scores ×100.", "", *grid(head, rows)]
+    size = scores.sizes.get(model)
+    title = "## Scores" if size is None else f"## Scores of embeddings cut to {size} numbers"
+    lines = [title, "", "Scores ×100.", "", *grid(head, rows)]
     if other:
         lines += ["", _EXPLAINED.format(share=f"{100 * scores.confidence:g} %")]
     notes = [f"- {prose(task.name)}: {prose(task.note)}" for task in scores.tasks if task.note]

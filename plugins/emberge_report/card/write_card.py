@@ -102,12 +102,13 @@ def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
         if artifact is None or artifact.kind != "scores":
             continue
         scores = _scores(place)
-        if name not in scores.fingerprints:
+        names = scores.at_sizes(name)
+        if not names:
             continue
         if content is None:
             known = HashCache(OutFolder(out).store / "hashes.json", root=out)
             content = model_fingerprint(folder.resolve(), known)
-        if scores.fingerprints[name] == content:
+        if scores.fingerprints[names[0]] == content:
             yield scores
 
 

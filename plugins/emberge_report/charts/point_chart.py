@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import Look, Scale, looks, marker, number, short, text
+from emberge_report.charts.svg import LogScale, Look, Scale, looks, marker, number, short, text
 
 __all__ = ["Point", "point_chart"]
 
@@ -21,18 +21,30 @@ _LINE = 13.0
 _SERIES = 20
 
 
-def point_chart(x: str, y: str, series: Mapping[str, Sequence[Point]]) -> Markup:
+def point_chart(
+    x: str,
+    y: str,
+    series: Mapping[str, Sequence[Point]],
+    *,
+    chosen: Mapping[str, Look] | None = None,
+    line: Sequence[tuple[float, float]] = (),
+    logarithmic: bool = False,
+) -> Markup:
     """Return the chart of points by series, `WIDTH` units wide; `x` and `y` are the labels of the axes.
 
-    Words that have no room beside their point are in its title alone.
+    Words that have no room beside their point are in its title alone. `chosen` are the looks of the series,
+    `line` goes through some points, and with `logarithmic` numbers of the x axis are above 0.
     """
     names = min(_NAME, max(map(len, series), default=0))
     right = WIDTH - 24 - (_LETTER * names + 16 if names else 0)
     points = [point for found in series.values() for point in found]
-    across = Scale(*_range([p[0] for p in points]), _LEFT, right)
+    places = [point[0] for point in points]
+    across: Scale = Scale(*_range(places), _LEFT, right)
+    if logarithmic:
+        across = LogScale(0.85 * min(places), max(places) / 0.85, _LEFT, right)
     height = max(HEIGHT, _TOP + _BOTTOM + _SERIES * len(series))
     up = Scale(*_range([p[1] for p in points]), height - _BOTTOM, _TOP)
-    chosen = looks(series)
+    chosen = looks(series) if chosen is None else chosen
     marks = [
         _marked(name, point, across, up, chosen[name])
         for name, found in series.items()
@@ -43,6 +55,7 @@ def point_chart(x: str, y: str, series: Mapping[str, Sequence[Point]]) -> Markup
         "svg",
         *(
             _axes(across, up, x, y),
+            _line(line, across, up) if line else None,
             tag("g", marks),
             _words(points, across, up),
             _names(chosen, right),
@@ -79,6 +92,11 @@ def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
     ]
     named = text(0, 11, y, "axis"), text((low + high) / 2, base + _BOTTOM - 6, x, "axis", "middle")
     return tag("g", lines, named, aria_hidden="true")
+
+
+def _line(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> Markup:
+    corners = "L".join(f"{across(x):.1f} {up(y):.1f}" for x, y in points)
+    return tag("path", class_="level neutral", d=f"M{corners}")
 
 
 def _marked(name: str, point: Point, across: Scale, up: Scale, look: Look) -> Markup:

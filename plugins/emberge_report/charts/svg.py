@@ -12,7 +12,18 @@ from itertools import pairwise
 
 from emberge_report.charts.markup import Markup, tag
 
-__all__ = ["NEUTRAL", "Look", "Scale", "looks", "marker", "number", "short", "text", "ticks"]
+__all__ = [
+    "NEUTRAL",
+    "LogScale",
+    "Look",
+    "Scale",
+    "looks",
+    "marker",
+    "number",
+    "short",
+    "text",
+    "ticks",
+]
 
 # The style sheet has as many colours.
 COLOURS = 8
@@ -94,6 +105,23 @@ class Scale:
     def ticks(self, count: int = 5) -> tuple[float, ...]:
         """Return about `count` round numbers inside."""
         return ticks(self.low, self.high, count)
+
+
+class LogScale(Scale):
+    """Line of numbers above zero on which equal ratios are equally far apart."""
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of a number."""
+        span = math.log(self.high / self.low) or 1.0
+        return self.start + math.log(value / self.low) / span * (self.end - self.start)
+
+    def ticks(self, count: int = 5) -> tuple[float, ...]:
+        """Return 1, 2 and 5 times the powers of ten inside, or round numbers of a short line."""
+        if self.high < 10 * self.low:
+            return ticks(self.low, self.high, count)
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        found = (m * 10.0**power for power in powers for m in (1, 2, 5))
+        return tuple(tick for tick in found if self.low <= tick <= self.high)
 
 
 def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:

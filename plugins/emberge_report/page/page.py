@@ -66,7 +66,7 @@ def _style() -> Markup:
 
 def _looks(story: ReportData) -> dict[str, Look]:
     """Return a look for each model; merges come first, so that they have the strongest colours."""
-    made = looks([m.name for m in (*story.merges, *story.trained, *story.choices)])
+    made = looks([m.name for m in (*story.merges, *story.trained, *story.choices, *story.made)])
     scored = {name: NEUTRAL for _, scores in story.scores for name in scores.models}
     arms = [
         arm
@@ -74,7 +74,10 @@ def _looks(story: ReportData) -> dict[str, Look]:
         for arm in (scores.pooled.models if scores.pooled else ())
         if scores.pooled and set(scores.pooled.members_of(arm)) & made.keys()
     ]
-    return scored | dict(looks(arms)) | dict(made)
+    at_sizes = {
+        at: made[m] for _, scores in story.scores for m in made for at in scores.at_sizes(m)
+    }
+    return scored | dict(looks(arms)) | at_sizes | dict(made)
 
 
 def _sections(story: ReportData, chosen: dict[str, Look]) -> Iterator[Section]:

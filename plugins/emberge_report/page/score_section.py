@@ -10,6 +10,7 @@ from emberge_report.charts.dot_chart import Dot, dot_chart, range_of
 from emberge_report.charts.markup import Child, Markup, tag
 from emberge_report.charts.svg import NEUTRAL, Look
 from emberge_report.page.curve_figure import curve_figures
+from emberge_report.page.parameter_figure import parameter_figure
 from emberge_report.page.tables import fold, points, signed, swatch, table, warning
 
 __all__ = ["score_section"]
@@ -28,6 +29,7 @@ def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[st
         [tag("p", "Required and met: ", r.text) for r in scores.requirements if r.met],
         _numbers(first, looks),
         curve_figures(scores, merged, looks),
+        parameter_figure(first, looks),
         fold("Each model by itself", _numbers(scores, looks)) if scores.pooled else None,
         _domains(scores),
         _notes(scores),

@@ -23,6 +23,7 @@ from emberge import (
     Units,
     Workspace,
 )
+from emberge.engine import read_scores
 from emberge.evaluating.task_groups import means_over_tasks
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement
@@ -125,9 +126,10 @@ def test_the_result_holds_what_reports_read(given: Given, tmp_path: Path) -> Non
     for model, by_task in result["intervals"].items():
         for task, (low, high) in by_task.items():
             assert low < result["scores"][model][task] < high
-    assert set(result["means"]["base"]) == {"task", "type", "in", "out"}
+    means = {"task", "type", "in", "out", "kind:retrieval", "kind:sts"}
+    assert set(result["means"]["base"]) == {*means, "kind:clustering"}
     for model, by_mean in result["mean_intervals"].items():
-        assert set(by_mean) == {"task", "type", "in", "out"}
+        assert set(by_mean) == means  # one score of clusters is all that there is of them
         for mean, (low, high) in by_mean.items():
             assert low < result["means"][model][mean] < high
     assert (result["arms"], result["arm_comparisons"], result["curves"]) == ([], [], [])
@@ -143,10 +145,10 @@ def test_differences_are_from_the_first_model(given: Given, tmp_path: Path) -> N
     _, result = run(step("base", "merged", "worse", evaluators=(given,)), workspace)
     found = {(c["model"], c["tasks"]): c for c in result["comparisons"]}
     assert {c["other"] for c in result["comparisons"]} == {"base"}
-    groups = {"all", "type", "in", "out"}
+    groups = {"all", "type", "in", "out", "kind:retrieval", "kind:sts", "kind:clustering"}
     assert {tasks for _, tasks in found} == {*groups, *(task.name for task in TASKS)}
     for (model, tasks), comparison in found.items():
-        if tasks == "topics":  # one score a model and no test examples
+        if tasks in ("topics", "kind:clustering"):  # one score a model and no test examples
             assert (comparison["low"], comparison["high"]) == (None, None)
             continue
         assert comparison["low"] <= comparison["difference"] + 1e-9
@@ -318,6 +320,32 @@ def test_the_table_shows_models_side_by_side(given: Given, tmp_path: Path) -> No
     assert "- papers: at most 50 queries" in lines
 
 
+def test_each_kind_of_several_tasks_has_its_mean(given: Given, tmp_path: Path) -> None:
+    workspace = bench(tmp_path, "base", "merged")
+    _, result = run(step("base", "merged", evaluators=(given,)), workspace)
+    for model in ("base", "merged"):
+        own = result["scores"][model]
+        mean = result["means"][model]["kind:retrieval"]
+        assert mean == pytest.approx((own["code"] + own["papers"]) / 2)
+    text = (workspace.folder / "scores.md").read_text()
+    low, high = result["mean_intervals"]["base"]["kind:retrieval"]
+    mean = result["means"]["base"]["kind:retrieval"]
+    assert (
+        f"| *mean of retrieval (2)* | {100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}] " in text
+    )
+    assert "mean of sts" not in text  # it is the row of the one task
+    assert "| out of domain | retrieval (2) |" in text
+    assert read_scores(workspace.folder).value("base", "kind:retrieval") == pytest.approx(mean)
+
+
+def test_tasks_of_one_kind_have_no_mean_of_it(tmp_path: Path) -> None:
+    workspace = bench(tmp_path, "base", "merged")
+    alike = Given(quality=QUALITY, wanted=TASKS[:2])
+    _, result = run(step("base", "merged", evaluators=(alike,)), workspace)
+    assert set(result["means"]["base"]) == {"task", "type", "in", "out"}
+    assert "mean of retrieval" not in (workspace.folder / "scores.md").read_text()
+
+
 # T-A12: means of the kinds of task of MTEB(eng, v2), and how many tasks each has.
 COUNTS = {
     "classification": 8,
@@ -349,6 +377,7 @@ def test_means_by_task_and_by_kind_are_mtebs(
     assert found["task"] == pytest.approx(task, abs=0.006)
     assert found["type"] == pytest.approx(kind, abs=0.006)
     assert found["out"] == pytest.approx(sum(by_kind) / 7)
+    assert found["kind:sts"] == pytest.approx(by_kind[5])
     assert means_over_tasks(tasks[1:2], scores)["out"] is None
 
 

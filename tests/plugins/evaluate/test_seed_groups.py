@@ -160,15 +160,22 @@ def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:
     cost = {"training_cost": {"times": 1.8, "rows": 18, "of": 10}}
     workspace = bench(tmp_path, *SEEDS, "base", bls={"datasets": used}, boom=cost)
     result, text, artifact = evaluate(workspace)
+    lines = text.splitlines()
     assert [arm["name"] for arm in result["arms"]] == ["bls", "boom", "base"]
     boom = result["arms"][1]
     scores = [result["means"][f"boom.seed={seed}"]["out"] for seed in (1, 2, 3)]
     assert boom["means"]["out"]["mean"] == pytest.approx(np.mean(scores))
     assert boom["means"]["out"]["spread"] == pytest.approx(np.std(scores, ddof=1))
+    assert boom["means"]["kind:retrieval"]["spread"] == pytest.approx(
+        np.std([0, 0.01, -0.004], ddof=1)
+    )
     assert boom["seeds"] == ["seed=1", "seed=2", "seed=3"]
-    lines = text.splitlines()
     assert lines[2] == "| task | bls (3 seeds) | boom (3 seeds) | base (1 model) |"
     assert f"**{100 * boom['means']['out']['mean']:.1f}** ± 0.7" in text
+    mean = 100 * boom["means"]["kind:retrieval"]["mean"]
+    assert any(
+        "mean of retrieval (2)* |" in row and f"**{mean:.1f}** ± 0.7" in row for row in lines
+    )
     assert lines.index("| *training cost* | 1 | 1.8 | – |") < lines.index("Each model:")
     assert "Difference from bls in points, with 95% intervals of a bootstrap" in text
     assert "In domain (1): code." in lines
@@ -190,7 +197,9 @@ def test_a_training_on_less_data_costs_less_in_the_table(tmp_path: Path) -> None
 def test_arms_are_compared_seed_by_seed(tmp_path: Path) -> None:
     result, text, _ = evaluate(bench(tmp_path, *SEEDS))
     found = {c["tasks"]: c for c in result["arm_comparisons"]}
-    assert set(found) == {"all", "type", "in", "out", *(task.name for task in TASKS)}
+    kinds = {"kind:retrieval", "kind:sts"}
+    assert set(found) == {"all", "type", "in", "out", *kinds, *(task.name for task in TASKS)}
+    assert list(found["kind:retrieval"]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
     assert found["out"]["difference"] == pytest.approx(0.05)
     assert list(found["out"]["by_seed"].values()) == pytest.approx([0.05, 0.05, 0.05])
     assert found["out"]["low"] == pytest.approx(0.05)  # the same gain on every example and seed

@@ -242,3 +242,42 @@ def test_a_card_holds_no_path_of_this_machine(run: FinishedRun, tmp_path: Path) 
         text = (run.out / name / "README.md").read_text()
         assert str(tmp_path) not in text
         assert os.path.expanduser("~") + "/" not in text
+
+
+def test_a_model_that_was_changed_without_training_is_not_called_trained(
+    bert: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    details = {"base": "org/xlmr", "made_by": "giving rotary positions to", "rope_theta": 10_000.0}
+    warned = ("it must be adapted before any other use",)
+    artifact = Artifact("model", parents=("org/xlmr",), details=details, warnings=warned)
+    runs.publish(out, "rotary", artifact, bert)
+    finish(out, "rotary")
+    text = card(out, "rotary").text
+    assert "made with emberge by giving rotary positions to org/xlmr" in text
+    assert "rope_theta: 10000.0" in text
+    assert f"- {warned[0]}" in text
+    assert "train" not in text.partition("## Licence")[0]
+
+
+def test_a_card_has_the_scores_of_each_size_of_embeddings(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    run = runs.demo_run(tmp_path / "out", bert, berts)
+    path = run.out / "scores" / "scores.json"
+    found = json.loads(path.read_text())
+    text = json.dumps(found).replace('"boom"', '"boom@384"').replace('"full"', '"boom@128"')
+    found = json.loads(text)
+    for model in found["models"]:
+        name, _, size = model["name"].partition("@")
+        if size:
+            content = model_fingerprint((run.out / name).resolve())
+            model |= {"size": int(size), "fingerprint": content}
+    path.write_text(json.dumps(found))
+    finish(run.out, "boom")
+    text = card(run.out, "boom").text
+    assert "## Scores of embeddings cut to 384 numbers" in text
+    assert "## Scores of embeddings cut to 128 numbers" in text
+    names = {result.dataset_name for result in card(run.out, "boom").data.eval_results}
+    assert names == {f"{name}@{size}" for name, *_ in TASKS for size in (384, 128)}

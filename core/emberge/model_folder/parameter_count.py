@@ -1,0 +1,82 @@
+"""Numbers of a model's parameters, all and those that one token uses, from headers and config."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.task_heads import POOLER, head_of
+from emberge.model_folder.tensor_names import canonical_names, is_buffer
+from emberge.tensor_files.safetensors_header import TensorSpec
+
+__all__ = ["ParameterCount", "count_parameters"]
+
+# Names that configs have for the number of experts of a layer, and for those that a token is sent to.
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_CHOSEN = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "experts_per_token",
+    "moe_top_k",
+    "top_k",
+)
+# One tensor an expert, and tensors of all experts, first to last along the rows.
+_SINGLE = re.compile(r"\.experts\.\d+\.")
+_STACKED = re.compile(r"\.experts\.|\.block_sparse_moe\.(input|output)_linear\.")
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCount:
+    """Parameters of a model: all of them, those that one token uses, and those without the word embedding.
+
+    Of a mixture of experts a token uses as many experts as its router chooses, and everything beside them.
+    `computed` are the active ones that multiply a token, as of the word embedding one row is looked up.
+    """
+
+    total: int
+    active: int
+    computed: int
+
+
+def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
+    """Return the numbers of parameters of an embedding model; heads for other tasks do not count.
+
+    Raises:
+        CheckpointError: for weights that cannot be read.
+    """
+    names = canonical_names(checkpoint)
+    heads = {name for name in names.heads if head_of(name) != POOLER}
+    counted = {
+        name: spec
+        for name, spec in names.specs.items()
+        if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
+    }
+    total = sum(spec.elements for spec in counted.values())
+    idle = 0
+    if (share := _share_of_experts(checkpoint.config)) is not None:
+        experts, chosen = share
+        of_experts = sum(s.elements for s in counted.values() if _is_of_experts(s, experts))
+        idle = of_experts * (experts - chosen) // experts
+    words = names.embedding()
+    table = words.elements if words is not None else 0
+    return ParameterCount(total, total - idle, total - idle - table)
+
+
+def _share_of_experts(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return (experts of a layer, experts that a token uses); None for a dense model."""
+    for part in (config, config.get("text_config")):
+        found = part if isinstance(part, Mapping) else {}
+        experts = next((found[key] for key in _EXPERTS if found.get(key)), None)
+        chosen = next((found[key] for key in _CHOSEN if found.get(key)), None)
+        if isinstance(experts, int) and isinstance(chosen, int):
+            return experts, chosen
+    return None
+
+
+def _is_of_experts(spec: TensorSpec, experts: int) -> bool:
+    """Return whether a tensor is one expert's, or all of a layer's."""
+    stacked = len(spec.shape) > 1 and spec.shape[0] % experts == 0 and _STACKED.search(spec.name)
+    return bool(stacked or _SINGLE.search(spec.name))

@@ -1,0 +1,248 @@
+"""The `rope` step: XLM-R made a model with rotary positions, to be adapted to them by training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from emberge import (
+    Artifact,
+    CheckpointError,
+    EmbergeError,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+)
+from emberge.engine import (
+    Checkpoint,
+    TensorSpec,
+    canonical_names,
+    join_some,
+    read_layout,
+    read_object,
+    write_layout,
+    write_text,
+)
+
+from emberge_moe.upcycle.expert_tensors import Joined
+
+__all__ = ["Rope", "rotary_config", "rotary_tensors"]
+
+_FROM, _TO = "xlm-roberta", "jina_embeddings_v3"
+# Names of XLM-R and, as its own class stores them, of the rotary model.
+_RENAMED = (
+    (r"embeddings\.LayerNorm\.", "emb_ln."),
+    (r"encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"encoder.layers.\1.mixer.out_proj."),
+    (r"encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.", r"encoder.layers.\1.norm1."),
+    (r"encoder\.layer\.(\d+)\.intermediate\.dense\.", r"encoder.layers.\1.mlp.fc1."),
+    (r"encoder\.layer\.(\d+)\.output\.dense\.", r"encoder.layers.\1.mlp.fc2."),
+    (r"encoder\.layer\.(\d+)\.output\.LayerNorm\.", r"encoder.layers.\1.norm2."),
+)
+_SAME = re.compile(r"(embeddings\.(word|token_type)_embeddings|pooler\.dense|lm_head)\.")
+_ATTENTION = re.compile(r"encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)\.(weight|bias)")
+_POSITIONS = re.compile(r"embeddings\.position_(embeddings\.weight|ids)")
+# Of XLM-R's config what means nothing to the rotary class.
+_UNKNOWN = frozenset(
+    {
+        *("model_type", "architectures", "auto_map", "_name_or_path", "transformers_version"),
+        *("position_embedding_type", "is_decoder", "add_cross_attention", "output_past"),
+    }
+)
+_CLASSES = {True: "JinaEmbeddingsV3ForMaskedLM", False: "JinaEmbeddingsV3Model"}
+_ADAPT = (
+    "it reads positions as its weights have not learned to, so its embeddings are worth little yet: train it "
+    "with the loss mlm before any other use"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rope(Step):
+    """Give XLM-R rotary positions in place of its table of 512, as `jina_embeddings_v3`, for longer texts.
+
+    The first step towards Nomic Embed v2 (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): the table of
+    positions is left out, and every layer turns its queries and keys by their places (Su et al., 2021,
+    arXiv:2104.09864). All other weights are XLM-R's, the masked-LM head included where there is one, under
+    the names of a class of transformers, so plain `AutoModel` and SentenceTransformers load the result.
+
+    The result does not compute what XLM-R computed, and must be adapted by masked language modelling before
+    any other use; the check warns of that, and so do the artifact and the card.
+
+    Example:
+        rotary:
+          rope: {model: FacebookAI/xlm-roberta-base}
+        adapted:
+          train: {model: $rotary, data: ./texts.jsonl, loss: mlm, sampler: proportional}
+    """
+
+    produces = "model"
+
+    model: ModelRef
+    rope_theta: float = 10_000.0
+    """Base of the rotations' wavelengths."""
+    max_length: int = 2048
+    """Tokens of a text at most, for the tokenizer and in SentenceTransformers."""
+
+    def __post_init__(self) -> None:
+        if self.rope_theta <= 1:
+            raise ValueError(f"'rope_theta' is {self.rope_theta:g}; it must be above 1")
+        if self.max_length < 1:
+            raise ValueError(f"'max_length' is {self.max_length}; it must be at least 1")
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if self.model.adapter is not None:
+            yield context.problem("it takes a whole model, not an adapter; merge it first", "model")
+            return
+        folder = context.model(self.model)
+        if folder is not None:
+            try:
+                checkpoint = Checkpoint(folder)
+                rotary_config(checkpoint, self.rope_theta, self.max_length)
+                if checkpoint.has_weights:
+                    rotary_tensors(checkpoint)
+            except EmbergeError as error:
+                yield context.problem(str(error), "model")
+                return
+        yield context.warning(_ADAPT, "model")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import CopyJob, FileSource, TensorReader, build_checkpoint
+
+        model = workspace.model(self.model)
+        if model.adapter is not None:
+            raise CheckpointError(f"{model.name}: is an adapter on a model; merge it first")
+        if any(workspace.folder.iterdir()):
+            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
+        checkpoint = Checkpoint(model.folder)
+        config = rotary_config(checkpoint, self.rope_theta, self.max_length)
+        tensors = rotary_tensors(checkpoint)
+        key = json.dumps([model.fingerprint, [one.name for one in tensors]])
+        with TensorReader() as reader:
+            build_checkpoint(
+                [
+                    CopyJob(
+                        TensorSpec(one.name, one.shape, one.dtype),
+                        FileSource(model.name, one, reader),
+                    )
+                    for one in tensors
+                ],
+                workspace.folder,
+                template=checkpoint,
+                key=hashlib.sha256(key.encode()).hexdigest(),
+                files={checkpoint.in_trunk("config.json"): config},
+                provenance={"emberge": workspace.provenance},
+                side=workspace.work / "rotary",
+                machine=workspace.machine,
+                progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+                complete=self._lengthen,
+            )
+        workspace.warn(_ADAPT)
+        return Artifact(
+            kind="model",
+            size=model.artifact.size if model.artifact is not None else None,
+            parents=(self.model.text,),
+            details={
+                "made_by": "giving rotary positions to",
+                "base": model.name,
+                "base_reference": self.model.text,
+                "base_fingerprint": model.fingerprint,
+                "rope_theta": self.rope_theta,
+                "max_length": self.max_length,
+                "to_be_adapted": _ADAPT,
+            },
+        )
+
+    def _lengthen(self, folder: Path) -> None:
+        """Allow texts of the new length in the files of tokenizer and SentenceTransformers."""
+        layout = read_layout(folder)
+        path = layout.trunk_folder / "tokenizer_config.json"
+        if path.is_file():
+            settings = {**read_object(path), "model_max_length": self.max_length}
+            write_text(path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        if not layout.bare:
+            width = int(read_object(layout.trunk_folder / "config.json")["hidden_size"])
+            write_layout(replace(layout, max_length=self.max_length), folder, width)
+
+
+def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) -> dict[str, Any]:
+    """Return the config of the rotary model.
+
+    Raises:
+        CheckpointError: for a model that is no XLM-R.
+    """
+    config = checkpoint.config
+    if config.get("model_type") != _FROM:
+        raise CheckpointError(
+            f"{checkpoint.folder}: is '{config.get('model_type')}'; rope takes XLM-R (xlm-roberta), of which "
+            f"{_TO} is the rotary class"
+        )
+    kept: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN}
+    masked = not checkpoint.has_weights or any(
+        name.startswith("lm_head.") for name in canonical_names(checkpoint).heads
+    )
+    return {
+        "layer_norm_eps": 1e-12,  # XLM-R's, where its config does not name one
+        **kept,
+        "model_type": _TO,
+        "architectures": [_CLASSES[masked]],
+        "max_position_embeddings": max_length,
+        "rope_parameters": {"rope_type": "default", "rope_theta": rope_theta},
+    }
+
+
+def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
+    """Return the rotary model's tensors: XLM-R's under other names, query, key and value in one.
+
+    Raises:
+        CheckpointError: for a tensor that has no place there, such as another task's head.
+    """
+    names = canonical_names(checkpoint)
+    inside = names.prefix.removeprefix(names.outer)
+    modules = tuple(part for part in checkpoint.parts if part)
+    found: list[TensorSpec] = []
+    strays: list[str] = []
+    for name, spec in names.specs.items():
+        prefix = inside if spec.name.startswith(names.prefix) else ""
+        if modules and name.startswith(modules):
+            found.append(spec)
+        elif _POSITIONS.fullmatch(name) or names.is_tied_copy(name):
+            continue
+        elif place := _ATTENTION.fullmatch(name):
+            if place[2] == "query":
+                new = f"{prefix}encoder.layers.{place[1]}.mixer.Wqkv.{place[3]}"
+                parts = tuple(
+                    names.specs[name.replace("query", p)] for p in ("query", "key", "value")
+                )
+                found.append(_joined(new, parts))
+        elif new := _renamed(name):
+            found.append(spec.renamed(prefix + new))
+        else:
+            strays.append(name)
+    if strays:
+        raise CheckpointError(
+            f"{checkpoint.folder}: {join_some(strays)}: {_TO} has no place for it; take the plain model "
+            "or the one with its masked-LM head"
+        )
+    return found
+
+
+def _renamed(name: str) -> str:
+    """Return the rotary class's name of a tensor that it has as it is, "" where it has none."""
+    for old, new in _RENAMED:
+        if re.match(old, name):
+            return re.sub(old, new, name)
+    return name if _SAME.match(name) else ""
+
+
+def _joined(name: str, parts: tuple[TensorSpec, ...]) -> TensorSpec:
+    """Return matrices or biases of one shape as one, each below the one before."""
+    first = parts[0]
+    shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
+    return Joined(name, shape, first.dtype, parts=parts)

@@ -1,0 +1,96 @@
+"""Scores over parameters, all and active, with the front of the models that no smaller one beats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from emberge.engine import MEANS, ParameterCount, Scores
+
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.point_chart import point_chart
+from emberge_report.charts.svg import NEUTRAL, Look
+from emberge_report.page.tables import points, swatch, table
+
+__all__ = ["front_of", "parameter_figure"]
+
+_MILLION = 1e6
+_AXES = {"total": "parameters, millions", "active": "active parameters, millions"}
+
+
+def parameter_figure(scores: Scores, looks: Mapping[str, Look]) -> Markup | None:
+    """Return charts of each headline mean over parameters, and the numbers; None for models of one size."""
+    known = {m: scores.parameters[m] for m in scores.models if m in scores.parameters}
+    axes = [axis for axis in _AXES if len(set(_sizes(known, axis).values())) > 1]
+    if all(count.active == count.total for count in known.values()):
+        axes = axes[:1]
+    shown = scores.headlines()
+    charts = [chart for axis in axes for on in shown for chart in _chart(scores, on, axis, looks)]
+    if not charts:
+        return None
+    return tag(
+        "figure",
+        tag("h3", "Scores by parameters"),
+        charts,
+        tag("figcaption", _CAPTION),
+        _numbers(scores, known, shown, looks),
+    )
+
+
+_CAPTION = (
+    "The line joins the models that none with as few parameters scores above. Active are the parameters that "
+    "one token uses: of a layer’s experts those that its router chooses, and everything beside them."
+)
+
+
+def _sizes(known: Mapping[str, ParameterCount], axis: str) -> dict[str, float]:
+    return {model: getattr(count, axis) / _MILLION for model, count in known.items()}
+
+
+def _chart(scores: Scores, on: str, axis: str, looks: Mapping[str, Look]) -> Iterator[Markup]:
+    """Yield the chart of one mean, if two models have it."""
+    places = {
+        model: (size, 100 * value)
+        for model, size in _sizes(scores.parameters, axis).items()
+        if (value := scores.value(model, on)) is not None
+    }
+    if len(places) > 1:
+        yield point_chart(
+            _AXES[axis],
+            f"{MEANS.get(on, on)} ×100",
+            {model: [(*at, "")] for model, at in places.items()},
+            chosen={model: looks.get(model, NEUTRAL) for model in places},
+            line=[places[model] for model in front_of(places)],
+            logarithmic=True,
+        )
+
+
+def front_of(places: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the models that no model as small or smaller scores as high as, from (size, score) of each.
+
+    They come from the smallest to the largest; of models that are equal in both the first is among them.
+    """
+    found: list[str] = []
+    best = float("-inf")
+    for model in sorted(places, key=lambda name: (places[name][0], -places[name][1])):
+        if places[model][1] > best:
+            best = places[model][1]
+            found.append(model)
+    return found
+
+
+def _numbers(
+    scores: Scores,
+    known: Mapping[str, ParameterCount],
+    shown: Sequence[str],
+    looks: Mapping[str, Look],
+) -> Markup:
+    rows = [
+        [
+            tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
+            *(tag("td", f"{n:,}") for n in (count.total, count.active, count.computed)),
+            *(tag("td", points(scores.value(model, on))) for on in shown),
+        ]
+        for model, count in known.items()
+    ]
+    head = ["Model", "Parameters", "Active", "Active without the word embedding"]
+    return table([*head, *(MEANS.get(on, on) for on in shown)], rows, "Parameters of each model")

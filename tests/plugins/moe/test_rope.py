@@ -1,0 +1,182 @@
+"""XLM-R gets rotary positions: its weights under the names of a class of transformers, without the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from emberge import CheckpointError, Model, ModelRef
+from emberge.engine import Checkpoint
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_moe.rope import Rope, rotary_tensors
+from safetensors.torch import load_file, save_file
+
+from tests.plugins.evaluate.test_evaluate import Glance
+from tests.plugins.mteb.bench import Bench
+from tests.support import tiny
+from tests.support.tolerance import EXACT
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """XLM-R with its masked-LM head, as transformers writes it."""
+    place = tmp_path_factory.mktemp("masked") / "xlmr"
+    return tiny.transformer(place, "AutoModelForMaskedLM", "xlm-roberta", num_hidden_layers=2)
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SentenceTransformers folder with XLM-R inside."""
+    return tiny.checkpoint(tmp_path_factory.mktemp("embedder") / "xlmr", "xlm-roberta")
+
+
+def rotary(folder: Path, root: Path, **options: Any) -> tuple[Path, Bench, dict[str, Any]]:
+    bench = Bench(root)
+    bench.many[str(folder)] = [Model("xlmr", folder, "its content")]
+    artifact = Rope(model=ModelRef(str(folder)), **options).run(bench)
+    return bench.folder, bench, dict(artifact.details)
+
+
+def loaded(folder: Path, cls: str) -> Any:
+    """The model in float64, of which no tensor is missing or left over."""
+    model, report = getattr(transformers, cls).from_pretrained(
+        folder, output_loading_info=True, dtype=torch.float64
+    )
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    return model.eval()
+
+
+def without_positions(folder: Path, root: Path) -> Path:
+    """The same model with a table of zeros."""
+    root.mkdir()
+    for file in folder.iterdir():
+        (root / file.name).write_bytes(file.read_bytes())
+    weights = load_file(root / "model.safetensors")
+    weights["roberta.embeddings.position_embeddings.weight"].zero_()
+    save_file(weights, root / "model.safetensors", {"format": "pt"})
+    return root
+
+
+def test_texts_of_one_token_have_xlmrs_own_logits_without_its_positions(
+    masked: Path, tmp_path: Path
+) -> None:
+    before = loaded(without_positions(masked, tmp_path / "zeros"), "AutoModelForMaskedLM")
+    folder, _, _ = rotary(masked, tmp_path / "run")
+    after = loaded(folder, "AutoModelForMaskedLM")
+    assert type(after).__name__ == "JinaEmbeddingsV3ForMaskedLM"
+    tokens = torch.arange(5, 40)[:, None]
+    with torch.no_grad():
+        expected, found = before(tokens).logits, after(tokens).logits
+        longer = after(tokens.T).logits
+        turned = after(tokens.T.flip(1)).logits.flip(1)
+    assert torch.allclose(found, expected, rtol=0, atol=EXACT)
+    assert not torch.allclose(longer, turned, rtol=0, atol=1e-3)  # places count in longer texts
+
+
+def test_all_but_the_positions_is_there_bit_for_bit(masked: Path, tmp_path: Path) -> None:
+    folder, _, _ = rotary(masked, tmp_path)
+    before, after = load_file(masked / "model.safetensors"), load_file(folder / "model.safetensors")
+    fused = after["roberta.encoder.layers.1.mixer.Wqkv.weight"]
+    parts = [
+        before[f"roberta.encoder.layer.1.attention.self.{p}.weight"]
+        for p in ("query", "key", "value")
+    ]
+    assert torch.equal(fused, torch.cat(parts))
+    gone = before.pop("roberta.embeddings.position_embeddings.weight")
+    assert sum(t.numel() for t in after.values()) == sum(t.numel() for t in before.values())
+    assert not any(tensor.shape == gone.shape for tensor in after.values())
+    assert torch.equal(after["lm_head.dense.weight"], before["lm_head.dense.weight"])
+
+
+def test_names_on_disk_are_those_that_transformers_writes(masked: Path, tmp_path: Path) -> None:
+    folder, _, _ = rotary(masked, tmp_path / "run")
+    transformers.AutoModelForMaskedLM.from_pretrained(folder).save_pretrained(tmp_path / "again")
+    written = load_file(tmp_path / "again" / "model.safetensors")
+    assert written.keys() == load_file(folder / "model.safetensors").keys()
+
+
+def test_the_config_allows_longer_texts(masked: Path, tmp_path: Path) -> None:
+    folder, _, _ = rotary(masked, tmp_path / "a")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    own = transformers.AutoConfig.from_pretrained(masked)
+    assert (config.model_type, config.max_position_embeddings) == ("jina_embeddings_v3", 2048)
+    assert config.rope_parameters["rope_theta"] == 10_000
+    for name in (
+        "hidden_size",
+        "num_hidden_layers",
+        "layer_norm_eps",
+        "vocab_size",
+        "pad_token_id",
+    ):
+        assert getattr(config, name) == getattr(own, name)
+    assert transformers.AutoTokenizer.from_pretrained(folder).model_max_length == 2048
+    folder, _, details = rotary(masked, tmp_path / "b", rope_theta=100_000.0, max_length=512)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    assert (config.rope_parameters["rope_theta"], config.max_position_embeddings) == (100_000, 512)
+    assert (details["rope_theta"], details["max_length"]) == (100_000, 512)
+
+
+def test_sentence_transformers_opens_it_with_long_texts(embedder: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder, _, _ = rotary(embedder, tmp_path)
+    loaded(folder, "AutoModel")
+    model = SentenceTransformer(str(folder), device="cpu")
+    assert model.max_seq_length == 2048
+    text = " ".join(["data vector"] * 200)  # XLM-R has no position for the last of them
+    assert model.tokenize([text])["input_ids"].shape[1] == 402
+    encoder = TextEncoder().load(folder, device="cpu", dtype="float32")
+    assert encoder.dimension == 32
+    assert model.encode([text]).shape == (1, 32)
+
+
+def test_the_need_to_adapt_it_is_a_warning_and_stays_with_it(masked: Path, tmp_path: Path) -> None:
+    class Here(Glance):
+        def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
+            return masked
+
+    (warning,) = Rope(model=ModelRef("./xlmr")).check(Here())
+    assert (warning.severity, warning.where) == ("warning", "model")
+    assert "mlm" in warning.message
+    _, bench, details = rotary(masked, tmp_path)
+    assert bench.warnings == [warning.message] == [details["to_be_adapted"]]
+
+
+def test_a_model_that_is_no_xlmr_is_refused_before_any_work(bert: Path, tmp_path: Path) -> None:
+    class Here(Glance):
+        def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
+            return bert
+
+    (fault,) = Rope(model=ModelRef("./bert")).check(Here())
+    assert (fault.severity, fault.where) == ("error", "model")
+    assert "'bert'" in fault.message
+    with pytest.raises(CheckpointError, match="xlm-roberta"):
+        rotary(bert, tmp_path)
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_the_head_of_another_task_is_refused_by_name(tmp_path: Path) -> None:
+    folder = tiny.transformer(
+        tmp_path / "classes",
+        "AutoModelForSequenceClassification",
+        "xlm-roberta",
+        num_hidden_layers=1,
+    )
+    with pytest.raises(CheckpointError, match=r"classifier\.dense\.weight"):
+        rotary_tensors(Checkpoint(folder))
+
+
+def test_what_a_killed_run_left_is_not_in_the_way(masked: Path, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (bench.folder / "model.safetensors").write_text("half")
+    folder, _, _ = rotary(masked, tmp_path)
+    loaded(folder, "AutoModelForMaskedLM")
+
+
+@pytest.mark.parametrize("options", [{"rope_theta": 1.0}, {"max_length": 0}])
+def test_options_without_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Rope(model=ModelRef("./m"), **options)
