@@ -121,8 +121,8 @@ class TextEncoder(Backbone):
             return []
         return [
             f"{path}: the model has routers with {experts} experts each, and trained without a balance they "
-            "soon use few of them; write backbone: {routed: {inner: {text_encoder: …}}}, with balance: 0 beside "
-            "inner to do without"
+            "soon use few of them; write backbone: {routed: {inner: {text_encoder: …}}}, with "
+            "balance: 0 beside inner to do without"
         ]
 
     def not_native(self, checkpoint: Path) -> list[str]:

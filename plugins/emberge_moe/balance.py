@@ -1,7 +1,7 @@
 """Losses that keep a router's experts in use, from sums over tokens.
 
-Once the loads and the number of tokens of the whole batch are known, a chunk's part of a loss is linear in its
-sums with a gradient. So the parts of chunks and ranks add up to the loss of the batch.
+Once the loads and the number of tokens of the whole batch are known, a chunk's part of a loss is linear in
+its sums with a gradient. So the parts of chunks and ranks add up to the loss of the batch.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ class Upcycle(Step):
         facts = described(plan, tensors, "states" if self.by_states else router)
         if not self.members and target.opened:
             facts["step_0"] = self._compared(dense, plan.routing, workspace)
-        return {"upcycled": facts}
+        return {"made_by": "upcycling", "upcycled": facts}
 
     def _routers(
         self,

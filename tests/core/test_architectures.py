@@ -1,0 +1,248 @@
+"""A plugin's model class is known to all that checks, trains, merges or scores a model, in every process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import Architecture, PluginError, Plugins, hookimpl
+from emberge.architectures import add_architecture
+from emberge.engine import TextEmbedder, find_config_class
+from emberge_encoder.text_encoder import TextEncoder
+from safetensors.torch import load_file
+
+from tests.house.commands import environment, python
+from tests.support import architecture_plugin, pair_evaluator, tiny
+from tests.support.places import ROOT
+from tests.support.training_data import retrieval
+
+HEAVY = "{'torch', 'transformers', 'tests.support.tiny_architecture'}"
+PLUGIN = Path(architecture_plugin.__file__)
+EVALUATOR = Path(pair_evaluator.__file__)
+RECIPE = """\
+seed: 1
+steps:
+  members:
+    foreach: {{draw: [1, 2]}}
+    train:
+      model: {model}
+      data: [{{path: {data}, task: retrieval}}]
+      sampler: [{{bagging: {{ratio: 0.6, draw: $draw}}}}, {{batch_shuffle: {{batch_size: 7}}}}]
+      loss: infonce
+      max_steps: 3
+      learning_rate: 1.0e-2
+  merged:
+    merge: {{models: $members}}
+  scored:
+    evaluate:
+      models: [$members, $merged]
+      evaluators: [{{pairs: {{data: {data}}}}}]
+"""
+
+
+def write_mixer(folder: Path, seed: int = 0) -> Path:
+    """A tiny model of the plugin's class in the layout of SentenceTransformers."""
+    from tests.support.tiny_architecture import MixerConfig, MixerModel
+
+    folder.mkdir(parents=True)
+    size = tiny.write_tokenizer(folder)
+    torch.manual_seed(seed)
+    MixerModel(MixerConfig(vocab_size=size)).save_pretrained(folder)
+    tiny.write_modules(folder, 16)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mixer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mixer(tmp_path_factory.mktemp("models") / "mixer")
+
+
+@pytest.fixture(scope="module")
+def recipe(mixer: Path) -> Path:
+    rows = [{"anchor": e.anchor, "positive": e.positives[0]} for e in retrieval(30).rows]
+    data = mixer.with_name("pairs.jsonl")
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = mixer.with_name("recipe.yaml")
+    path.write_text(RECIPE.format(model=mixer, data=data))
+    return path
+
+
+def emberge(*words: str | Path, plugin: bool = True, fails: bool = False) -> str:
+    plugins = [EVALUATOR, *([PLUGIN] if plugin else [])]
+    given = [word for path in plugins for word in ("--plugin", str(path))]
+    done = python(
+        *("-m", "emberge", *map(str, words), *given),
+        env=environment(PYTHONPATH=str(ROOT)),
+        fails=fails,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def checked(recipe: Path) -> str:
+    return emberge("check", recipe)
+
+
+@pytest.fixture(scope="module")
+def out(recipe: Path) -> Path:
+    """The results of a run whose steps each have a process of their own."""
+    emberge("run", recipe, "--out", recipe.with_name("out"), "--launcher", "local: {workers: 1}")
+    return recipe.with_name("out")
+
+
+def test_check_takes_the_model(checked: str) -> None:
+    assert "acme_mixer" not in checked
+
+
+def test_without_the_plugin_check_names_the_model_type_and_its_file(
+    recipe: Path, mixer: Path
+) -> None:
+    said = emberge("check", recipe, plugin=False, fails=True)
+    assert f"{mixer}/config.json" in said
+    assert "'acme_mixer', and no plugin" in said
+
+
+def test_it_is_trained_merged_and_scored_in_processes_of_their_own(out: Path, mixer: Path) -> None:
+    members = [load_file(out / f"members.draw={n}" / "model.safetensors") for n in (1, 2)]
+    merged = load_file(out / "merged" / "model.safetensors")
+    base = load_file(mixer / "model.safetensors")
+    assert merged.keys() == base.keys()
+    for name, tensor in merged.items():
+        assert not torch.equal(members[0][name], base[name])
+        assert torch.equal(tensor, (members[0][name] + members[1][name]) / 2)
+    scores = json.loads((out / "scored" / "scores.json").read_text())
+    assert [model["name"] for model in scores["models"]][-1] == "merged"
+
+
+def test_what_is_saved_embeds_like_the_model_itself(out: Path) -> None:
+    Plugins().register(architecture_plugin, "architecture_plugin")
+    encoder = TextEncoder().load(out / "merged", device="cpu", dtype="float32")
+    texts = ["sort a list", "the weather of a bank", "open"]
+    found = torch.from_numpy(TextEmbedder(encoder, store=None).embed(texts))
+    from transformers import AutoTokenizer
+
+    from tests.support.tiny_architecture import MixerModel
+
+    plain = MixerModel.from_pretrained(out / "merged")
+    tokenizer = AutoTokenizer.from_pretrained(out / "merged")
+    given = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = plain(given["input_ids"], given["attention_mask"])[0]
+    mask = given["attention_mask"][..., None]
+    pooled = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
+    torch.testing.assert_close(found, pooled)
+
+
+def test_every_rank_knows_it(recipe: Path, tmp_path: Path) -> None:
+    path = tmp_path / "training.yaml"
+    path.write_text(recipe.read_text().partition("  merged:")[0])
+    emberge("run", path, "--out", tmp_path / "out", "--ranks", "2", "--devices", "cpu")
+    assert (tmp_path / "out" / "members.draw=1" / "model.safetensors").is_file()
+
+
+def test_its_head_loads_by_the_auto_class(mixer: Path) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    Plugins().register(architecture_plugin, "architecture_plugin")
+    config = find_config_class("acme_mixer").from_pretrained(mixer)
+    model = AutoModelForMaskedLM.from_config(config)
+    assert type(model).__name__ == "MixerForMaskedLM"
+
+
+def test_registering_the_plugin_imports_neither_torch_nor_its_classes() -> None:
+    code = (
+        "import sys; from pathlib import Path; from emberge import load_plugins;"
+        f"load_plugins([Path({str(PLUGIN)!r})]); print(sorted({HEAVY} & set(sys.modules)))"
+    )
+    assert python("-c", code, env=environment(PYTHONPATH=str(ROOT))).stdout.strip() == "[]"
+
+
+def test_code_in_a_strangers_folder_is_never_run(mixer: Path, tmp_path: Path) -> None:
+    Plugins().register(architecture_plugin, "architecture_plugin")
+    folder = write_mixer(tmp_path / "model")
+    trace = tmp_path / "ran"
+    (folder / "modeling_evil.py").write_text(f"open({str(trace)!r}, 'w')\nclass Mixer: ...\n")
+    config = json.loads((folder / "config.json").read_text())
+    mapped = {"AutoConfig": "modeling_evil.Mixer", "AutoModel": "modeling_evil.Mixer"}
+    for model_type in ("acme_mixer", "acme_unknown"):
+        changed = {**config, "model_type": model_type, "auto_map": mapped}
+        (folder / "config.json").write_text(json.dumps(changed))
+        problems = TextEncoder().check(folder)
+        if model_type == "acme_mixer":
+            assert problems == []
+            encoder = TextEncoder().load(folder, device="cpu", dtype="float32")
+            assert type(encoder.module.trunk).__name__ == "MixerModel", "ours, by its model type"
+        else:
+            (problem,) = problems
+            assert "is not run" in problem
+            assert f"{folder}/config.json" in problem
+    assert not trace.exists()
+
+
+# ── what is refused at registration ─────────────────────────────────────────────────────────────
+
+ONE = Architecture(config="acme.models:Config", model="acme.models:Model")
+
+
+def register(plugin: str, **added: object) -> None:
+    class Module:
+        @staticmethod
+        @hookimpl
+        def register_architectures() -> object:
+            return added
+
+    Plugins().register(Module, plugin)
+
+
+def test_a_type_of_transformers_is_refused_by_name_without_importing_it() -> None:
+    with pytest.raises(PluginError, match=r"'mine'.*transformers has .*'xlm-roberta'"):
+        add_architecture("mine", "xlm-roberta", ONE)
+    code = (
+        "import sys; from emberge import Architecture; from emberge.architectures import *\n"
+        "try: add_architecture('mine', 'bert', Architecture(config='a:B', model='a:C'))\n"
+        "except Exception as error: print(error)\n"
+        "assert 'transformers' not in sys.modules"
+    )
+    assert "'bert'" in python("-c", code).stdout
+
+
+def test_every_type_of_transformers_is_refused() -> None:
+    from transformers import CONFIG_MAPPING
+
+    for model_type in set(CONFIG_MAPPING) - {"acme_mixer"}:
+        with pytest.raises(PluginError, match="transformers has"):
+            add_architecture("mine", model_type, ONE)
+
+
+def test_a_type_of_another_plugin_is_refused_with_both_names() -> None:
+    register("first", acme_shared=ONE)
+    register("first", acme_shared=ONE)  # loaded again, as each run in a process does
+    with pytest.raises(PluginError, match=r"plugins 'first' and 'second'.*'acme_shared'.*block"):
+        register("second", acme_shared=ONE)
+
+
+@pytest.mark.parametrize("place", ["acme.models.Model", "acme/models.py:Model", ":Model", "a:b.c"])
+def test_a_place_in_another_form_is_refused(place: str) -> None:
+    with pytest.raises(PluginError, match=f"'mine': '{place}' .*'module:Class'"):
+        register("mine", acme_misplaced=Architecture(config="acme:Config", model=place))
+
+
+def test_something_else_than_an_architecture_is_refused() -> None:
+    with pytest.raises(PluginError, match="'acme_other' of plugin 'mine' must be an Architecture"):
+        register("mine", acme_other="acme.models:Model")
+
+
+def test_classes_that_cannot_be_imported_name_the_plugin_when_a_model_is_loaded() -> None:
+    register("mine", acme_missing=Architecture(config="no_such_module:C", model="no_such_module:M"))
+    with pytest.raises(PluginError, match=r"'acme_missing' of plugin 'mine'.*no_such_module"):
+        find_config_class("acme_missing")
+
+
+def test_a_config_class_of_another_type_is_refused_when_a_model_is_loaded() -> None:
+    module = architecture_plugin.MODULE
+    wrong = Architecture(config=f"{module}:MixerConfig", model=f"{module}:MixerModel")
+    register("mine", acme_misnamed=wrong)
+    with pytest.raises(PluginError, match=r"'acme_misnamed' of plugin 'mine'.*acme_mixer"):
+        find_config_class("acme_misnamed")
