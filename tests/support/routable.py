@@ -8,7 +8,12 @@ from typing import Any
 from tests.support import tiny
 
 _COMMON = {
-    **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4},
+    **{
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+    },
     **{"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "max_position_embeddings": 66},
 }
 _DECODER = {"num_key_value_heads": 2}

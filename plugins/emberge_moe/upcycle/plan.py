@@ -11,6 +11,7 @@ from emberge.engine import TensorSpec
 from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, is_routed
 from emberge_moe.upcycle.expert_tensors import Filled, Normal, noisy
 from emberge_moe.upcycle.native import NATIVE
+from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
 from emberge_moe.upcycle.routed_format import ROUTED
 from emberge_moe.upcycle.routing import Routing
 from emberge_moe.upcycle.target import RoutedBlock, Target
@@ -68,10 +69,11 @@ def choose_target(dense: DenseModel, routing: Routing, name: str = "auto") -> Ta
     if name == "auto":
         fitting = (t for t in NATIVE.values() if not any(t.refusals(dense, routing)))
         return next(fitting, ROUTED)
-    target: Target = ROUTED if name == ROUTED.name else NATIVE[name]
+    others: Mapping[str, Target] = {one.name: one for one in (ROUTED, NOMIC_V2)}
+    target = others[name] if name in others else NATIVE[name]
     reasons = [*target.refusals(dense, routing)]
     if reasons:
-        raise ValueError(f"{'; '.join(reasons)}; leave 'target' out for one that fits")
+        raise ValueError("; ".join(reasons))
     return target
 
 

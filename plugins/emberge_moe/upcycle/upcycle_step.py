@@ -29,6 +29,7 @@ from emberge.engine import Checkpoint, MergeInput, MergeRequest, plan_merge, wri
 
 from emberge_moe.upcycle.build import Plan, build, described, summary
 from emberge_moe.upcycle.dense_model import DenseModel
+from emberge_moe.upcycle.nomic_v2 import lost_bias
 from emberge_moe.upcycle.plan import Beginning, choose_target, refuse_dense, routed_tensors
 from emberge_moe.upcycle.probe import block_inputs, largest_difference, open_model, probe_texts
 from emberge_moe.upcycle.routing import Layers, Routing, chosen_layers, router_deviation
@@ -110,12 +111,18 @@ class Upcycle(Step):
             raise ValueError(f"'top_k' is {self.top_k}, and there are {self.count} experts")
         if (self.model is None) != bool(self.members):
             raise ValueError("it takes either a 'model' that is copied, or models as 'experts'")
-        if not self.members and (self.base is not None or self.router == "states"):
-            raise ValueError("'base' and router: states are for models as 'experts'")
-        if self.router not in (None, "states"):
-            router_deviation(self.router or "")
         if self.noise < 0:
             raise ValueError(f"'noise' is {self.noise}; it is a share of a standard deviation")
+        if self.router not in (None, "states"):
+            router_deviation(self.router or "")
+        self._require_partners()
+
+    def _require_partners(self) -> None:
+        """Refuse options that have no effect without another, or beside it."""
+        if not self.members and (self.base is not None or self.router == "states"):
+            raise ValueError("'base' and router: states are for models as 'experts'")
+        if self.export and self.target != "auto":
+            raise ValueError("'export' is a target of its own; leave 'target' out")
         if self.normalize_gates and self.gate_scale != 1.0:
             raise ValueError("'gate_scale' is for gates that are not normalised")
 
@@ -221,7 +228,23 @@ class Upcycle(Step):
             yield replace(problem, where=problem.where or context.where("probe"))
 
     def _target(self, dense: DenseModel, routing: Routing) -> Target:
-        return choose_target(dense, routing, self.target)
+        """Return the format of the result.
+
+        Raises:
+            ValueError: for one that would change the model, or loses biases without permission.
+        """
+        target = choose_target(dense, routing, self.export or self.target)
+        if self.export and not self.allow_bias_loss and dense.checkpoint.has_weights:
+            lost = lost_bias(dense, routing.layers)
+            if lost:
+                raise ValueError(
+                    f"{self.export} has no place for the biases inside experts, of norm {lost:.3g} over "
+                    "layers "
+                    + ", ".join(map(str, routing.layers))
+                    + "; set allow_bias_loss: true to "
+                    "lose them, or leave 'export' out"
+                )
+        return target
 
     # ── work ────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,8 +282,12 @@ class Upcycle(Step):
         """Build the routed model from opened folders, and return what the artifact says of it."""
         seed = workspace.seed if self.seed is None else self.seed
         router = "normal(0.02)" if self.by_states or self.router is None else self.router
-        routing, routers = self.routing(dense), None
-        target = self._target(dense, routing)
+        routers = None
+        try:
+            routing = self.routing(dense)
+            target = self._target(dense, routing)
+        except ValueError as error:
+            raise CheckpointError(f"{dense.checkpoint.folder}: {error}") from error
         if self.by_states:
             routers = self._routers(members, dense, routing, workspace)
         beginning = Beginning(router_deviation(router), self.noise, seed, routers)
@@ -269,6 +296,8 @@ class Upcycle(Step):
             plan = replace(plan, routing=self._scaled(plan, workspace))
         tensors = build(plan, workspace)
         facts = described(plan, tensors, "states" if self.by_states else router)
+        if self.export:
+            facts["lost_bias"] = lost_bias(dense, routing.layers)
         if not self.members and target.opened:
             facts["step_0"] = self._compared(dense, plan.routing, workspace)
         return {"made_by": "upcycling", "upcycled": facts}
