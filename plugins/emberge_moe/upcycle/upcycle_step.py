@@ -352,7 +352,6 @@ class Upcycle(Step):
         first = open_model(dense.checkpoint.folder, self.backbone, workspace)
         second = open_model(workspace.folder, self.backbone, workspace)
         difference = largest_difference(first, second, texts)
-        workspace.metric("step_0_difference", difference)
         if difference > _ROUNDING and routing.normalize_gates and not self.noise:
             raise CheckpointError(
                 f"the routed model's hidden states differ from the dense model's by {difference:.2g} of the "
