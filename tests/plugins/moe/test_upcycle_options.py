@@ -45,7 +45,7 @@ def ran(place: Path, options: str, step: str = "upcycle") -> Path:
 
 
 def refused(place: Path, options: str, step: str = "upcycle") -> str:
-    """Return the one error that a check finds, which is raised for options that no model can have."""
+    """Return the errors that a check finds; options that no model can have are one when they are read."""
     plugins = load_plugins()
     text = f"steps:\n  routed:\n    {step}: {{{options}}}\n"
     try:
@@ -53,8 +53,7 @@ def refused(place: Path, options: str, step: str = "upcycle") -> str:
     except EmbergeError as error:
         return str(error)
     report = check_recipe(recipe, out=place / "out", plugins=plugins)
-    (found,) = [str(one) for one in report.problems if one.severity == "error"]
-    return found
+    return "\n".join(str(one) for one in report.problems if one.severity == "error")
 
 
 def facts(folder: Path) -> dict[str, Any]:
@@ -118,8 +117,8 @@ def test_gates_of_the_paper_shrink_a_block_and_a_measured_scale_makes_up_for_it(
 ) -> None:
     plain = facts(ran(place, "model: ./dense, normalize_gates: false"))
     scaled = facts(ran(place, "model: ./dense, normalize_gates: false, gate_scale: measured"))
-    # Eight equal experts of which two count: about a quarter is left.
-    assert 3.5 < scaled["gate_scale"] < 4.0
+    # Of eight equal experts two count: a quarter is left, and more as they are those that a router prefers.
+    assert 2.5 < scaled["gate_scale"] < 4.0
     assert plain["step_0"]["difference"] > 10 * scaled["step_0"]["difference"] > 0
     config = json.loads((place / "out/routed/config.json").read_text())
     assert config["gate_scale"] == scaled["gate_scale"]
@@ -170,8 +169,8 @@ def test_routers_from_states_need_texts(members: Path) -> None:
 def test_members_of_other_shapes_are_refused(members: Path) -> None:
     dense(members / "wide", "bert", intermediate_size=96)
     found = refused(members, "experts: [./a, ./wide], router: normal(0.02)")
-    assert "r.yaml" in found
-    assert "intermediate_size" in found or "[96" in found
+    assert "r.yaml:3" in found
+    assert "intermediate.dense.weight" in found
 
 
 def test_members_of_other_vocabularies_are_refused(members: Path) -> None:
