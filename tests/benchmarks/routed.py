@@ -5,8 +5,8 @@ OMP_NUM_THREADS=1 python -m pytest -m benchmark -s tests/benchmarks/routed.py
 Both do the same multiplications for a token. 2,048 tokens, forward and backward, float32, and bfloat16 on a
 GPU if there is one; rounds of both in turn, medians of each.
 
-Routed / dense in CPU seconds, one thread of a shared 2-core EPYC (AVX-512), BERT's block and a gated one (Nomic
-BERT's): 768 wide 1.01 and 0.98, 384 wide 1.07 and 1.05; in wall time, beside other work, 1.02 to 1.08.
+Routed / dense in CPU seconds, one thread of a shared 2-core EPYC (AVX-512), BERT's block and a gated one
+(Nomic BERT's): 768 wide 1.01 and 0.98, 384 wide 1.07 and 1.05; in wall time, beside other work, 1.02 to 1.08.
 """
 
 from __future__ import annotations

@@ -161,9 +161,11 @@ class Session:
                     device=ranks.device,
                     store=store or work,
                 )
+            encoder.module.train(job.options.dropout)
+            # Weights that are split would stay whole after a pass that has no backward pass.
+            draws = draws_random_numbers(encoder)
             if machine.shard and ranks.size > 1:
                 split_weights(encoder, ranks)
-            encoder.module.train(job.options.dropout)
             yield cls(
                 job=job,
                 work=work,
@@ -174,7 +176,7 @@ class Session:
                 objective=objective,
                 encoder=encoder,
                 tables=tables,
-                encode_plan=_encode_plan(job, engine, encoder, ranks),
+                encode_plan=_encode_plan(job, engine, encoder, ranks, draws),
                 sampling=_sampling(job),
                 progress=progress,
                 clock=clock or SaveClock(),
@@ -303,14 +305,16 @@ def _require_rows(
             tables[name].require(loss.needs, rows[name], type(loss).__name__, in_batch)
 
 
-def _encode_plan(job: FitJob, engine: EngineSettings, encoder: Encoder, ranks: Ranks) -> EncodePlan:
+def _encode_plan(
+    job: FitJob, engine: EngineSettings, encoder: Encoder, ranks: Ranks, draws: bool
+) -> EncodePlan:
     module = encoder.module
     return EncodePlan(
         token_budget=engine.token_budget,
         kept_tokens=job.options.kept_tokens,
         kept_bytes=activation_budget(module, device_of(encoder), ranks.beside),
         autocast=torch.bfloat16 if engine.precision == "bfloat16" else None,
-        dropout=draws_random_numbers(encoder),
+        dropout=draws,
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
     )
