@@ -31,7 +31,13 @@ from emberge_moe.upcycle.build import Plan, build, described, summary
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.nomic_v2 import lost_bias
 from emberge_moe.upcycle.plan import Beginning, choose_target, refuse_dense, routed_tensors
-from emberge_moe.upcycle.probe import block_inputs, largest_difference, open_model, probe_texts
+from emberge_moe.upcycle.probe import (
+    block_inputs,
+    largest_difference,
+    last_states,
+    open_model,
+    probe_texts,
+)
 from emberge_moe.upcycle.routing import Layers, Routing, chosen_layers, router_deviation
 from emberge_moe.upcycle.target import Target
 
@@ -98,6 +104,8 @@ class Upcycle(Step):
     """With models as experts: how everything else is merged."""
     base: ModelRef | None = None
     """Their common ancestor, where the strategy works on deltas."""
+    compare: bool = True
+    """Comparison with the dense model, for which each is loaded once; without it nothing is."""
     probe: tuple[DataEntry, ...] = ()
     backbone: Backbone = component("text_encoder", pooling="last")
     """Encoder that reads the probe set; of its hidden states, so the pooling does not matter."""
@@ -298,7 +306,7 @@ class Upcycle(Step):
         facts = described(plan, tensors, "states" if self.by_states else router)
         if self.export:
             facts["lost_bias"] = lost_bias(dense, routing.layers)
-        if not self.members and target.opened:
+        if self.compare and not self.members and target.opened:
             facts["step_0"] = self._compared(dense, plan.routing, workspace)
         return {"made_by": "upcycling", "upcycled": facts}
 
@@ -349,9 +357,12 @@ class Upcycle(Step):
             CheckpointError: for more than rounding, where the two should be equal.
         """
         texts = probe_texts(self.probe, workspace)
-        first = open_model(dense.checkpoint.folder, self.backbone, workspace)
-        second = open_model(workspace.folder, self.backbone, workspace)
-        difference = largest_difference(first, second, texts)
+        # One after the other, so that only one of them is in memory.
+        first, second = (
+            last_states(folder, self.backbone, texts, workspace)
+            for folder in (dense.checkpoint.folder, workspace.folder)
+        )
+        difference = largest_difference(first, second)
         if difference > _ROUNDING and routing.normalize_gates and not self.noise:
             raise CheckpointError(
                 f"the routed model's hidden states differ from the dense model's by {difference:.2g} of the "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 import torch
 from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.engine import read_artifact
+from emberge_moe.architecture.modeling_emberge_routed import AUTO_MAP
 from emberge_moe.upcycle.expert_tensors import Averaged, Joined, Normal, Transposed
 from emberge_moe.upcycle.routing import chosen_layers
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from tests.support import tiny
@@ -131,6 +135,41 @@ def test_the_card_and_the_check_name_the_way_to_load(place: Path) -> None:
     assert "modeling_emberge_routed.py" in card
     dense(place / "decoder", "qwen3")
     assert "trust_remote_code" not in (ran(place, "model: ./decoder") / "README.md").read_text()
+
+
+ALONE = """
+import sys
+for name in ("emberge", "emberge_moe", "emberge_encoder"):
+    sys.modules[name] = None
+import numpy as np
+from sentence_transformers import SentenceTransformer
+trusted = sys.argv[2] == "trusted"
+model = SentenceTransformer(sys.argv[1], device="cpu", trust_remote_code=trusted)
+np.save(sys.argv[3], model.encode(["open a file", "sort the list"]))
+"""
+
+
+def test_others_embed_with_a_folder_that_they_trust_and_only_then(place: Path) -> None:
+    folder = ran(place, "model: ./dense")
+    config = json.loads((folder / "config.json").read_text())
+    assert config["auto_map"] == AUTO_MAP
+    environment = {"HF_HOME": str(place / "hub"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    for trust in ("trusted", "not"):
+        found = place / f"{trust}.npy"
+        done = subprocess.run(
+            [sys.executable, "-c", ALONE, str(folder), trust, str(found)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=place,
+            check=False,
+        )
+        assert (done.returncode == 0) == found.is_file() == (trust == "trusted"), done.stderr[
+            -2000:
+        ]
+    ours = SentenceTransformer(str(place / "dense"), device="cpu")
+    expected = ours.encode(["open a file", "sort the list"])
+    assert np.abs(np.load(place / "trusted.npy") - expected).max() < 1e-5
 
 
 # ── members as experts ──────────────────────────────────────────────────────────────────────────
