@@ -87,7 +87,11 @@ def routed_tensors(
     """Yield the tensors of the routed model, in the dense model's order.
 
     `members` give an expert each; a single one, which may be `dense` itself, gives them all.
+
+    Raises:
+        CheckpointError: for a model without tensors of the blocks under the names of its type.
     """
+    _require_blocks([dense, *members], routing)
     begun: set[int] = set()
     for name, spec in dense.checkpoint.specs.items():
         place = dense.block_of(name)
@@ -96,6 +100,16 @@ def routed_tensors(
         elif place[0] not in begun:
             begun.add(place[0])
             yield from target.block(dense, _block(place[0], dense, members, routing, beginning))
+
+
+def _require_blocks(models: Sequence[DenseModel], routing: Routing) -> None:
+    for model in models:
+        missing = [layer for layer in routing.layers if layer not in model.blocks]
+        if missing:
+            raise CheckpointError(
+                f"{model.checkpoint.folder}: has no tensors of the feed-forward block of layer {missing[0]} "
+                f"under the names of {model.kind}; load it with transformers and save it again"
+            )
 
 
 def _block(

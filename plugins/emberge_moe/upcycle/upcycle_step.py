@@ -246,11 +246,8 @@ class Upcycle(Step):
             lost = lost_bias(dense, routing.layers)
             if lost:
                 raise ValueError(
-                    f"{self.export} has no place for the biases inside experts, of norm {lost:.3g} over "
-                    "layers "
-                    + ", ".join(map(str, routing.layers))
-                    + "; set allow_bias_loss: true to "
-                    "lose them, or leave 'export' out"
+                    f"{self.export} has no place for the biases inside experts, of norm {lost:.3g}; set "
+                    "allow_bias_loss: true to lose them, or leave 'export' out"
                 )
         return target
 
@@ -379,8 +376,8 @@ class Upcycle(Step):
         out = workspace.work / "merged"
         if not out.is_dir():
             inputs = [
-                MergeInput(m.name, folder, fingerprint=m.fingerprint)
-                for m, folder in zip(models, folders, strict=True)
+                MergeInput(reference.text, folder, fingerprint=model.fingerprint)
+                for reference, model, folder in zip(self.members, models, folders, strict=True)
             ]
             base = None
             if self.base is not None:

@@ -13,7 +13,8 @@ import pytest
 import torch
 from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.engine import read_artifact
-from emberge_moe.architecture.modeling_emberge_routed import AUTO_MAP
+from emberge_moe.architecture.modeling_emberge_routed import AUTO_MAP, FEED_FORWARD
+from emberge_moe.upcycle.dense_model import BLOCKS
 from emberge_moe.upcycle.expert_tensors import Averaged, Joined, Normal, Transposed
 from emberge_moe.upcycle.routing import chosen_layers
 from safetensors.torch import load_file, save_file
@@ -88,6 +89,10 @@ def test_experts_are_copies_and_routers_are_drawn(place: Path) -> None:
         for name in ("intermediate", "output")
         for part in ("weight", "bias")
     }
+
+
+def test_all_dense_types_that_are_known_can_be_loaded_routed() -> None:
+    assert BLOCKS.keys() == FEED_FORWARD.keys()
 
 
 def test_every_second_layer_is_routed_from_the_second() -> None:
@@ -253,6 +258,17 @@ def test_a_model_that_is_routed_already_is_refused(place: Path) -> None:
     found = refused(place, "model: ./again")
     assert "routed already" in found
     assert "downcycle" in found
+
+
+def test_blocks_under_other_names_are_not_left_dense_in_silence(place: Path) -> None:
+    folder = dense(place / "renamed", "bert")
+    named = tensors(folder)
+    other = {
+        name.replace("intermediate", "inner").replace("layer.1.output.dense", "layer.1.outer"): t
+        for name, t in named.items()
+    }
+    save_file(other, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "layer 1" in refused(place, "model: ./renamed")
 
 
 def test_a_dense_model_has_no_experts_to_average(place: Path) -> None:
