@@ -271,6 +271,12 @@ def test_blocks_under_other_names_are_not_left_dense_in_silence(place: Path) -> 
     assert "layer 1" in refused(place, "model: ./renamed")
 
 
+def test_a_window_that_flash_attention_would_lose_is_not_given_to_qwen2_moe(place: Path) -> None:
+    dense(place / "windowed", "mistral", sliding_window=4)
+    assert "sliding window" in refused(place, "model: ./windowed, target: qwen2_moe")
+    assert facts(ran(place, "model: ./windowed, layers: all"))["format"] == "mixtral"
+
+
 def test_a_dense_model_has_no_experts_to_average(place: Path) -> None:
     assert "dense already" in refused(place, "model: ./dense", step="downcycle")
 
