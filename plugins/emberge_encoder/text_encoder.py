@@ -275,6 +275,7 @@ class TextEncoder(Backbone):
             raise CheckpointError(f"{path}: is missing")
         config = read_object(path)
         _refuse_remote_code(path, config)
+        _refuse_other_class(path, config)
         if not layout.bare:
             refuse_modalities(layout)
         try:
@@ -379,6 +380,19 @@ def _recompute(trunk: Any, checkpoint: Path) -> None:
         raise CheckpointError(
             f"{checkpoint}: {type(trunk).__name__} has no gradient_checkpointing"
         ) from error
+
+
+def _refuse_other_class(path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse Nomic's mixture of experts, which has the model type of transformers' dense class.
+
+    That class would leave all experts out and draw weights at random for what it has in their place.
+    """
+    if config.get("model_type") == "nomic_bert" and config.get("num_experts"):
+        raise CheckpointError(
+            f"{path}: is Nomic's mixture of {config['num_experts']} experts, which needs code of Nomic's "
+            "that is not run; transformers' nomic_bert is another, dense model. Upcycle the dense model "
+            "without 'export' for one that loads"
+        )
 
 
 def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:

@@ -29,6 +29,8 @@ class Anatomy:
     similarity: str = "cosine"
     sentence_transformer: bool = False
     purpose: ModelKind = EMBEDDER
+    code: str = ""
+    """Code that whoever loads it must trust, as `auto_map` names it; "" for a class of transformers."""
 
     @property
     def asymmetric(self) -> bool:
@@ -56,7 +58,21 @@ def anatomy(folder: Path) -> Anatomy:
         similarity=str(overall.get("similarity_fn_name") or "cosine"),
         sentence_transformer=not layout.bare,
         purpose=purpose_of(folder),
+        code=_code(config),
     )
+
+
+def _code(config: Mapping[str, Any]) -> str:
+    """Return the code that a config's model needs; "" where transformers has the class itself."""
+    named = config.get("auto_map")
+    if not isinstance(named, dict) or "AutoModel" not in named:
+        return ""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    kind = config.get("model_type")
+    # Nomic's mixture of experts has the model type of another class of transformers.
+    own = kind in CONFIG_MAPPING_NAMES and not (kind == "nomic_bert" and config.get("num_experts"))
+    return "" if own else str(named["AutoModel"])
 
 
 def _architecture(config: Mapping[str, Any]) -> str | None:

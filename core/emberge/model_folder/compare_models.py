@@ -27,7 +27,11 @@ _MUST_AGREE = (
     "hidden_activation",
     "position_embedding_type",
 )
-_SHOULD_AGREE = ("rope_theta", "rope_parameters", "rope_scaling", "sliding_window", "is_causal")
+_SHOULD_AGREE = (
+    *("rope_theta", "rope_parameters", "rope_scaling", "sliding_window", "is_causal"),
+    # Routing: experts of a token, and how their gates are scaled.
+    *("num_experts_per_tok", "top_k", "norm_topk_prob", "normalize_gates", "gate_scale"),
+)
 _SHAPES = ("in_features", "out_features", "dimension", "input_dim", "hidden_dim", "out_channels")
 _COLBERT = "artifact.metadata"
 _COLBERT_KEYS = (

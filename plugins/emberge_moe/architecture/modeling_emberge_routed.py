@@ -56,6 +56,11 @@ FEED_FORWARD = {
     "modernbert": _MLP,
     "nomic_bert": _MLP,
     "gemma3_text": _MLP,
+    "qwen3": _MLP,
+    "llama": _MLP,
+    "mistral": _MLP,
+    "eurobert": _MLP,
+    "granite": _MLP,
 }
 """Feed-forward blocks by the dense model's type."""
 

@@ -110,7 +110,7 @@ class Downcycle(Step):
             kind="model",
             size=model.artifact.size if model.artifact is not None else None,
             parents=(self.model.text,),
-            details={"downcycled": details},
+            details={"made_by": "averaging the experts of", "downcycled": details},
         )
 
     def _build(

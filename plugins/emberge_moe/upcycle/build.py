@@ -1,4 +1,4 @@
-"""Building of an upcycled model's folder, and its comparison with the dense one."""
+"""Building of an upcycled model's folder, and what is known of it."""
 
 from __future__ import annotations
 
@@ -114,14 +114,11 @@ def summary(
     """Return lines on a result to come for the terminal."""
     every, active = _parameters(tensors, routing)
     before = sum(spec.elements for spec in dense.checkpoint.specs.values())
-    loading = target.loading
+    needs = (
+        f"needs trust_remote_code=True: {target.loading}" if target.loading else "transformers has"
+    )
     return [
-        f"{dense.kind} becomes {target.name}, "
-        + (
-            f"which needs trust_remote_code=True: {loading}"
-            if loading
-            else "native in transformers"
-        ),
+        f"{dense.kind} becomes {target.name}, which {needs}",
         f"layers {', '.join(map(str, routing.layers))}: {count_noun(routing.experts, 'expert')}, "
         f"{routing.top_k} a token",
         f"parameters {before:,} become {every:,}, {active:,} of them active for a token",

@@ -11,6 +11,7 @@ from emberge.engine import TensorSpec
 from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, is_routed
 from emberge_moe.upcycle.expert_tensors import Filled, Normal, noisy
 from emberge_moe.upcycle.native import NATIVE
+from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
 from emberge_moe.upcycle.routed_format import ROUTED
 from emberge_moe.upcycle.routing import Routing
 from emberge_moe.upcycle.target import RoutedBlock, Target
@@ -68,10 +69,11 @@ def choose_target(dense: DenseModel, routing: Routing, name: str = "auto") -> Ta
     if name == "auto":
         fitting = (t for t in NATIVE.values() if not any(t.refusals(dense, routing)))
         return next(fitting, ROUTED)
-    target: Target = ROUTED if name == ROUTED.name else NATIVE[name]
+    others: Mapping[str, Target] = {one.name: one for one in (ROUTED, NOMIC_V2)}
+    target = others[name] if name in others else NATIVE[name]
     reasons = [*target.refusals(dense, routing)]
     if reasons:
-        raise ValueError(f"{'; '.join(reasons)}; leave 'target' out for one that fits")
+        raise ValueError("; ".join(reasons))
     return target
 
 
@@ -85,7 +87,11 @@ def routed_tensors(
     """Yield the tensors of the routed model, in the dense model's order.
 
     `members` give an expert each; a single one, which may be `dense` itself, gives them all.
+
+    Raises:
+        CheckpointError: for a model without tensors of the blocks under the names of its type.
     """
+    _require_blocks([dense, *members], routing)
     begun: set[int] = set()
     for name, spec in dense.checkpoint.specs.items():
         place = dense.block_of(name)
@@ -94,6 +100,16 @@ def routed_tensors(
         elif place[0] not in begun:
             begun.add(place[0])
             yield from target.block(dense, _block(place[0], dense, members, routing, beginning))
+
+
+def _require_blocks(models: Sequence[DenseModel], routing: Routing) -> None:
+    for model in models:
+        missing = [layer for layer in routing.layers if layer not in model.blocks]
+        if missing:
+            raise CheckpointError(
+                f"{model.checkpoint.folder}: has no tensors of the feed-forward block of layer {missing[0]} "
+                f"under the names of {model.kind}; load it with transformers and save it again"
+            )
 
 
 def _block(

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from emberge.engine import TextEmbedder
     from torch import Tensor
 
-__all__ = ["SENTENCES", "block_inputs", "largest_difference", "open_model", "probe_texts"]
+__all__ = [
+    "SENTENCES",
+    "block_inputs",
+    "largest_difference",
+    "last_states",
+    "open_model",
+    "probe_texts",
+]
 
 SENTENCES = (
     "The committee postponed its decision until the figures had been checked.",
@@ -74,16 +81,19 @@ def open_model(folder: Path, backbone: Backbone, workspace: Workspace) -> TextEm
     return TextEmbedder(encoder)
 
 
-def largest_difference(first: TextEmbedder, second: TextEmbedder, texts: Sequence[str]) -> float:
-    """Return the largest difference of two models' last hidden states, by the largest number in them."""
-    tokens = first.tokenise(texts)
-    size = difference = 0.0
-    for (_, ours), (_, theirs) in zip(
-        first.token_states(tokens), second.token_states(tokens), strict=True
-    ):
-        difference = max(difference, float((ours - theirs).abs().max()))
-        size = max(size, float(ours.abs().max()))
-    return difference / size if size else difference
+def last_states(
+    folder: Path, backbone: Backbone, texts: Sequence[str], workspace: Workspace
+) -> list[Tensor]:
+    """Return the last hidden states of a folder's model by chunks of texts, on the CPU."""
+    embedder = open_model(folder, backbone, workspace)
+    return [states.cpu() for _, states in embedder.token_states(embedder.tokenise(texts))]
+
+
+def largest_difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
+    """Return the largest difference of two models' states, by the largest number in the first's."""
+    pairs = zip(first, second, strict=True)
+    difference = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
+    return difference / max(float(states.abs().max()) for states in first)
 
 
 def block_inputs(

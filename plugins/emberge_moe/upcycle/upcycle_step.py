@@ -29,8 +29,15 @@ from emberge.engine import Checkpoint, MergeInput, MergeRequest, plan_merge, wri
 
 from emberge_moe.upcycle.build import Plan, build, described, summary
 from emberge_moe.upcycle.dense_model import DenseModel
+from emberge_moe.upcycle.nomic_v2 import lost_bias
 from emberge_moe.upcycle.plan import Beginning, choose_target, refuse_dense, routed_tensors
-from emberge_moe.upcycle.probe import block_inputs, largest_difference, open_model, probe_texts
+from emberge_moe.upcycle.probe import (
+    block_inputs,
+    largest_difference,
+    last_states,
+    open_model,
+    probe_texts,
+)
 from emberge_moe.upcycle.routing import Layers, Routing, chosen_layers, router_deviation
 from emberge_moe.upcycle.target import Target
 
@@ -97,6 +104,8 @@ class Upcycle(Step):
     """With models as experts: how everything else is merged."""
     base: ModelRef | None = None
     """Their common ancestor, where the strategy works on deltas."""
+    compare: bool = True
+    """Comparison with the dense model, for which each is loaded once; without it nothing is."""
     probe: tuple[DataEntry, ...] = ()
     backbone: Backbone = component("text_encoder", pooling="last")
     """Encoder that reads the probe set; of its hidden states, so the pooling does not matter."""
@@ -110,12 +119,18 @@ class Upcycle(Step):
             raise ValueError(f"'top_k' is {self.top_k}, and there are {self.count} experts")
         if (self.model is None) != bool(self.members):
             raise ValueError("it takes either a 'model' that is copied, or models as 'experts'")
-        if not self.members and (self.base is not None or self.router == "states"):
-            raise ValueError("'base' and router: states are for models as 'experts'")
-        if self.router not in (None, "states"):
-            router_deviation(self.router or "")
         if self.noise < 0:
             raise ValueError(f"'noise' is {self.noise}; it is a share of a standard deviation")
+        if self.router not in (None, "states"):
+            router_deviation(self.router or "")
+        self._require_partners()
+
+    def _require_partners(self) -> None:
+        """Refuse options that have no effect without another, or beside it."""
+        if not self.members and (self.base is not None or self.router == "states"):
+            raise ValueError("'base' and router: states are for models as 'experts'")
+        if self.export and self.target != "auto":
+            raise ValueError("'export' is a target of its own; leave 'target' out")
         if self.normalize_gates and self.gate_scale != 1.0:
             raise ValueError("'gate_scale' is for gates that are not normalised")
 
@@ -221,7 +236,20 @@ class Upcycle(Step):
             yield replace(problem, where=problem.where or context.where("probe"))
 
     def _target(self, dense: DenseModel, routing: Routing) -> Target:
-        return choose_target(dense, routing, self.target)
+        """Return the format of the result.
+
+        Raises:
+            ValueError: for one that would change the model, or loses biases without permission.
+        """
+        target = choose_target(dense, routing, self.export or self.target)
+        if self.export and not self.allow_bias_loss and dense.checkpoint.has_weights:
+            lost = lost_bias(dense, routing.layers)
+            if lost:
+                raise ValueError(
+                    f"{self.export} has no place for the biases inside experts, of norm {lost:.3g}; set "
+                    "allow_bias_loss: true to lose them, or leave 'export' out"
+                )
+        return target
 
     # ── work ────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,8 +287,12 @@ class Upcycle(Step):
         """Build the routed model from opened folders, and return what the artifact says of it."""
         seed = workspace.seed if self.seed is None else self.seed
         router = "normal(0.02)" if self.by_states or self.router is None else self.router
-        routing, routers = self.routing(dense), None
-        target = self._target(dense, routing)
+        routers = None
+        try:
+            routing = self.routing(dense)
+            target = self._target(dense, routing)
+        except ValueError as error:
+            raise CheckpointError(f"{dense.checkpoint.folder}: {error}") from error
         if self.by_states:
             routers = self._routers(members, dense, routing, workspace)
         beginning = Beginning(router_deviation(router), self.noise, seed, routers)
@@ -269,9 +301,11 @@ class Upcycle(Step):
             plan = replace(plan, routing=self._scaled(plan, workspace))
         tensors = build(plan, workspace)
         facts = described(plan, tensors, "states" if self.by_states else router)
-        if not self.members and target.opened:
+        if self.export:
+            facts["lost_bias"] = lost_bias(dense, routing.layers)
+        if self.compare and not self.members and target.opened:
             facts["step_0"] = self._compared(dense, plan.routing, workspace)
-        return {"upcycled": facts}
+        return {"made_by": "upcycling", "upcycled": facts}
 
     def _routers(
         self,
@@ -320,10 +354,12 @@ class Upcycle(Step):
             CheckpointError: for more than rounding, where the two should be equal.
         """
         texts = probe_texts(self.probe, workspace)
-        first = open_model(dense.checkpoint.folder, self.backbone, workspace)
-        second = open_model(workspace.folder, self.backbone, workspace)
-        difference = largest_difference(first, second, texts)
-        workspace.metric("step_0_difference", difference)
+        # One after the other, so that only one of them is in memory.
+        first, second = (
+            last_states(folder, self.backbone, texts, workspace)
+            for folder in (dense.checkpoint.folder, workspace.folder)
+        )
+        difference = largest_difference(first, second)
         if difference > _ROUNDING and routing.normalize_gates and not self.noise:
             raise CheckpointError(
                 f"the routed model's hidden states differ from the dense model's by {difference:.2g} of the "
@@ -340,8 +376,8 @@ class Upcycle(Step):
         out = workspace.work / "merged"
         if not out.is_dir():
             inputs = [
-                MergeInput(m.name, folder, fingerprint=m.fingerprint)
-                for m, folder in zip(models, folders, strict=True)
+                MergeInput(reference.text, folder, fingerprint=model.fingerprint)
+                for reference, model, folder in zip(self.members, models, folders, strict=True)
             ]
             base = None
             if self.base is not None:

@@ -46,7 +46,10 @@ def usage(name: str, shape: Anatomy) -> list[str]:
     """Return lines on how to open the model and what to ask of it, with the prompts that it has."""
     cls = shape.purpose.cls
     lines = ["## Use", "", "```python", f"from sentence_transformers import {cls}", ""]
-    lines.append(f"model = {cls}({_quoted(name)})  # the path of this folder, or its hub id")
+    trusted = ", trust_remote_code=True" if shape.code else ""
+    lines.append(
+        f"model = {cls}({_quoted(name)}{trusted})  # the path of this folder, or its hub id"
+    )
     if shape.purpose.lines:
         lines += shape.purpose.lines
     elif shape.asymmetric:
@@ -62,8 +65,22 @@ def usage(name: str, shape: Anatomy) -> list[str]:
             f'embeddings = model.encode(["how to sort a list", "sorted(items)"]{option})',
             "print(model.similarity(embeddings, embeddings))",
         ]
-    lines += ["```", ""]
+    lines += ["```", "", *_trust(shape)]
     return [*lines, *grid(["", ""], _shape_rows(shape))]
+
+
+def _trust(shape: Anatomy) -> list[str]:
+    """Return a line on the code that a model needs beside transformers."""
+    if not shape.code:
+        return []
+    place, _, module = shape.code.rpartition("--")
+    file = f"{module.partition('.')[0]}.py"
+    where = f"{code(file)} of {prose(place)}" if place else f"{code(file)} in this folder"
+    return [
+        f"Its class is none of transformers': it is {where}, which runs only with `trust_remote_code=True`. "
+        "Read it before you do.",
+        "",
+    ]
 
 
 def _quoted(text: str) -> str:

@@ -1,7 +1,7 @@
 """Planning of a whole merge from headers and configs; loads no torch.
 
 Slices, adapters, statistics files and tokenizers that differ are planned by modules of their own, which are
-imported only for a merge that has them.
+imported only for a merge that has them. So are routers, the only weights that are read, with torch.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def plan_merge(
 ) -> MergePlan:
     """Plan a merge from all models' headers and configs, and list what is wrong with it as `problems`.
 
-    No weights are read and nothing is raised. With `out`, all weights must exist and the disk there must have
-    room, beyond what the folder `part` of a killed merge occupies already.
+    No weights are read but routers', which are small, and nothing is raised. With `out`, all weights must
+    exist and the disk there must have room, beyond what the folder `part` of a killed merge occupies already.
     """
     if request.slices:
         return _plan_slices(request, out, part)
@@ -172,12 +172,20 @@ def _with_tensors(
         depths=_depths(request, layers),
     )
     problems += tensor_problems(plan)
+    if not problems and _has_experts(template):
+        from emberge.merging.planning.compare_routers import router_problems
+
+        problems += router_problems(plan)
     if not problems:
         plan = _weighed(plan)
         more = plan_warnings(plan, checkpoints)
         plan = replace(plan, alike=more.alike, licences=more.licences)
         found.warnings += more.warnings
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *found.warnings))
+
+
+def _has_experts(template: Checkpoint) -> bool:
+    return any(template.config.get(key) for key in ("num_experts", "num_local_experts"))
 
 
 def _depths(request: MergeRequest, layers: Mapping[str, str]) -> dict[str, float]:

@@ -1,0 +1,67 @@
+"""Routers of models to be merged, which must be of one upcycling; loads torch.
+
+Experts are merged by their numbers. Models that were upcycled apart have other experts under one number,
+which shows in their routers: a row of each expert, drawn at random or of its own data. Routers are small, so
+they are read before the work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from emberge.errors import CheckpointError, Problem
+from emberge.merging.merge_plan import MergePlan, TensorPlan
+from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files.tensor_reader import TensorReader
+
+__all__ = ["router_problems"]
+
+_ROUTER = re.compile(r"(?:(?:mlp|block_sparse_moe)\.gate|router(?:\.layer)?)\.weight")
+# Cosine of two routers' rows below which their experts are not the same.
+_SAME = 0.5
+
+
+def router_problems(plan: MergePlan) -> Iterator[Problem]:
+    """Yield the first pair of models whose experts cannot be merged by their numbers."""
+    with TensorReader() as reader:
+        for tensor in plan.tensors:
+            router = len(tensor.out.shape) == 2 and _ROUTER.search(tensor.name)
+            if not router or tensor.action != "merge":
+                continue
+            try:
+                problem = _problem(plan, tensor, reader)
+            except CheckpointError as error:
+                problem = Problem(str(error))
+            if problem is not None:
+                yield problem
+                return
+
+
+def _problem(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -> Problem | None:
+    """Return the problem of the first model whose router is not that of the first one."""
+    models = zip(plan.request.inputs, tensor.sources, strict=True)
+    rows = {model.name: _rows(spec, reader) for model, spec in models if spec is not None}
+    first, *others = rows
+    for other in others:
+        cosines = torch.nn.functional.cosine_similarity(rows[first], rows[other], dim=1)
+        # A row of zeros, as routers may begin, has no direction.
+        cosines[(rows[first].norm(dim=1) == 0) | (rows[other].norm(dim=1) == 0)] = 1.0
+        worst = int(cosines.argmin())
+        if float(cosines[worst]) < _SAME:
+            return Problem(
+                f"'{first}' and '{other}' were upcycled apart: the rows of expert {worst} in "
+                f"{tensor.out.name} have a cosine of {float(cosines[worst]):.2f}, and below {_SAME} it is "
+                "another expert; merge models that were trained from one upcycled model, or make them dense "
+                "with downcycle steps first"
+            )
+    return None
+
+
+def _rows(spec: TensorSpec, reader: TensorReader) -> Tensor:
+    rows = torch.empty(spec.shape)
+    reader.read(spec, 0, rows.view(-1))
+    return rows

@@ -1,0 +1,327 @@
+"""Options of an upcycling: what each changes, and what is refused before any work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge.engine import read_artifact
+from emberge_moe.architecture.modeling_emberge_routed import AUTO_MAP, FEED_FORWARD
+from emberge_moe.upcycle.dense_model import BLOCKS
+from emberge_moe.upcycle.expert_tensors import Averaged, Joined, Normal, Transposed
+from emberge_moe.upcycle.routing import chosen_layers
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from tests.support import tiny
+from tests.support.routable import dense
+from tests.support.tolerance import exactly
+
+ROUTER = "encoder.layer.1.router.weight"
+EXPERT = "encoder.layer.1.experts.{}.intermediate.dense.weight"
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dense(tmp_path_factory.mktemp("models") / "dense", "bert")
+
+
+@pytest.fixture
+def place(bert: Path, tmp_path: Path) -> Path:
+    (tmp_path / "dense").symlink_to(bert)
+    return tmp_path
+
+
+def ran(place: Path, options: str, step: str = "upcycle") -> Path:
+    """Run one step called `routed` with options, and return its folder."""
+    plugins = load_plugins()
+    text = f"steps:\n  routed:\n    {step}: {{{options}}}\n"
+    recipe = parse_recipe(text, path=place / "r.yaml", plugins=plugins)
+    run_recipe(recipe, place / "out", plugins=plugins)
+    return place / "out/routed"
+
+
+def refused(place: Path, options: str, step: str = "upcycle") -> str:
+    """Return the errors that a check finds; options that no model can have are one when they are read."""
+    plugins = load_plugins()
+    text = f"steps:\n  routed:\n    {step}: {{{options}}}\n"
+    try:
+        recipe = parse_recipe(text, path=place / "r.yaml", plugins=plugins)
+    except EmbergeError as error:
+        return str(error)
+    report = check_recipe(recipe, out=place / "out", plugins=plugins)
+    return "\n".join(str(one) for one in report.problems if one.severity == "error")
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    found: dict[str, Any] = artifact.details["upcycled"]
+    return found
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+# ── what options change ─────────────────────────────────────────────────────────────────────────
+
+
+def test_experts_are_copies_and_routers_are_drawn(place: Path) -> None:
+    found, own = tensors(ran(place, "model: ./dense, experts: 4")), tensors(place / "dense")
+    for number in range(4):
+        assert torch.equal(
+            found[EXPERT.format(number)], own["encoder.layer.1.intermediate.dense.weight"]
+        )
+    assert found[ROUTER].shape == (4, 32)
+    assert 0.015 < float(found[ROUTER].std()) < 0.025
+    # Other layers, norms and embeddings are the dense model's.
+    assert {n for n in own if not torch.equal(own[n], found.get(n, torch.empty(0)))} == {
+        f"encoder.layer.1.{name}.dense.{part}"
+        for name in ("intermediate", "output")
+        for part in ("weight", "bias")
+    }
+
+
+def test_all_dense_types_that_are_known_can_be_loaded_routed() -> None:
+    assert BLOCKS.keys() == FEED_FORWARD.keys()
+
+
+def test_every_second_layer_is_routed_from_the_second() -> None:
+    assert chosen_layers("alternate", 12) == (1, 3, 5, 7, 9, 11)
+    assert chosen_layers("all", 3) == (0, 1, 2)
+    assert chosen_layers((4, 1, 4), 6) == (1, 4)
+
+
+def test_routers_may_be_zero_and_seeds_differ(place: Path, tmp_path: Path) -> None:
+    assert not tensors(ran(place, "model: ./dense, router: zeros"))[ROUTER].any()
+    first = tensors(ran(place, "model: ./dense, seed: 1"))[ROUTER]
+    assert not torch.equal(first, tensors(ran(place, "model: ./dense, seed: 2"))[ROUTER])
+    wide = tensors(ran(place, "model: ./dense, seed: 1, router: normal(0.2)"))[ROUTER]
+    assert torch.allclose(wide, 10 * first, rtol=1e-6)
+
+
+def test_noise_is_a_share_of_each_matrix_and_leaves_biases(place: Path) -> None:
+    found = tensors(ran(place, "model: ./dense, noise: 0.1, experts: 2"))
+    own = tensors(place / "dense")
+    name = "encoder.layer.1.intermediate.dense.weight"
+    first, second = (found[EXPERT.format(n)] - own[name] for n in (0, 1))
+    # 2,048 numbers: their deviation is within a tenth of what it was drawn with.
+    assert float(first.std() / own[name].std()) == pytest.approx(0.1, rel=0.1)
+    assert abs(float((first * second).mean() / first.std() / second.std())) < 0.15
+    bias = "encoder.layer.1.experts.0.intermediate.dense.bias"
+    assert torch.equal(found[bias], own["encoder.layer.1.intermediate.dense.bias"])
+
+
+def test_gates_of_the_paper_shrink_a_block_and_a_measured_scale_makes_up_for_it(
+    place: Path,
+) -> None:
+    plain = facts(ran(place, "model: ./dense, normalize_gates: false"))
+    scaled = facts(ran(place, "model: ./dense, normalize_gates: false, gate_scale: measured"))
+    # Of eight equal experts two count: a quarter is left, and more as they are those that a router prefers.
+    assert 2.5 < scaled["gate_scale"] < 4.0
+    assert plain["step_0"]["difference"] > 10 * scaled["step_0"]["difference"] > 0
+    config = json.loads((place / "out/routed/config.json").read_text())
+    assert config["gate_scale"] == scaled["gate_scale"]
+    assert config["normalize_gates"] is False
+
+
+def test_the_card_and_the_check_name_the_way_to_load(place: Path) -> None:
+    card = (ran(place, "model: ./dense") / "README.md").read_text()
+    assert "trust_remote_code=True" in card
+    assert "modeling_emberge_routed.py" in card
+    dense(place / "decoder", "qwen3")
+    assert "trust_remote_code" not in (ran(place, "model: ./decoder") / "README.md").read_text()
+
+
+ALONE = """
+import sys
+for name in ("emberge", "emberge_moe", "emberge_encoder"):
+    sys.modules[name] = None
+import numpy as np
+from sentence_transformers import SentenceTransformer
+trusted = sys.argv[2] == "trusted"
+model = SentenceTransformer(sys.argv[1], device="cpu", trust_remote_code=trusted)
+np.save(sys.argv[3], model.encode(["open a file", "sort the list"]))
+"""
+
+
+def test_others_embed_with_a_folder_that_they_trust_and_only_then(place: Path) -> None:
+    folder = ran(place, "model: ./dense")
+    config = json.loads((folder / "config.json").read_text())
+    assert config["auto_map"] == AUTO_MAP
+    environment = {"HF_HOME": str(place / "hub"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    for trust in ("trusted", "not"):
+        found = place / f"{trust}.npy"
+        done = subprocess.run(
+            [sys.executable, "-c", ALONE, str(folder), trust, str(found)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=place,
+            check=False,
+        )
+        assert (done.returncode == 0) == found.is_file() == (trust == "trusted"), done.stderr[
+            -2000:
+        ]
+    ours = SentenceTransformer(str(place / "dense"), device="cpu")
+    expected = ours.encode(["open a file", "sort the list"])
+    assert np.abs(np.load(place / "trusted.npy") - expected).max() < 1e-5
+
+
+# ── members as experts ──────────────────────────────────────────────────────────────────────────
+
+MEMBERS = "experts: [./a, ./b, ./c], top_k: 1"
+
+
+@pytest.fixture
+def members(place: Path) -> Path:
+    for number, name in enumerate("abc"):
+        dense(place / name, "bert", seed=number + 1)
+        rows = [{"anchor": word, "positive": word} for word in tiny.WORDS[number::3]]
+        (place / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return place
+
+
+def test_each_member_gives_an_expert_and_the_rest_is_merged(members: Path) -> None:
+    probe = ", ".join(f"{{path: ./{name}.jsonl, task: retrieval}}" for name in "abc")
+    folder = ran(members, f"{MEMBERS}, probe: [{probe}]")
+    found, own = tensors(folder), [tensors(members / name) for name in "abc"]
+    name = "encoder.layer.1.intermediate.dense.weight"
+    assert all(torch.equal(found[EXPERT.format(n)], one[name]) for n, one in enumerate(own))
+    name = "encoder.layer.0.output.dense.weight"
+    mean = sum(one[name].double() for one in own) / 3
+    assert torch.allclose(found[name].double(), mean, atol=1e-7)
+    # Rows are the experts' own states without what all share, as long as rows that are drawn.
+    lengths = found[ROUTER].norm(dim=1)
+    assert torch.allclose(lengths, torch.full((3,), 0.02 * 32**0.5), rtol=1e-5)
+    assert facts(folder)["router"] == "states"
+
+
+def test_routers_from_states_need_texts(members: Path) -> None:
+    assert "probe" in refused(members, MEMBERS)
+
+
+def test_members_of_other_shapes_are_refused(members: Path) -> None:
+    dense(members / "wide", "bert", intermediate_size=96)
+    found = refused(members, "experts: [./a, ./wide], router: normal(0.02)")
+    assert "r.yaml:3" in found
+    assert "intermediate.dense.weight" in found
+
+
+def test_members_of_other_vocabularies_are_refused(members: Path) -> None:
+    path = members / "b" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["first"], vocabulary["last"] = vocabulary["last"], vocabulary["first"]
+    path.write_text(json.dumps(content))
+    assert "vocabulary" in refused(members, "experts: [./a, ./b], router: normal(0.02)")
+
+
+# ── what is refused ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("model: ./dense, experts: 4, top_k: 5", ("top_k", "4 experts")),
+        ("model: ./dense, experts: 1, top_k: 1", ("experts", "at least 2")),
+        ("model: ./dense, layers: [1, 3]", ("layer 3", "0 to 2")),
+        ("model: ./dense, router: normal(0)", ("normal(0.02)",)),
+        ("model: ./dense, gate_scale: 2.0", ("gate_scale", "not normalised")),
+        ("model: ./dense, target: qwen3_moe", ("qwen3", "bert")),
+        ("model: ./dense, export: nomic_v2", ("rope",)),
+        ("experts: 8", ("'model'",)),
+        ("model: ./dense, router: states", ("models as 'experts'",)),
+    ],
+)
+def test_bad_options_are_refused_before_work(
+    place: Path, options: str, words: tuple[str, ...]
+) -> None:
+    found = refused(place, options)
+    assert "r.yaml:3" in found
+    assert [word for word in words if word not in found] == []
+    assert not (place / "out").exists()
+
+
+def test_a_model_that_is_routed_already_is_refused(place: Path) -> None:
+    routed = ran(place, "model: ./dense").resolve()
+    routed.rename(place / "again")
+    found = refused(place, "model: ./again")
+    assert "routed already" in found
+    assert "downcycle" in found
+
+
+def test_blocks_under_other_names_are_not_left_dense_in_silence(place: Path) -> None:
+    folder = dense(place / "renamed", "bert")
+    named = tensors(folder)
+    other = {
+        name.replace("intermediate", "inner").replace("layer.1.output.dense", "layer.1.outer"): t
+        for name, t in named.items()
+    }
+    save_file(other, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "layer 1" in refused(place, "model: ./renamed")
+
+
+def test_a_window_that_flash_attention_would_lose_is_not_given_to_qwen2_moe(place: Path) -> None:
+    dense(place / "windowed", "mistral", sliding_window=4)
+    assert "sliding window" in refused(place, "model: ./windowed, target: qwen2_moe")
+    assert facts(ran(place, "model: ./windowed, layers: all"))["format"] == "mixtral"
+
+
+def test_a_dense_model_has_no_experts_to_average(place: Path) -> None:
+    assert "dense already" in refused(place, "model: ./dense", step="downcycle")
+
+
+def test_a_stranger_s_routed_model_has_no_dense_one_to_go_back_to(place: Path) -> None:
+    dense(place / "decoder", "qwen3")
+    folder = ran(place, "model: ./decoder").resolve()
+    config = json.loads((folder / "config.json").read_text())
+    del config["upcycled_from"]
+    (folder / "config.json").write_text(json.dumps(config))
+    folder.rename(place / "stranger")
+    assert "upcycled from" in refused(place, "model: ./stranger", step="downcycle")
+
+
+# ── tensors that are computed while they are read ───────────────────────────────────────────────
+
+
+def test_computed_tensors_are_the_same_in_any_pieces(tmp_path: Path) -> None:
+    from emberge.engine import Checkpoint, TensorReader
+
+    torch.manual_seed(0)
+    stored = {"a": torch.randn(6, 4), "b": torch.randn(6, 4), "c": torch.randn(4, 6)}
+    save_file(stored, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    specs = Checkpoint(tmp_path).specs
+    a, b, c = (specs[name] for name in "abc")
+    cases: list[tuple[Any, Tensor]] = [
+        (Joined("j", (2, 6, 4), "float32", parts=(a, b)), torch.stack([stored["a"], stored["b"]])),
+        (Transposed("t", (6, 4), "float32", origin=c), stored["c"].T.contiguous()),
+        (Averaged("m", (6, 4), "float32", parts=(a, a, a), weights=(0.2, 0.5, 0.7)), stored["a"]),
+    ]
+    with TensorReader() as reader:
+        for spec, expected in cases:
+            for step in (1, 5, expected.numel()):
+                found = torch.empty(expected.numel())
+                for start in range(0, len(found), step):
+                    reader.read(spec, start, found[start : start + step])
+                assert torch.equal(found.view(expected.shape), expected)
+        weighted = Averaged("w", (6, 4), "float64", parts=(a, b), weights=(1.0, 3.0))
+        found = torch.empty(24, dtype=torch.float64)
+        reader.read(weighted, 0, found)
+        mean = (stored["a"].double() + 3 * stored["b"].double()) / 4
+        assert found.numpy() == exactly(mean.flatten().numpy(), size=float(mean.abs().max()))
+        drawn = torch.empty(100_000, dtype=torch.float64)
+        reader.read(Normal("n", (100, 1000), "float64", deviation=0.5, seed=3), 0, drawn)
+    # Six deviations of a mean and of a variance of so many numbers.
+    assert abs(float(drawn.mean())) < 6 * 0.5 / np.sqrt(len(drawn))
+    assert float(drawn.var()) == pytest.approx(0.25, rel=6 * np.sqrt(2 / len(drawn)))

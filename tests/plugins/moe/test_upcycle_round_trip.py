@@ -1,0 +1,142 @@
+"""Every dense architecture there and back: upcycled, loaded, trained, merged, and dense again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import load_plugins, parse_recipe, run_recipe
+from emberge.engine import TextEmbedder, read_artifact
+from emberge_encoder.text_encoder import TextEncoder
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from tests.support import tiny
+from tests.support.routable import dense
+from tests.support.tolerance import of_pass
+
+TEXTS = [" ".join(tiny.WORDS[start : start + 1 + start % 7]) for start in range(12)]
+PAIRS = [(" ".join(tiny.WORDS[i : i + 3]), " ".join(tiny.WORDS[i + 1 : i + 4])) for i in range(16)]
+RECIPE = """
+x-training: &training
+  model: $routed
+  data: ./pairs.jsonl
+  loss: infonce
+  sampler: {batch_shuffle: {batch_size: 8}}
+  backbone: {routed: {balance: 0.1}}
+  learning_rate: 1e-3
+  max_steps: 2
+steps:
+  routed:
+    upcycle: {model: ./dense, experts: 4, top_k: 2, layers: LAYERS}
+  untouched:
+    downcycle: {model: $routed}
+  first:
+    train: {<<: *training, seed: 1}
+  second:
+    train: {<<: *training, seed: 2}
+  merged:
+    merge: {models: [$first, $second]}
+  back:
+    downcycle: {model: $merged, weights: load, load_of: $first}
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table of targets: a dense type with a config, and the format that it gets."""
+
+    kind: str
+    format: str
+    layers: str = "alternate"
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "-".join([self.kind, self.layers, *map(str, self.changes)])
+
+
+ROWS = [
+    Row("qwen3", "qwen3_moe"),
+    Row("qwen3", "qwen3_moe", "[0, 2]", {"is_causal": False}),
+    Row("llama", "qwen2_moe"),
+    Row("llama", "mixtral", "all"),
+    Row("mistral", "qwen2_moe"),
+    Row("mistral", "mixtral", "all", {"sliding_window": 4}),
+    Row("eurobert", "qwen2_moe"),
+    Row("eurobert", "mixtral", "all"),
+    Row("granite", "granitemoe", "all"),
+    Row("bert", "emberge_routed"),
+    Row("xlm-roberta", "emberge_routed", "all"),
+    Row("roberta", "emberge_routed"),
+    Row("jina_embeddings_v3", "emberge_routed"),
+    Row("modernbert", "emberge_routed"),
+    Row("nomic_bert", "emberge_routed"),
+    Row("gemma3_text", "emberge_routed"),
+    # Where the native class would change the model or cannot express the layers.
+    Row("mistral", "emberge_routed", changes={"sliding_window": 4}),
+    Row("granite", "emberge_routed"),
+    Row("llama", "emberge_routed", changes={"mlp_bias": True}),
+    Row("eurobert", "emberge_routed", changes={"attention_bias": True}),
+]
+
+
+def embedded(folder: Path) -> np.ndarray[Any, Any]:
+    """Return what sentence-transformers makes of the texts."""
+    model = SentenceTransformer(str(folder), device="cpu")
+    return np.asarray(model.encode(TEXTS, batch_size=1))
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_dense_model_goes_there_and_back(row: Row, tmp_path: Path) -> None:
+    source = dense(tmp_path / "dense", row.kind, **row.changes)
+    lines = [json.dumps({"anchor": anchor, "positive": positive}) for anchor, positive in PAIRS]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    plugins, out = load_plugins(), tmp_path / "out"
+    text = RECIPE.replace("LAYERS", row.layers)
+    run_recipe(parse_recipe(text, path=tmp_path / "r.yaml", plugins=plugins), out, plugins=plugins)
+    own = json.loads((source / "config.json").read_text())
+
+    # The format is the one of the table, and the artifact has the difference from the dense model.
+    artifact = read_artifact(out / "routed")
+    assert artifact is not None
+    facts = artifact.details["upcycled"]
+    assert facts["format"] == row.format
+    assert facts["step_0"]["difference"] < of_pass(source)
+    # sentence-transformers makes the same embeddings of both, before a training.
+    assert np.abs(embedded(out / "routed") - embedded(source)).max() < 1e-5
+    # Without a training the dense model comes back: bytes of tensors, and config.
+    assert_equal(tensors(out / "untouched"), tensors(source))
+    assert json.loads((out / "untouched/config.json").read_text()) == own
+
+    # Two steps change experts and routers, and what was saved embeds as it did in the training's encoder.
+    routed, first, second = (tensors(out / name) for name in ("routed", "first", "second"))
+    moved = {name for name in routed if not torch.equal(routed[name], first[name])}
+    assert any("expert" in name or "_linear" in name for name in moved)
+    assert any(name.endswith(("gate.weight", "router.weight", "layer.weight")) for name in moved)
+    encoder = TextEncoder().load(out / "first", device="cpu", dtype="float32")
+    ours = TextEmbedder(encoder).embed(TEXTS)
+    assert np.abs(ours - embedded(out / "first")).max() < of_pass(source)
+
+    # Siblings merge expert by expert.
+    mean = {name: (first[name].double() + second[name].double()) / 2 for name in first}
+    assert_equal(tensors(out / "merged"), {n: t.to(first[n].dtype) for n, t in mean.items()})
+
+    # The merged model becomes one of the dense class, which loads whole.
+    assert json.loads((out / "back/config.json").read_text()) == own
+    assert tensors(out / "back").keys() == tensors(source).keys()
+    TextEncoder().load(out / "back", device="cpu", dtype="float32")
+
+
+def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name in found if not torch.equal(found[name], expected[name])] == []
