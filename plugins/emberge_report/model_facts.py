@@ -67,11 +67,13 @@ def _code(config: Mapping[str, Any]) -> str:
     named = config.get("auto_map")
     if not isinstance(named, dict) or "AutoModel" not in named:
         return ""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from transformers.models.auto import configuration_auto as table
 
+    # Not CONFIG_MAPPING, which also has the classes that plugins registered.
+    native = table.CONFIG_MAPPING_NAMES  # type: ignore[attr-defined]
     kind = config.get("model_type")
     # Nomic's mixture of experts has the model type of another class of transformers.
-    own = kind in CONFIG_MAPPING_NAMES and not (kind == "nomic_bert" and config.get("num_experts"))
+    own = kind in native and not (kind == "nomic_bert" and config.get("num_experts"))
     return "" if own else str(named["AutoModel"])
 
 

@@ -65,7 +65,7 @@ FEED_FORWARD = {
 """Feed-forward blocks by the dense model's type."""
 
 
-class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[misc]
+class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     """Config of a routed model: that of the dense model, and how its layers are routed.
 
     `inner` is the dense model's whole config, `routed_layers` the layers with experts. Gates are the router's
@@ -92,7 +92,7 @@ class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[misc]
             self.inner = AutoConfig.for_model(**self.inner)
         if self.inner is not None:
             self._check(self.inner)
-        super().__post_init__(**kwargs)
+        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]
 
     def _check(self, inner: PreTrainedConfig) -> None:
         if inner.model_type not in FEED_FORWARD:
@@ -102,7 +102,7 @@ class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[misc]
             )
         if not 1 <= self.top_k <= self.num_experts:
             raise ValueError(f"top_k is {self.top_k}, of {self.num_experts} experts")
-        beyond = [i for i in self.routed_layers if not 0 <= i < inner.num_hidden_layers]
+        beyond = [i for i in self.routed_layers or () if not 0 <= i < inner.num_hidden_layers]
         if beyond:
             raise ValueError(
                 f"routed_layers has {beyond[0]}, and layers are 0 to {inner.num_hidden_layers - 1}"
@@ -110,16 +110,18 @@ class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[misc]
 
     def get_text_config(self, *args: Any, **kwargs: Any) -> Any:
         """Return the dense model's config, which has the sizes; without one, this."""
-        return self if self.inner is None else self.inner.get_text_config(*args, **kwargs)
+        inner: Any = self.inner
+        return self if inner is None else inner.get_text_config(*args, **kwargs)
 
 
-class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[misc]
+class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[no-untyped-call]
     """A dense model whose `routed_layers` have a router and experts in place of the feed-forward block.
 
     Inputs and outputs are the dense model's. Its modules are this model's own, so tensors have the names that
     they have there.
     """
 
+    _inner: Any
     config_class = EmbergeRoutedConfig
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
@@ -132,11 +134,11 @@ class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[misc]
 
     def __init__(self, config: EmbergeRoutedConfig) -> None:
         super().__init__(config)
-        dense = MODEL_MAPPING[type(config.inner)]
+        dense: Any = MODEL_MAPPING[type(config.inner)]  # type: ignore[index]
         pooler = "add_pooling_layer" in inspect.signature(dense.__init__).parameters
         inner = dense._from_config(config.inner, **({"add_pooling_layer": False} if pooler else {}))
-        place = FEED_FORWARD[config.inner.model_type]
-        for layer in config.routed_layers:
+        place = FEED_FORWARD[inner.config.model_type]
+        for layer in config.routed_layers or ():
             _route(inner, place.of(layer), place.modules, config)
         # Not registered itself: its children are, and their names have nothing before them.
         self.__dict__["_inner"] = inner
@@ -149,7 +151,7 @@ class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[misc]
             *(inner._keys_to_ignore_on_load_unexpected or ()),
             *(type(self)._keys_to_ignore_on_load_unexpected),
         ]
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the dense model's output for its own arguments."""
@@ -221,6 +223,8 @@ class Chain(nn.Module):
 class Unnamed(nn.Module):
     """A module that is called here, and whose parts have their names elsewhere."""
 
+    _module: Any
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.__dict__["_module"] = module
@@ -236,7 +240,7 @@ class Router(nn.Module):
 
     def __init__(self, config: EmbergeRoutedConfig) -> None:
         super().__init__()
-        width = config.inner.get_text_config().hidden_size
+        width: int = config.get_text_config().hidden_size
         self.weight = nn.Parameter(torch.empty(config.num_experts, width))
         self.top_k, self.jitter = config.top_k, config.router_jitter
         self.normalize, self.scale = config.normalize_gates, config.gate_scale
@@ -275,7 +279,8 @@ class Routed(nn.Module):
         found = [expert(part) for expert, part in zip(self.experts, parts, strict=True)]
         output: Tensor = Permuted.apply(torch.cat(found), back, order)  # type: ignore[no-untyped-call]
         output = output.view(*chosen.shape, -1)
-        return (output * gates.unsqueeze(-1)).sum(1).to(output.dtype).view(states.shape)
+        mixed: Tensor = (output * gates.unsqueeze(-1)).sum(1)
+        return mixed.to(output.dtype).view(states.shape)
 
 
 class Permuted(torch.autograd.Function):

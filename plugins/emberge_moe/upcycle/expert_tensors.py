@@ -126,7 +126,8 @@ def _normal(size: int, seed: int) -> Tensor:
     import torch
 
     bits = (random_bits(size, seed) >> 11).astype("float64")
-    return torch.special.ndtri(torch.from_numpy((bits + 0.5) * 2.0**-53))
+    found: Tensor = torch.special.ndtri(torch.from_numpy((bits + 0.5) * 2.0**-53))
+    return found
 
 
 def _deviation(reader: RowReader, spec: TensorSpec) -> Tensor:
