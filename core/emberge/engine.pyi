@@ -73,7 +73,10 @@ from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.model_files import model_fingerprint as model_fingerprint
-from .model_folder.name_aliases import prefix_of as prefix_of
+from .model_folder.names.name_aliases import prefix_of as prefix_of
+from .model_folder.names.tensor_names import canonical_names as canonical_names
+from .model_folder.names.tensor_names import is_vocabulary as is_vocabulary
+from .model_folder.names.tensor_names import layer_of as layer_of
 from .model_folder.package_model import in_package as in_package
 from .model_folder.parameter_count import ParameterCount as ParameterCount
 from .model_folder.parameter_count import count_parameters as count_parameters
@@ -84,9 +87,6 @@ from .model_folder.st_layout import read_modules as read_modules
 from .model_folder.st_layout import read_settings as read_settings
 from .model_folder.st_layout import read_trunk_settings as read_trunk_settings
 from .model_folder.st_layout import write_layout as write_layout
-from .model_folder.tensor_names import canonical_names as canonical_names
-from .model_folder.tensor_names import is_vocabulary as is_vocabulary
-from .model_folder.tensor_names import layer_of as layer_of
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder

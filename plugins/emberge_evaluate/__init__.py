@@ -10,7 +10,7 @@ from emberge import Evaluator, Step, hookimpl
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
     from emberge_evaluate.evaluate_step import Evaluate
-    from emberge_evaluate.select_step import Select
+    from emberge_evaluate.select.select_step import Select
 
     return {"evaluate": Evaluate, "select": Select}
 

@@ -20,7 +20,7 @@ from emberge.merging.statistics.row_entries import RowStatistics, StatisticsEntr
 from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.scheduler import GRANULE, Limits, run_jobs
-from emberge.model_folder.tensor_names import depths
+from emberge.model_folder.names.tensor_names import depths
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.tensor_sources import MemorySource, TensorSource
 

@@ -11,7 +11,7 @@ from emberge.errors import CheckpointError, Problem
 from emberge.merging.request import MergeRequest, MergeSlice, shifted, slice_of
 from emberge.merging.stage_options import Resolver
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.tensor_names import layer_number
+from emberge.model_folder.names.tensor_names import layer_number
 from emberge.tensor_files.safetensors_header import TensorSpec, main_dtype, total_bytes
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from emberge.contracts.schedule import PerTensor
 from emberge.contracts.stage import Stage
 from emberge.merging.stage_options import ModelOptions, all_stages
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
-from emberge.model_folder.tensor_names import LAYER, layer_number, layer_of
+from emberge.model_folder.names.tensor_names import LAYER, layer_number, layer_of
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary

@@ -17,7 +17,7 @@ from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.tensor_names import canonical_names, is_buffer
+from emberge.model_folder.names.tensor_names import canonical_names, is_buffer
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.foreign_formats import other_format
 from emberge.tensor_files.safetensors_header import TensorSpec

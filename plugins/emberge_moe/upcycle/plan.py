@@ -21,7 +21,7 @@ __all__ = ["Beginning", "choose_target", "refuse_dense", "routed_tensors"]
 
 @dataclass(frozen=True)
 class Beginning:
-    """How routers and experts begin: the deviation of routers and of noise, and the seed of both.
+    """State of routers and experts before a training: deviations of routers and of noise, and their seed.
 
     `routers` has each layer's router where it is not drawn.
     """

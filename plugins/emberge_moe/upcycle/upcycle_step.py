@@ -97,6 +97,7 @@ class Upcycle(Step):
     target: Literal["auto", "qwen3_moe", "qwen2_moe", "mixtral", "granitemoe", "emberge_routed"] = (
         "auto"
     )
+    """Class of the result: a native one where it leaves the model as it is (`auto`), or the one named."""
     export: Literal["nomic_v2"] | None = None
     """A format for other programs, in place of `target`."""
     allow_bias_loss: bool = False

@@ -20,7 +20,7 @@ from emberge.engine import (
     plan_merge,
     summary,
 )
-from emberge.model_folder.tensor_names import depths, prefix_of
+from emberge.model_folder.names.tensor_names import depths, prefix_of
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.methods.spherical.slerp import Slerp

@@ -90,7 +90,7 @@ ROOMS: Mapping[str, Room] = {
         ("plugins/emberge_evaluate/bootstrap.py",), ("tests/plugins/evaluate/test_bootstrap.py",)
     ),
     "choice": Room(
-        ("plugins/emberge_evaluate/choice.py",), ("tests/plugins/evaluate/test_choice.py",)
+        ("plugins/emberge_evaluate/select/choice.py",), ("tests/plugins/evaluate/test_choice.py",)
     ),
     "geometry": Room(
         (

@@ -12,8 +12,8 @@ from emberge.merging.adapters.base_match import origin_hash
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.task_heads import POOLER, head_of
-from emberge.model_folder.tensor_names import canonical_names
+from emberge.model_folder.names.task_heads import POOLER, head_of
+from emberge.model_folder.names.tensor_names import canonical_names
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 __all__ = ["adapter_problems"]

@@ -12,7 +12,7 @@ from emberge.merging.adapters.adapter_reader import WEIGHTS
 from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank
 from emberge.merging.adapters.base_match import same_bytes
 from emberge.merging.merge_plan import MergePlan, TensorPlan, weights_of
-from emberge.model_folder.tensor_names import Names
+from emberge.model_folder.names.tensor_names import Names
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
 

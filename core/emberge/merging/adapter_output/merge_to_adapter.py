@@ -33,8 +33,8 @@ from emberge.merging.streaming.jobs import MergeJob, TensorJob
 from emberge.merging.streaming.remarks import findings_of, warnings_of
 from emberge.merging.streaming.scheduler import Limits, Progress, run_jobs
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.task_heads import POOLER, head_of
-from emberge.model_folder.tensor_names import canonical_names
+from emberge.model_folder.names.task_heads import POOLER, head_of
+from emberge.model_folder.names.tensor_names import canonical_names
 from emberge.tensor_files.provenance_header import HEADER
 from emberge.tensor_files.tensor_reader import TensorReader
 

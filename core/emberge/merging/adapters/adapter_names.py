@@ -6,8 +6,8 @@ import re
 
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.name_aliases import usual_name
-from emberge.model_folder.tensor_names import Names
+from emberge.model_folder.names.name_aliases import usual_name
+from emberge.model_folder.names.tensor_names import Names
 
 __all__ = ["AdapterNames"]
 

@@ -22,7 +22,7 @@ from emberge.merging.adapters.apply_adapter import (
 )
 from emberge.merging.adapters.base_match import require_base, same_bytes
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.tensor_names import HEAD, Names
+from emberge.model_folder.names.tensor_names import HEAD, Names
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 
 __all__ = ["WEIGHTS", "Adapter", "adapted_names", "read_adapter"]

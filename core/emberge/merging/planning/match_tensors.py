@@ -10,8 +10,8 @@ from emberge.errors import Problem
 from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.task_heads import head_of
-from emberge.model_folder.tensor_names import HEAD, Names, is_buffer, is_vocabulary
+from emberge.model_folder.names.task_heads import head_of
+from emberge.model_folder.names.tensor_names import HEAD, Names, is_buffer, is_vocabulary
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 __all__ = ["MatchedTensors", "match_tensors"]

@@ -27,7 +27,13 @@ from emberge.merging.planning.warn import plan_warnings
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import same_tokenizer
-from emberge.model_folder.tensor_names import Names, canonical_names, depths, layer_of, parts_as_in
+from emberge.model_folder.names.tensor_names import (
+    Names,
+    canonical_names,
+    depths,
+    layer_of,
+    parts_as_in,
+)
 from emberge.tensor_files.foreign_formats import other_format
 
 if TYPE_CHECKING:

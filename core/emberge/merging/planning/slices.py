@@ -18,8 +18,8 @@ from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import LayerRange, MergeRequest, shifted
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.json_files import read_json
-from emberge.model_folder.name_aliases import TIED
-from emberge.model_folder.tensor_names import Names, canonical_names, layer_number
+from emberge.model_folder.names.name_aliases import TIED
+from emberge.model_folder.names.tensor_names import Names, canonical_names, layer_number
 
 __all__ = ["as_sliced", "join_plans", "requests_of", "slice_depths", "write_layers"]
 

@@ -12,7 +12,7 @@ from emberge.merging.request import MergeRequest
 from emberge.merging.stage_options import all_stages, faults_of, stage_name
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import differences, notes, unlike
-from emberge.model_folder.name_aliases import HEAD
+from emberge.model_folder.names.name_aliases import HEAD
 from emberge.model_folder.template_warnings import remarks
 
 __all__ = [

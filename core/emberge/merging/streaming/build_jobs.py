@@ -13,7 +13,7 @@ from emberge.contracts.chain import Chain
 from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
 from emberge.merging.stage_options import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.model_folder.tensor_names import layer_of
+from emberge.model_folder.names.tensor_names import layer_of
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.tensor_reader import TensorReader
 from emberge.tensor_files.tensor_sources import FileSource

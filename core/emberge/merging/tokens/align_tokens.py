@@ -17,7 +17,7 @@ from emberge.merging.tokens.tokenizer import (
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.model_files import tokenizer_folder
-from emberge.model_folder.tensor_names import Names
+from emberge.model_folder.names.tensor_names import Names
 
 __all__ = ["align_tokens"]
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from emberge.errors import CheckpointError
 from emberge.model_folder.json_files import read_json
-from emberge.model_folder.tensor_names import Names, is_vocabulary
+from emberge.model_folder.names.tensor_names import Names, is_vocabulary
 from emberge.tensor_files.safetensors_header import read_header
 
 __all__ = ["SuppliedVocabulary"]

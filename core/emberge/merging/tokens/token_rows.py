@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberge.merging.tokens.token_plan import NOWHERE, TokenPlan
-from emberge.model_folder.tensor_names import Names, is_vocabulary
+from emberge.model_folder.names.tensor_names import Names, is_vocabulary
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
 

@@ -35,7 +35,6 @@ from emberge.engine import (
     score_model,
 )
 
-from emberge_evaluate.choice import Choice, Ranked, choose, value_of
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.score_model import (
@@ -47,8 +46,9 @@ from emberge_evaluate.score_model import (
     tasks_ahead,
     unknown_words,
 )
-from emberge_evaluate.selection_table import Selection
-from emberge_evaluate.trainings_behind import trainings_behind
+from emberge_evaluate.select.choice import Choice, Ranked, choose, value_of
+from emberge_evaluate.select.selection_table import Selection
+from emberge_evaluate.select.trainings_behind import trainings_behind
 
 __all__ = ["Select"]
 

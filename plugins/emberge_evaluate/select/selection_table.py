@@ -10,7 +10,7 @@ from typing import Any
 from emberge import TaskInfo
 from emberge.engine import FEW, count_noun
 
-from emberge_evaluate.choice import Choice, Ranked
+from emberge_evaluate.select.choice import Choice, Ranked
 
 __all__ = ["Selection"]
 

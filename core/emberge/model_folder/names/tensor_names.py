@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.name_aliases import (
+from emberge.model_folder.names.name_aliases import (
     EMBEDDINGS,
     HEAD,
     TIED,
@@ -17,7 +17,7 @@ from emberge.model_folder.name_aliases import (
     prefix_of,
     usual_name,
 )
-from emberge.model_folder.task_heads import POOLER, head_of, heads_in, task_of
+from emberge.model_folder.names.task_heads import POOLER, head_of, heads_in, task_of
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 __all__ = [

@@ -1,0 +1,1 @@
+"""The `select` step: models ranked on development data, and the best of them kept."""
