@@ -43,7 +43,7 @@ class Downcycle(Step):
 
     Example:
         dense:
-          downcycle: {model: $trained, weights: load, probe: ./pairs.jsonl}
+          downcycle: {model: ./routed, weights: load, probe: ./pairs.jsonl}
     """
 
     produces = "model"

@@ -162,7 +162,8 @@ def batches_by_dataset(
             small.append(f"'{info.name}' ({len(rows)} rows, batches of {wanted})")
     if small and not datasets:
         raise DataError(
-            f"no dataset fills a batch: {', '.join(small)}; lower its size or set tail: keep"
+            f"no dataset fills a batch: {', '.join(small)}; lower batch_size or batch_tokens, or set "
+            "tail: keep"
         )
     if small:
         warnings.warn(
