@@ -101,8 +101,8 @@ class Mteb(Evaluator):
     dims: tuple[int, ...] = ()
     """Sizes of embeddings to score, such as `[768, 256]`; by default the model's own alone."""
     keep_embeddings: bool = False
-    """Embeddings on disk, for as long as OUT's store: a killed evaluation then goes on inside a task, and other
-    steps that embed the same texts with the same model read them. They take 4 bytes a number."""
+    """Embeddings kept in OUT's store: a killed evaluation then goes on inside a task, and other steps that
+    embed the same texts with the same model read them. They take 4 bytes a number."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not (self.tasks or self.benchmark or self.data):
@@ -312,7 +312,7 @@ class Mteb(Evaluator):
     def _embed(
         self, model: Model, encoder: Encoder, workspace: Workspace, shown: _Progress
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
-        """Return the function of texts and a prompt that embeds them, by way of the store if they are kept."""
+        """Return the function of texts and a prompt that embeds them, or reads what is kept."""
         from emberge.engine import EmbeddingStore, TextEmbedder
 
         length = self.max_length
