@@ -11,11 +11,11 @@ from emberge.tensor_files.direct_file import DirectFile
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.write_queue import BUFFERS, Filled
 
-__all__ = ["HashThread", "PassingHash"]
+__all__ = ["HELD", "HashThread", "PassingHash"]
 
 _READ = 1 << 20
-# Early pieces that keep their buffers; the others are for writing.
-_HELD = BUFFERS // 2
+HELD = BUFFERS * 3 // 4
+"""Early pieces that keep their buffers; the other buffers are for writing."""
 
 
 class PassingHash:
@@ -42,30 +42,30 @@ class PassingHash:
     def see(self, piece: Filled) -> None:
         """Take a piece that is in the file; its buffer is released here or later."""
         if piece.place < self._hasher.seen or piece.place in self._early:
-            self._sound = False  # written anew: what was hashed is no more
+            self._give_up()  # it is written anew, and what was hashed is no more
         if not self._sound:
             self._release(piece)
             return
         self._early[piece.place] = piece
         self._go_on()
-        if len(self._early) > _HELD:
+        if len(self._early) > HELD:
             last = self._early.pop(max(self._early))
             self._dropped[last.place] = last.size
             self._release(last)
 
     def finish(self, size: int) -> FileContent | None:
-        """Return the content of the file of `size` bytes; None when it cannot be known without reading."""
+        """Return the content of the file of `size` bytes; None when only reading it can give that."""
         while self._sound and self._hasher.seen < size:
             following = min((*self._early, *self._dropped), default=size)
+            if following < self._hasher.seen:
+                self._give_up()
             self._read_back(following - self._hasher.seen)
             self._go_on()
-        for piece in self._early.values():
-            self._release(piece)
         return self._hasher.content() if self._sound else None
 
     def _go_on(self) -> None:
         """Hash the pieces that follow, as far as they are known."""
-        while True:
+        while self._sound:
             place = self._hasher.seen
             if place in self._early:
                 piece = self._early.pop(place)
@@ -77,13 +77,22 @@ class PassingHash:
                 return
 
     def _read_back(self, size: int) -> None:
-        while size > 0:
-            some = self._file.read(min(size, _READ), self._hasher.seen)
+        """Hash the bytes that follow from the file, or give up where they cannot be read."""
+        while self._sound and size > 0:
+            try:
+                some = self._file.read(min(size, _READ), self._hasher.seen)
+            except OSError:
+                some = b""
             if not some:
-                break
+                self._give_up()
             self._hasher.see(memoryview(some))
             size -= len(some)
-        self._sound = self._sound and size == 0
+
+    def _give_up(self) -> None:
+        self._sound = False
+        for piece in self._early.values():
+            self._release(piece)
+        self._early.clear()
 
 
 class HashThread:
