@@ -17,10 +17,10 @@ from emberge.tensor_files.direct_file import PAGE
 
 __all__ = ["BUFFERS", "QUEUE", "Filled", "WriteQueue"]
 
-QUEUE = 16 << 20
+QUEUE = 32 << 20
 """Bytes that may wait for the disk, unless there is less memory."""
 
-BUFFERS = 16
+BUFFERS = 8
 """Buffers that these bytes are divided into."""
 
 

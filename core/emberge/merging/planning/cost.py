@@ -47,7 +47,7 @@ def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
         read=sum(cost.read for cost in costs),
         write=plan.bytes,
         memory=_PROGRAM
-        + queue_bytes(machine.memory)
+        + min(plan.bytes, queue_bytes(machine.memory))
         + max((cost.memory for cost in costs), default=0),
         workers=machine.workers,
     )
