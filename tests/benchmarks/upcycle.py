@@ -3,8 +3,8 @@
     python -m tests.benchmarks.upcycle [--small] [--repeat 3]
 
 builds a checkpoint of Qwen3-0.6B's shape (596 M parameters, bf16; `--small` has 8 layers and a small
-vocabulary), upcycles every second layer to 8 experts, and copies the result, file by file and synced. Both read
-from the page cache: the result, which was written past it, is read once before it is copied. The step's own
+vocabulary), upcycles every second layer to 8 experts, and copies the result, file by file and synced. Both
+read from the page cache: the result, which was written past it, is read before it is copied. The step's own
 seconds are beside those of the whole process, which starts Python and imports torch. Medians over `--repeat`
 interleaved rounds; memory is the peak of RssAnon.
 """
