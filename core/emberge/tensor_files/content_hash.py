@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,6 @@ import xxhash
 
 from emberge.errors import CheckpointError
 from emberge.files.hashes import file_pieces
-from emberge.tensor_files.content_notes import ContentNotes
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 
 __all__ = ["ContentHasher", "FileContent", "contents_of", "file_content"]
@@ -49,11 +48,14 @@ class FileContent:
 
 
 def contents_of(
-    folder: Path, *, leave: Sequence[str] = (), notes: ContentNotes | None = None
+    folder: Path,
+    *,
+    leave: Sequence[str] = (),
+    known: Callable[[Path], FileContent | None] = lambda _: None,
 ) -> dict[str, FileContent]:
     """Return the content of every file below a folder by its name in it, without hidden ones and `leave`.
 
-    Files that `notes` know are not read.
+    A file whose content is `known` is not read.
     """
     files = {
         path.relative_to(folder).as_posix(): path
@@ -66,7 +68,6 @@ def contents_of(
         if name not in leave and not any(part.startswith(".") for part in name.split("/"))
     }
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        known = (notes or ContentNotes()).of
         found = pool.map(lambda path: known(path) or file_content(path), files.values())
         return dict(zip(files, found, strict=True))
 

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from emberge.tensor_files.content_hash import FileContent
+from emberge.tensor_files.content_hash import FileContent
 
 __all__ = ["ContentNotes", "current_notes", "noting_contents"]
 

@@ -18,7 +18,7 @@ def test_a_noted_file_is_not_read_and_any_other_is(tmp_path: Path) -> None:
         save_file({"w": torch.ones(3)}, tmp_path / f"{name}.safetensors")
     notes = ContentNotes()
     notes.note(tmp_path / "a.safetensors", NOTED)
-    found = contents_of(tmp_path, notes=notes)
+    found = contents_of(tmp_path, known=notes.of)
     assert found == {
         "a.safetensors": NOTED,
         "b.safetensors": file_content(tmp_path / "b.safetensors"),
@@ -32,7 +32,7 @@ def test_a_folder_that_is_renamed_keeps_its_notes(tmp_path: Path) -> None:
     notes = ContentNotes()
     notes.note(tmp_path / "side" / "f", NOTED)
     os.replace(tmp_path / "side", tmp_path / "out")
-    assert contents_of(tmp_path / "out", notes=notes) == {"f": NOTED}
+    assert contents_of(tmp_path / "out", known=notes.of) == {"f": NOTED}
 
 
 def test_a_change_right_after_the_note_shows(tmp_path: Path) -> None:

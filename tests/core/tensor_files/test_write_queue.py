@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from emberge.tensor_files.direct_file import PAGE
@@ -75,7 +76,7 @@ def test_work_is_done_after_the_writes_before_it_and_before_those_after_it(disk:
     disk.gate.clear()
     for number in range(4):
         disk.queue.put(memoryview(b"x"), number, disk.write)
-        disk.queue.then(lambda number=number: disk.log.append(f"done {number}"))
+        disk.queue.then(partial(disk.log.append, f"done {number}"))
     disk.gate.set()
     disk.queue.drain()
     assert disk.log == [0, "done 0", 1, "done 1", 2, "done 2", 3, "done 3"]

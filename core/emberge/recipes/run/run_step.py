@@ -63,7 +63,7 @@ def run_step(
             artifact = dataclasses.replace(artifact, warnings=warnings)
             workspace.write_metrics()
             seconds = time.monotonic() - began
-            files = contents_of(workspace.folder, leave=CHANGING, notes=notes)
+            files = contents_of(workspace.folder, leave=CHANGING, known=notes.of)
             inputs = results.inputs(step.step)
             content = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
             folder = place.publish(step.id, fingerprint, content)
