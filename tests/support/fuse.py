@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import mmap
 import os
 import random
 import threading
@@ -18,6 +19,8 @@ SYNCS = ("fsync", "fdatasync")
 CHANGES = (*FOLDERS, *LENGTHS, *SYNCS)
 WRITES = ("write", "pwrite", "pwritev", "writev", "sendfile", "copy_file_range")
 DEATH = 137
+PAGE = mmap.PAGESIZE
+_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 @dataclass
@@ -228,4 +231,6 @@ def _halved(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     if name.endswith("v"):
         joined = b"".join(bytes(memoryview(piece).cast("B")) for piece in args[1])
         return (args[0], [joined[:half]], *args[2:])
+    if _flags(args[0]) & _DIRECT:
+        half = half // PAGE * PAGE  # a disk takes whole sectors
     return (args[0], memoryview(args[1]).cast("B")[:half], *args[2:])

@@ -1,7 +1,7 @@
 """Merges and builds killed at every step, in children of one process that has everything imported.
 
-`python killed_merge.py MODELS ROOT FIRST STEP [build]` prints one JSON line for each way to die, from the
-`FIRST`-th in steps of `STEP`.
+`python killed_merge.py MODELS ROOT FIRST STEP [build|direct]` prints one JSON line for each way to die, from
+the `FIRST`-th in steps of `STEP`. With `direct`, tensors are written direct however small they are.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def build(models: Path, out: Path) -> None:
     )
 
 
-WORK: dict[str, Callable[[Path, Path], None]] = {"merge": merge, "build": build}
+WORK: dict[str, Callable[[Path, Path], None]] = {"merge": merge, "build": build, "direct": merge}
 
 
 def undisturbed(
@@ -135,12 +135,15 @@ def die(
 
 def main(models: Path, root: Path, first: int, step: int, kind: str = "merge") -> None:
     import emberge.merging.streaming.journal as journal
+    from emberge.tensor_files import tensor_writer
 
     import tests.support.built
     import tests.support.merges  # noqa: F401  (what is imported first may try the temporary folder)
 
     # A clock by which every third tensor or so is time to sync: names wait, and others are done.
     journal.time = SimpleNamespace(monotonic=itertools.count().__next__)  # type: ignore[assignment]
+    if kind == "direct":
+        tensor_writer.DIRECT = 0
     work = WORK[kind]
     expected, fuse = undisturbed(models, root, work)
     for way in list(ways(fuse))[first::step]:

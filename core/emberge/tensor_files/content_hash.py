@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from emberge.errors import CheckpointError
 from emberge.files.hashes import file_pieces
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 
-__all__ = ["FileContent", "contents_of", "file_content"]
+__all__ = ["ContentHasher", "FileContent", "contents_of", "file_content"]
 
 _WEIGHTS = ".safetensors"
 
@@ -47,8 +47,16 @@ class FileContent:
         return cls(int(plain.get("size", -1)), plain["xxh3"], tensors)
 
 
-def contents_of(folder: Path, *, leave: Sequence[str] = ()) -> dict[str, FileContent]:
-    """Return the content of every file below a folder by its name in it, without hidden ones and `leave`."""
+def contents_of(
+    folder: Path,
+    *,
+    leave: Sequence[str] = (),
+    known: Callable[[Path], FileContent | None] = lambda _: None,
+) -> dict[str, FileContent]:
+    """Return the content of every file below a folder by its name in it, without hidden ones and `leave`.
+
+    A file whose content is `known` is not read.
+    """
     files = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
@@ -60,41 +68,48 @@ def contents_of(folder: Path, *, leave: Sequence[str] = ()) -> dict[str, FileCon
         if name not in leave and not any(part.startswith(".") for part in name.split("/"))
     }
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return dict(zip(files, pool.map(file_content, files.values()), strict=True))
+        found = pool.map(lambda path: known(path) or file_content(path), files.values())
+        return dict(zip(files, found, strict=True))
 
 
 def file_content(path: Path) -> FileContent:
     """Return a file's hash and, of a sound file of weights, those of its tensors, from one reading."""
-    whole, tensors = xxhash.xxh3_128(), _Tensors(_specs(path))
-    place = 0
+    hasher = ContentHasher(_specs(path))
     for piece in file_pieces(path):
-        whole.update(piece)
-        tensors.see(piece, place)
-        place += len(piece)
-    return FileContent(place, str(whole.hexdigest()), dict(tensors.found()))
+        hasher.see(piece)
+    return hasher.content()
 
 
-class _Tensors:
-    """Hashes of a file's tensors, taken while its bytes pass by from first to last."""
+class ContentHasher:
+    """Hashes of a file and of its tensors, taken while its bytes pass by from first to last.
+
+    `specs` are the tensors with their offsets in the file.
+    """
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        self.seen = 0
+        self._whole = xxhash.xxh3_128()
         self._left = sorted(specs, key=lambda spec: spec.offset, reverse=True)
-        self._begun: dict[str, Any] = {spec.name: xxhash.xxh3_64() for spec in specs}
+        self._tensors: dict[str, Any] = {spec.name: xxhash.xxh3_64() for spec in specs}
 
-    def see(self, piece: memoryview, place: int) -> None:
-        end = place + len(piece)
+    def see(self, piece: memoryview) -> None:
+        """Take in the bytes that follow those `seen`."""
+        place, end = self.seen, self.seen + len(piece)
+        self.seen = end
+        self._whole.update(piece)
         while self._left and self._left[-1].offset < end:
             spec = self._left[-1]
             last = spec.offset + spec.nbytes
             start = max(spec.offset, place)
-            self._begun[spec.name].update(piece[start - place : min(last, end) - place])
+            self._tensors[spec.name].update(piece[start - place : min(last, end) - place])
             if last > end:
                 return
             self._left.pop()
 
-    def found(self) -> Iterator[tuple[str, str]]:
-        for name, hasher in self._begun.items():
-            yield name, str(hasher.hexdigest())
+    def content(self) -> FileContent:
+        """Return the content of the file that ends here."""
+        tensors = {name: str(hasher.hexdigest()) for name, hasher in self._tensors.items()}
+        return FileContent(self.seen, str(self._whole.hexdigest()), tensors)
 
 
 def _specs(path: Path) -> list[TensorSpec]:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
 
 from emberge.files.atomic import make_folder, sync, write_text
 from emberge.files.disk_space import unwritten, writing
+from emberge.tensor_files.content_notes import current_notes
+from emberge.tensor_files.direct_file import DirectFile
+from emberge.tensor_files.passing_hash import HashThread, PassingHash
 from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header, total_bytes
 from emberge.tensor_files.tensor_reader import bytes_of
+from emberge.tensor_files.write_queue import QUEUE, Filled, WriteQueue
 from emberge.wording import parse_size
 
 __all__ = ["TensorWriter"]
+
+DIRECT = 1 << 20
+"""Bytes of a tensor from which on it is written direct; below, the cache is as fast."""
 
 
 class TensorWriter:
@@ -26,7 +34,8 @@ class TensorWriter:
     `parts` maps a prefix of names to the subfolder with those tensors without the prefix (the
     modules of a SentenceTransformers folder); "" is the trunk's. `resumed` is whether files of the same
     headers all exist, as after a kill; their content is kept. Nothing is touched before `begin`, so
-    that the journal of older files can be removed before new files take their place.
+    that the journal of older files can be removed before new files take their place. Where notes of contents
+    are taken (`noting_contents`), the files are hashed on their way out.
     """
 
     def __init__(
@@ -39,8 +48,13 @@ class TensorWriter:
     ) -> None:
         self.folder = folder
         self._metadata = {"format": "pt", **metadata}
-        self._places: dict[str, tuple[int, int, int]] = {}
-        self._handles: list[int] = []
+        self._places: dict[str, tuple[int, TensorSpec]] = {}
+        self._files: list[DirectFile] = []
+        self._queue: WriteQueue | None = None
+        self._reserved: set[str] = set()
+        self._notes = current_notes()
+        self._hashing: HashThread | None = None
+        self._hashes: list[PassingHash] = []
         self._indices: dict[Path, str] = {}
         self._shards: list[_Shard] = []
         parts = dict(parts or {"": ""})
@@ -48,8 +62,10 @@ class TensorWriter:
             self._lay_out(folder / parts[prefix], prefix, group, parse_size(max_shard_size))
         self.resumed = all(shard.is_begun() for shard in self._shards)
 
-    def begin(self) -> None:
+    def begin(self, queue: int = QUEUE) -> None:
         """Open the files, and create those that do not have the right header and length.
+
+        Pieces of up to `queue` bytes together wait to be written.
 
         Raises:
             UnwrittenError: when the disk does not let us.
@@ -58,42 +74,91 @@ class TensorWriter:
             for shard in self._shards:
                 make_folder(shard.path.parent)
                 begun = shard.is_begun()
-                self._handles.append(os.open(shard.path, os.O_RDWR | os.O_CREAT, 0o644))
+                self._files.append(DirectFile(shard.path))
                 if not begun:
-                    shard.create(self._handles[-1])
+                    shard.create(self._files[-1])
             for folder in {shard.path.parent for shard in self._shards}:
                 sync(folder)  # tensors that a journal calls done are found again by these names
+        self._queue = WriteQueue(queue)
+        if self._notes is not None:
+            self._hashing = HashThread()
+            self._hashes = [
+                PassingHash(file, shard.opening, shard.specs, self._queue.release)
+                for file, shard in zip(self._files, self._shards, strict=True)
+            ]
 
     def write(self, name: str, start: int, piece: Tensor) -> None:
-        """Put a contiguous CPU piece at element `start` of a tensor; from any thread, in any order."""
-        shard, offset, itemsize = self._places[name]
-        handle = self._handles[shard]
-        left, place = bytes_of(piece), offset + start * itemsize
-        try:
-            while left:
-                done = os.pwrite(handle, left, place)
-                left, place = left[done:], place + done
-        except OSError as error:
-            raise unwritten(self.folder, name, error) from error
+        """Put a contiguous CPU piece at element `start` of a tensor; from any thread, in any order.
+
+        The piece is copied, and written later.
+
+        Raises:
+            UnwrittenError: when the disk has refused a piece, this or one before it.
+        """
+        assert self._queue is not None
+        _, spec = self._places[name]
+        place = spec.offset + start * spec.itemsize
+        self._queue.put(bytes_of(piece), place, functools.partial(self._write_piece, name))
+
+    def after_writes(self, work: Callable[[], None]) -> None:
+        """Do some work, on another thread, once all that was written until now is in the files."""
+        assert self._queue is not None
+        self._queue.then(work)
 
     def sync(self) -> None:
-        """Wait until all that was written is on the disk."""
+        """Wait until all that is in the files is on the disk."""
         with writing(self.folder, "the weights"):
-            for handle in self._handles:
-                os.fdatasync(handle)
+            for file in self._files:
+                file.sync()
 
     def finish(self) -> None:
         """Write the indices, wait until all is on the disk, and close the files."""
+        assert self._queue is not None
+        self._queue.drain()
         with writing(self.folder, "the index"):
             for path, content in self._indices.items():
                 write_text(path, content)
         self.sync()
+        self._note_contents()
         self.close()
 
     def close(self) -> None:
-        """Close the files as they are."""
-        while self._handles:
-            os.close(self._handles.pop())
+        """Do what is queued, and close the files as they are."""
+        if self._queue is not None:
+            self._queue.close()
+        if self._hashing is not None:
+            self._hashing.close()
+        while self._files:
+            self._files.pop().close()
+
+    def _write_piece(self, name: str, piece: Filled) -> None:
+        """Write a filled buffer, on the queue's thread, and pass it on."""
+        shard, spec = self._places[name]
+        file = self._files[shard]
+        try:
+            if spec.nbytes < DIRECT:
+                file.write(piece.data, piece.place)
+            else:
+                if name not in self._reserved:
+                    self._reserved.add(name)
+                    file.reserve(spec.offset, spec.nbytes)
+                file.write_direct(piece.data, piece.place)
+        except OSError as error:
+            raise unwritten(self.folder, name, error) from error
+        if self._hashing is not None:
+            self._hashing.see(self._hashes[shard], piece)
+        elif self._queue is not None:
+            self._queue.release(piece)
+
+    def _note_contents(self) -> None:
+        """Note the content of the files, as far as it is known."""
+        if self._notes is None or self._hashing is None:
+            return
+        self._hashing.close()
+        for shard, hashes in zip(self._shards, self._hashes, strict=True):
+            content = hashes.finish(shard.size)
+            if content is not None:
+                self._notes.note(shard.path, content)
 
     def _lay_out(self, folder: Path, prefix: str, specs: list[TensorSpec], limit: int) -> None:
         shards = _shards(specs, limit)
@@ -105,10 +170,11 @@ class TensorWriter:
             named = [s.renamed(s.name.removeprefix(prefix)) for s in shard]
             weights |= dict.fromkeys((s.name for s in named), name)
             opening, places = encode_header(named, self._metadata)
-            for spec in named:
-                place = len(self._shards), places[spec.name], spec.itemsize
-                self._places[prefix + spec.name] = place
-            self._shards.append(_Shard(folder / name, opening, len(opening) + total_bytes(shard)))
+            placed = [replace(spec, offset=places[spec.name]) for spec in named]
+            for spec in placed:
+                self._places[prefix + spec.name] = (len(self._shards), spec)
+            size = len(opening) + total_bytes(shard)
+            self._shards.append(_Shard(folder / name, opening, size, placed))
         if len(shards) > 1:
             index = {"metadata": {"total_size": total_bytes(specs)}, "weight_map": weights}
             self._indices[folder / f"{WEIGHTS}.index.json"] = json.dumps(index, indent=2) + "\n"
@@ -120,11 +186,12 @@ class TensorWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """One file: its path, its first bytes, and its length."""
+    """One file: its path, its first bytes, its length, and its tensors."""
 
     path: Path
     opening: bytes
     size: int
+    specs: Sequence[TensorSpec]
 
     def is_begun(self) -> bool:
         """Return whether the file exists with this header and length, as after a kill."""
@@ -136,14 +203,11 @@ class _Shard:
         except OSError:
             return False
 
-    def create(self, handle: int) -> None:
+    def create(self, file: DirectFile) -> None:
         """Give the open file its header and its length."""
-        os.ftruncate(handle, 0)
-        left, place = memoryview(self.opening), 0
-        while left:  # a disk that is nearly full takes a part
-            done = os.pwrite(handle, left, place)
-            left, place = left[done:], place + done
-        os.ftruncate(handle, self.size)
+        os.ftruncate(file.handle, 0)
+        file.write(memoryview(self.opening), 0)
+        os.ftruncate(file.handle, self.size)
 
 
 def _by_part(specs: Sequence[TensorSpec], parts: Mapping[str, str]) -> dict[str, list[TensorSpec]]:

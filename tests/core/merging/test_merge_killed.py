@@ -127,6 +127,24 @@ def test_a_build_of_any_jobs_dies_anywhere_and_ends_in_the_same_bytes(
     )
 
 
+def test_a_merge_that_is_written_direct_dies_anywhere_and_ends_in_the_same_bytes(
+    models: Path, tmp_path: Path
+) -> None:
+    """Between the whole pages of a tensor and its fragments too, and in the middle of the pages."""
+    deaths = told([started(SUPPORT / "killed_merge.py", models, tmp_path, 0, 3, "direct")])
+    assert not [death for death in deaths if not death["same"]]
+    assert not [death for death in deaths if death["left"] != ["out"]], "no side folder is left"
+    assert {True, False} == {d["published"] for d in deaths}
+    assert any("half" in d for d in deaths)
+    assert any("power" in d for d in deaths)
+    begun = [d for d in deaths if d["done"] > 0]
+    fewest = min(d["done"] for d in begun)
+    most = max(d["pieces"] for d in begun if "pieces" in d and d["done"] == fewest)
+    tensors = len(Checkpoint(models / "base").specs)
+    assert most > tensors - fewest, "some tensors took more than one write"
+    assert min(d["pieces"] for d in begun if "pieces" in d) < most, "what is done is not done again"
+
+
 @pytest.mark.slow
 def test_a_hundred_random_kills_end_in_the_same_bytes(tmp_path: Path) -> None:
     size = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}

@@ -9,7 +9,13 @@ from emberge.contracts.block import rows_of
 from emberge.contracts.step import Machine
 from emberge.devices import usable_cores
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.merging.streaming.memory_budget import GRANULE, PRODUCED, block_elements, element_bytes
+from emberge.merging.streaming.memory_budget import (
+    GRANULE,
+    PRODUCED,
+    block_elements,
+    element_bytes,
+    queue_bytes,
+)
 
 __all__ = ["Forecast", "forecast"]
 
@@ -40,7 +46,9 @@ def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
         inputs=sum(cost.inputs for cost in costs),
         read=sum(cost.read for cost in costs),
         write=plan.bytes,
-        memory=_PROGRAM + max((cost.memory for cost in costs), default=0),
+        memory=_PROGRAM
+        + min(plan.bytes, queue_bytes(machine.memory))
+        + max((cost.memory for cost in costs), default=0),
         workers=machine.workers,
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["GRANULE", "PRODUCED", "block_elements", "element_bytes"]
+from emberge.tensor_files.write_queue import QUEUE
+
+__all__ = ["GRANULE", "PRODUCED", "block_elements", "element_bytes", "queue_bytes"]
 
 GRANULE = 1 << 18
 """Elements measured at once. Another value means other last bits in sums, so it never follows the machine."""
@@ -23,7 +25,16 @@ def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
 
 
 def block_elements(each: int, *, workers: int, memory: int | None) -> int:
-    """Return the elements produced at once, at `each` bytes an element and `memory` bytes for all threads."""
+    """Return the elements produced at once, at `each` bytes an element.
+
+    All threads, and what waits to be written, take `memory` bytes at most.
+    """
     wanted = PRODUCED // max(1, each)
-    fitting = wanted if memory is None else memory // (workers * max(1, each))
+    left = None if memory is None else memory - queue_bytes(memory)
+    fitting = wanted if left is None else left // (workers * max(1, each))
     return max(1, min(wanted, fitting))
+
+
+def queue_bytes(memory: int | None) -> int:
+    """Return the bytes that wait to be written: a quarter of the memory, if that is little."""
+    return QUEUE if memory is None else min(QUEUE, memory // 4)

@@ -20,7 +20,7 @@ from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError
 from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
 from emberge.merging.streaming.jobs import TensorJob, is_finite
-from emberge.merging.streaming.memory_budget import GRANULE, block_elements
+from emberge.merging.streaming.memory_budget import GRANULE, block_elements, queue_bytes
 from emberge.wording import human_size
 
 __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
@@ -355,11 +355,16 @@ def _block(job: TensorJob, limits: Limits) -> int:
 
 
 def _require_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
+    if limits.memory is None:
+        return
+    queued = queue_bytes(limits.memory)
     for job in jobs:
         need = job.row_bytes * rows_of(job.spec.shape)[0] if job.whole else job.row_bytes
-        if limits.memory is not None and need > limits.memory:
+        if need + queued > limits.memory:
+            # What waits to be written is named where the limit would do without it.
+            beside = "" if need > limits.memory else f" beside {human_size(queued)} to be written,"
             raise CheckpointError(
-                f"{job.spec.name}: needs {human_size(need)} at once and the limit is "
+                f"{job.spec.name}: needs {human_size(need)} at once{beside} and the limit is "
                 f"{human_size(limits.memory)}; allow more with --memory, or give it another strategy by "
                 "a rule"
             )

@@ -17,6 +17,7 @@ from emberge.files.atomic import sync_tree
 from emberge.files.disk_space import writing
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.journal import Journal
+from emberge.merging.streaming.memory_budget import queue_bytes
 from emberge.merging.streaming.scheduler import Limits, Progress, by_unit, run_jobs
 from emberge.tensor_files.tensor_writer import TensorWriter
 
@@ -50,7 +51,8 @@ def stream(
     files = writer(path) if writer else TensorWriter(path, specs, {})
     if journal.done and not files.resumed:
         journal.forget()
-    files.begin()
+    limits = limits or Limits()
+    files.begin(queue_bytes(limits.memory))
     left = [job for job in jobs if job.spec.name not in journal.done]
     for job in jobs:
         job.remarks.update(journal.remarks.get(job.spec.name, {}))
@@ -59,8 +61,10 @@ def stream(
         run_jobs(
             left,
             lambda job, start, piece: files.write(job.spec.name, start, piece),
-            limits=limits or Limits(),
-            finished=lambda job: journal.mark(job.spec.name, files.sync, job.remarks),
+            limits=limits,
+            finished=lambda job: files.after_writes(
+                lambda: journal.mark(job.spec.name, files.sync, job.remarks)
+            ),
             progress=progress,
             units={unit: members for unit, members in by_unit(jobs).items() if unit in units},
         )

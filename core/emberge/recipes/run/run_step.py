@@ -21,6 +21,7 @@ from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.tensor_files.content_hash import contents_of
+from emberge.tensor_files.content_notes import noting_contents
 
 __all__ = ["StepResult", "explain_disk_full", "result_of", "run_step"]
 
@@ -56,13 +57,13 @@ def run_step(
     with explain_disk_full(place), _locked(place.work_of(step.id, fingerprint)):
         workspace = StepWorkspace(step, fingerprint, context)
         try:
-            with inside or contextlib.nullcontext():
+            with inside or contextlib.nullcontext(), noting_contents() as notes:
                 artifact = _require_artifact(step, step.step.run(workspace))
             warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
             artifact = dataclasses.replace(artifact, warnings=warnings)
             workspace.write_metrics()
             seconds = time.monotonic() - began
-            files = contents_of(workspace.folder, leave=CHANGING)
+            files = contents_of(workspace.folder, leave=CHANGING, known=notes.of)
             inputs = results.inputs(step.step)
             content = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
             folder = place.publish(step.id, fingerprint, content)

@@ -457,8 +457,9 @@ def test_a_full_disk_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     writer = TensorWriter(tmp_path, [job.spec], {})
     writer.begin()
     monkeypatch.setattr("os.pwrite", full)
+    writer.write("w", 0, torch.zeros(24))
     with pytest.raises(CheckpointError, match=r"w could not be written .No space left on device"):
-        writer.write("w", 0, torch.zeros(24))
+        writer.finish()
 
 
 def test_a_memory_source_gives_any_rows() -> None:

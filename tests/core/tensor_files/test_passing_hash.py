@@ -1,0 +1,121 @@
+"""Hashes of the pieces that pass by are those of the finished file, in whatever order the pieces come."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from emberge.tensor_files.content_hash import FileContent, file_content
+from emberge.tensor_files.direct_file import PAGE, DirectFile
+from emberge.tensor_files.passing_hash import HELD, PassingHash
+from emberge.tensor_files.safetensors_header import read_header
+from emberge.tensor_files.write_queue import Filled
+from safetensors.torch import save_file
+
+PIECE = 100
+
+
+class Passing:
+    """A file of weights whose pieces pass by a hash; `released` are the places of buffers given back."""
+
+    def __init__(self, path: Path) -> None:
+        generator = torch.Generator().manual_seed(0)
+        shapes = {"a": (40, 3), "b": (7,), "c": (), "d": (0, 4), "e": (901, 5)}
+        save_file({n: torch.randn(s, generator=generator) for n, s in shapes.items()}, path)
+        self.raw = path.read_bytes()
+        specs = list(read_header(path)[0].values())
+        self.begins = min(spec.offset for spec in specs)
+        self.file = DirectFile(path)
+        self.released: list[int] = []
+        opening = self.raw[: self.begins]
+        self.hash = PassingHash(self.file, opening, specs, lambda p: self.released.append(p.place))
+        self.expected = file_content(path)
+        self.places = list(range(self.begins, len(self.raw), PIECE))
+
+    def pass_by(self, places: Sequence[int]) -> None:
+        for place in places:
+            some = self.raw[place : place + PIECE]
+            buffer = bytearray(2 * PAGE)
+            buffer[place % PAGE : place % PAGE + len(some)] = some
+            self.hash.see(Filled(buffer, place, len(some)))  # type: ignore[arg-type]
+
+    def finish(self) -> FileContent | None:
+        found = self.hash.finish(len(self.raw))
+        self.file.close()
+        return found
+
+
+@pytest.fixture
+def passing(tmp_path: Path) -> Passing:
+    return Passing(tmp_path / "model.safetensors")
+
+
+def test_pieces_in_order_are_all_it_needs(
+    passing: Passing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pread", None)  # would be needed to read anything back
+    passing.pass_by(passing.places)
+    assert passing.finish() == passing.expected
+    assert passing.released == passing.places
+
+
+def test_pieces_that_come_a_little_early_wait(
+    passing: Passing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pread", None)
+    some = passing.places[:HELD]
+    passing.pass_by(some[1:])
+    assert passing.released == []
+    passing.pass_by([some[0], *passing.places[HELD:]])
+    assert passing.finish() == passing.expected
+    assert passing.released == passing.places
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_order_gives_the_same(seed: int, passing: Passing) -> None:
+    places = random.Random(seed).sample(passing.places, len(passing.places))
+    passing.pass_by(places)
+    assert len(places) - len(passing.released) <= HELD, "no more buffers are kept"
+    assert passing.finish() == passing.expected
+    assert sorted(passing.released) == passing.places
+
+
+def test_what_was_in_the_file_before_is_read_back(passing: Passing) -> None:
+    passing.pass_by([p for i, p in enumerate(passing.places) if i % 7 > 2])
+    assert passing.finish() == passing.expected
+
+
+def test_nothing_at_all_passes_by(passing: Passing) -> None:
+    assert passing.finish() == passing.expected
+
+
+@pytest.mark.parametrize("again", [0, 3, 5])
+def test_a_place_that_is_written_twice_leaves_the_content_unknown(
+    again: int, passing: Passing
+) -> None:
+    some = passing.places
+    passing.pass_by([some[0], some[1], some[3], some[5], some[again], *some[6:]])
+    assert passing.finish() is None
+    assert len(passing.released) == 5 + len(some[6:]), "every buffer is given back"
+
+
+def test_a_file_that_ends_too_soon_leaves_the_content_unknown(passing: Passing) -> None:
+    passing.pass_by(passing.places[3:])
+    os.ftruncate(passing.file.handle, passing.begins + 1)
+    assert passing.finish() is None
+    assert sorted(passing.released) == passing.places[3:]
+
+
+def test_a_disk_that_cannot_be_read_leaves_the_content_unknown(
+    passing: Passing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    passing.pass_by(passing.places[3:])
+    monkeypatch.setattr(os, "pread", broken)
+    assert passing.finish() is None

@@ -1,0 +1,201 @@
+"""Files written in pieces, of any size and in any order, are those that safetensors writes at once."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge.engine import TensorSpec
+from emberge.files.disk_space import UnwrittenError
+from emberge.tensor_files import tensor_writer
+from emberge.tensor_files.content_hash import contents_of, file_content
+from emberge.tensor_files.content_notes import noting_contents
+from emberge.tensor_files.direct_file import PAGE
+from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.tensor_files.write_queue import BUFFERS
+from safetensors.torch import save_file
+from torch import Tensor
+
+# Tensors without a byte, of a few, of a page and some more, and of many, at odd places.
+SHAPES = {
+    "a": (3, 5),
+    "b": (0, 4),
+    "c": (),
+    "d": (PAGE // 4 + 1,),
+    "e": (301, 77),
+    "f": (1,),
+    "g": (40, 1000),
+}
+
+
+@pytest.fixture(autouse=True, params=["direct", "cached"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The way that tensors go, however small they are."""
+    monkeypatch.setattr(tensor_writer, "DIRECT", 0 if request.param == "direct" else 1 << 40)
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def tensors() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+
+
+def writer_of(folder: Path, tensors: dict[str, Tensor], **options: Any) -> TensorWriter:
+    specs = [TensorSpec(name, tuple(one.shape), "float32") for name, one in tensors.items()]
+    return TensorWriter(folder, specs, {}, **options)
+
+
+def pieces(tensors: dict[str, Tensor], size: int) -> Iterator[tuple[str, int, Tensor]]:
+    for name, tensor in tensors.items():
+        flat = tensor.reshape(-1)
+        for start in range(0, flat.numel(), size):
+            yield name, start, flat[start : start + size]
+
+
+def write(writer: TensorWriter, some: list[tuple[str, int, Tensor]]) -> None:
+    for name, start, piece in some:
+        writer.write(name, start, piece)
+
+
+@pytest.mark.parametrize("size", [1, 333, PAGE // 4, 5000, 1 << 20])
+def test_pieces_of_any_size_in_any_order_make_the_same_file(
+    size: int, tensors: dict[str, Tensor], tmp_path: Path
+) -> None:
+    some = {n: t for n, t in tensors.items() if size > 1 or t.numel() < 2000}
+    save_file(some, tmp_path / "expected", metadata={"format": "pt"})
+    order = list(pieces(some, size))
+    random.Random(size).shuffle(order)
+    writer = writer_of(tmp_path, some)
+    writer.begin(BUFFERS * PAGE)
+    write(writer, order)
+    writer.finish()
+    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+@pytest.mark.parametrize("limit", [10**9, 50_000])
+def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
+    limit: int, tensors: dict[str, Tensor], tmp_path: Path
+) -> None:
+    """In one file and in several; nothing is read at the end."""
+    with noting_contents() as notes:
+        writer = writer_of(tmp_path, tensors, max_shard_size=limit)
+        writer.begin(BUFFERS * PAGE)
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda one: writer.write(*one), list(pieces(tensors, 700))))
+        writer.finish()
+    files = sorted(tmp_path.glob("*.safetensors"))
+    assert len(files) == (1 if limit > 10**6 else 4)
+    assert [notes.of(file) for file in files] == [file_content(file) for file in files]
+    assert contents_of(tmp_path, known=notes.of) == contents_of(tmp_path)
+
+
+def test_a_continued_file_is_hashed_with_what_it_had(
+    tensors: dict[str, Tensor], tmp_path: Path
+) -> None:
+    some = list(pieces(tensors, 700))
+    first = writer_of(tmp_path, tensors)
+    first.begin()
+    write(first, some[::2])
+    first.close()
+    with noting_contents() as notes:
+        second = writer_of(tmp_path, tensors)
+        assert second.resumed
+        second.begin()
+        write(second, some[1::2])
+        second.finish()
+    path = tmp_path / "model.safetensors"
+    save_file(tensors, tmp_path / "expected", metadata={"format": "pt"})
+    assert path.read_bytes() == (tmp_path / "expected").read_bytes()
+    assert notes.of(path) == file_content(path)
+
+
+def test_direct_is_what_goes_direct(
+    way: str, tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct = []
+    real = os.pwrite
+
+    def pwrite(handle: int, data: Any, place: int) -> int:
+        if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_DIRECT:
+            direct.append(len(data))
+        return real(handle, data, place)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    writer = writer_of(tmp_path, tensors)
+    writer.begin()
+    write(writer, list(pieces(tensors, 1 << 20)))
+    takes_direct = all(file.direct for file in writer._files)
+    writer.finish()
+    if way == "direct" and not takes_direct:
+        pytest.skip("the file system of the temporary folder takes no direct writes")
+    whole = sum(tensor.nbytes for tensor in tensors.values())
+    assert whole - 14 * PAGE < sum(direct) <= whole if way == "direct" else not direct
+
+
+def test_a_journal_is_written_after_the_bytes_that_it_speaks_of(
+    tensors: dict[str, Tensor], tmp_path: Path
+) -> None:
+    """Also when the disk is slow, and other tensors come meanwhile."""
+    writer = writer_of(tmp_path, tensors)
+    writer.begin()
+    seen: dict[str, bool] = {}
+    gate = threading.Event()
+    writer.after_writes(lambda: (gate.wait(), None)[1])
+    path = tmp_path / "model.safetensors"
+    for name, tensor in tensors.items():
+        raw = tensor.numpy().tobytes()
+        writer.write(name, 0, tensor)
+        writer.after_writes(
+            partial(lambda name, raw: seen.update({name: raw in path.read_bytes()}), name, raw)
+        )
+    assert not seen
+    gate.set()
+    writer.finish()
+    assert seen == dict.fromkeys(tensors, True)
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_a_disk_that_fills_up_in_the_middle_is_said_and_nothing_is_journalled_after(
+    at: int, tensors: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(tmp_path, tensors)
+    writer.begin()
+    real, calls = os.pwrite, []
+
+    def full(handle: int, data: Any, place: int) -> int:
+        calls.append(1)
+        if len(calls) > at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(handle, data, place)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    journal: list[str] = []
+
+    def write_all() -> None:
+        for name, start, piece in pieces(tensors, 1 << 20):
+            writer.write(name, start, piece)
+            writer.after_writes(partial(journal.append, name))
+        writer.finish()
+
+    with pytest.raises(UnwrittenError, match=r"\w could not be written .No space.*make room"):
+        write_all()
+    writer.close()
+    monkeypatch.setattr(os, "pwrite", real)
+    assert len(journal) <= at
+    again = writer_of(tmp_path, tensors)
+    again.begin()
+    write(again, [one for one in pieces(tensors, 1 << 20) if one[0] not in journal])
+    again.finish()
+    save_file(tensors, tmp_path / "expected", metadata={"format": "pt"})
+    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
