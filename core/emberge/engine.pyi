@@ -80,6 +80,7 @@ from .model_folder.names.tensor_names import layer_of as layer_of
 from .model_folder.package_model import in_package as in_package
 from .model_folder.parameter_count import ParameterCount as ParameterCount
 from .model_folder.parameter_count import count_parameters as count_parameters
+from .model_folder.parameter_count import expert_count as expert_count
 from .model_folder.st_layout import Layout as Layout
 from .model_folder.st_layout import ModuleFolder as ModuleFolder
 from .model_folder.st_layout import read_layout as read_layout
