@@ -182,7 +182,7 @@ def _with_tensors(
     if not problems and expert_count(template.config):
         from emberge.merging.planning.compare_routers import router_problems
 
-        problems += router_problems(plan)
+        problems += router_problems(plan, checkpoints)
     if not problems:
         plan = _weighed(plan)
         more = plan_warnings(plan, checkpoints)
