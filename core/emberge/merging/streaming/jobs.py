@@ -159,7 +159,7 @@ class MergeJob(TensorJob):
     @property
     def row_bytes(self) -> int:
         itemsize = self.block.tensors.dtype.itemsize
-        based = self.base is not None and (self.whole or self.chain.merges_with_base)
+        based = self.base is not None and (self.whole or self.chain.sees_base)
         each = element_bytes(len(self.sources), based=based, itemsize=itemsize)
         rows, width = rows_of(self.spec.shape)
         entries = self.statistics.row_bytes(rows) if self.statistics is not None else 0
