@@ -83,7 +83,9 @@ def predict_and_backward(
         first = runner.first() if isinstance(encoder, AddsAuxiliary) else _First()
         for index, piece in enumerate(pieces):
             features = given[index]
-            states, auxiliary = first.kept.pop(index, None) or runner.run(index, features)
+            kept = index in first.kept
+            found = first.kept.pop(index) if kept else runner.run(index, features)
+            states, auxiliary = found
             labels = _labels([texts[i].labels for i in piece], features)
             with runner.drawing("head", index):
                 value = loss(states, labels, encoder.logits)
