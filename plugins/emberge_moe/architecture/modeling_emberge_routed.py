@@ -193,7 +193,7 @@ class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]
             self._inner._init_weights(module)
 
 
-class EmbergeRoutedModel(Wrapper):
+class EmbergeRoutedModel(Wrapper):  # type: ignore[no-untyped-call]
     """A dense model whose `routed_layers` have a router and experts in place of the feed-forward block.
 
     Inputs and outputs are the dense model's. Its modules are this model's own, so tensors have the names that
@@ -210,7 +210,7 @@ class EmbergeRoutedModel(Wrapper):
         return inner
 
 
-class EmbergeRoutedForMaskedLM(Wrapper):
+class EmbergeRoutedForMaskedLM(Wrapper):  # type: ignore[no-untyped-call]
     """A routed model with the dense model's head that predicts tokens, under the names that it has there.
 
     The head is that for masked tokens, or the one for next tokens of a model that has no other.

@@ -350,7 +350,10 @@ def test_a_head_is_upcycled_trained_and_reloaded_by_its_auto_class(
     still = {name for name in before if torch.equal(before[name], after[name])}
     assert not [name for name in still if "experts" in name or "head" in name or "cls" in name]
     assert len(load_file(source / "model.safetensors").keys()) < len(before)
-    config = json.loads((made["trained"] / "config.json").read_text())
+    begun, config = (
+        json.loads((made[name] / "config.json").read_text()) for name in ("routed", "trained")
+    )
+    assert config["upcycling"] == begun["upcycling"]  # a merge knows siblings by it
     loader = getattr(transformers, LOADERS[kind])
     model, report = loader.from_pretrained(made["trained"], output_loading_info=True)
     assert not any(report.values())
