@@ -1,6 +1,7 @@
 """Public names for authors of components: each with the module that defines it."""
 
 from .architectures import Architecture as Architecture
+from .contracts.backbone import AddsAuxiliary as AddsAuxiliary
 from .contracts.backbone import Auxiliary as Auxiliary
 from .contracts.backbone import AuxiliaryMetrics as AuxiliaryMetrics
 from .contracts.backbone import Backbone as Backbone

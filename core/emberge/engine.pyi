@@ -35,14 +35,12 @@ from .evaluating.scoring import plan_tasks as plan_tasks
 from .evaluating.scoring import score_model as score_model
 from .evaluating.scoring import score_tasks as score_tasks
 from .evaluating.task_groups import GROUP_OF as GROUP_OF
-from .evaluating.task_groups import GROUPS as GROUPS
 from .evaluating.task_groups import MEAN_OF as MEAN_OF
 from .evaluating.task_groups import groups_with_means as groups_with_means
 from .evaluating.task_groups import kind_of_group as kind_of_group
 from .evaluating.task_groups import means_over_tasks as means_over_tasks
 from .evaluating.task_groups import parts_of_group as parts_of_group
 from .evaluating.task_groups import required_tasks as required_tasks
-from .evaluating.task_groups import tasks_in_group as tasks_in_group
 from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems
@@ -85,6 +83,7 @@ from .model_folder.names.tensor_names import layer_of as layer_of
 from .model_folder.package_model import in_package as in_package
 from .model_folder.parameter_count import ParameterCount as ParameterCount
 from .model_folder.parameter_count import count_parameters as count_parameters
+from .model_folder.parameter_count import expert_count as expert_count
 from .model_folder.st_layout import Layout as Layout
 from .model_folder.st_layout import ModuleFolder as ModuleFolder
 from .model_folder.st_layout import read_layout as read_layout

@@ -13,6 +13,7 @@ from emberge import Backbone, CheckpointError, Encoder
 from emberge.engine import (
     Layout,
     ModuleFolder,
+    expert_count,
     find_config_class,
     join_some,
     read_layout,
@@ -142,13 +143,13 @@ class TextEncoder(Backbone):
 
     def check_training(self, checkpoint: Path) -> list[str]:
         """Return the problem of a model with routers, which would be trained without a balance."""
-        from emberge_encoder.trunk_weights import config_of, expert_count
+        from emberge_encoder.trunk_weights import config_of
 
         if self.check(checkpoint):
             return []
         layout, config = self._layout(checkpoint)
         path = layout.trunk_folder / "config.json"
-        experts = expert_count(config_of(layout.trunk_folder, config))
+        experts = expert_count(config_of(layout.trunk_folder, config).to_dict())
         if experts < 2:
             return []
         return [

@@ -107,13 +107,6 @@ def config_of(folder: Path, config: Mapping[str, Any]) -> Any:
         raise CheckpointError(f"{folder}/config.json: {_first_line(error)}") from error
 
 
-def expert_count(config: Any) -> int:
-    """Return the number of experts that a layer of the config's model routes to, 0 for a dense model."""
-    names = ("num_experts", "num_local_experts", "n_routed_experts")
-    configs = (config, config.get_text_config())
-    return max(int(getattr(one, name, 0) or 0) for one in configs for name in names)
-
-
 def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
     trunk = model.base_model
     prefix = f"{model.base_model_prefix}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +27,7 @@ from emberge import (
     Units,
     Workspace,
     component,
+    dimension_problems,
     loss_problems,
 )
 from emberge.engine import BatchOptions, safe_file_name
@@ -70,6 +71,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
     def check(self, context: Preflight) -> Iterator[Problem]:
         for sampler in self.sampler:
             yield from sampler.check(context)
+        yield from self._check_guides(context)
         checked = self._checked(context)
         for problem in checked.problems:
             yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
@@ -79,6 +81,20 @@ class HeldOutLoss(BatchOptions, Evaluator):
                 yield context.problem(fault, "evaluators")
         if not checked.problems and not any(sampler.files() for sampler in self.sampler):
             yield from self._look_ahead(context)
+
+    def check_model(self, checkpoint: Path) -> Iterable[str]:
+        if problems := self.backbone.check(checkpoint):
+            return problems
+        harm = self.backbone.check_training(checkpoint)
+        return [*harm, *dimension_problems(self.loss, self.backbone.dimension(checkpoint))]
+
+    def _check_guides(self, context: Preflight) -> Iterator[Problem]:
+        losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
+        for guide in (one.guided_by for several in losses for one in several or ()):
+            folder = context.model(guide.model) if guide is not None else None
+            if guide is not None and folder is not None:
+                for message in guide.backbone_beside(self.backbone).check(folder):
+                    yield context.problem(f"guide: {message}", "evaluators")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
         """Yield what whole data sets show, as far as they can be read in passing."""

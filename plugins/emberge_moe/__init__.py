@@ -12,7 +12,9 @@ def register_architectures() -> Mapping[str, Architecture]:
     place = "emberge_moe.architecture.modeling_emberge_routed"
     return {
         "emberge_routed": Architecture(
-            config=f"{place}:EmbergeRoutedConfig", model=f"{place}:EmbergeRoutedModel"
+            config=f"{place}:EmbergeRoutedConfig",
+            model=f"{place}:EmbergeRoutedModel",
+            masked_lm=f"{place}:EmbergeRoutedForMaskedLM",
         )
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,8 +118,6 @@ class Rope(Step):
         model = workspace.model(self.model)
         if model.adapter is not None:
             raise CheckpointError(f"{model.name}: is an adapter on a model; merge it first")
-        if any(workspace.folder.iterdir()):
-            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
         checkpoint = Checkpoint(model.folder)
         config = rotary_config(checkpoint, self.rope_theta, self.max_length)
         tensors = rotary_tensors(checkpoint)

@@ -33,6 +33,7 @@ class Routed(Backbone):
     that has collapsed is warned about.
 
     It loads models of Qwen3-MoE, Qwen2-MoE, Mixtral and Granite-MoE, and those upcycled from other encoders.
+    Losses over tokens, such as mlm, train it with the same losses of its own.
 
     Example:
         trained:
@@ -113,17 +114,23 @@ class Routed(Backbone):
     def dimension(self, checkpoint: Path) -> int | None:
         return self.inner.dimension(checkpoint)
 
+    def check_predicts(self, checkpoint: Path) -> list[str]:
+        """Return problems of the inner backbone's head."""
+        return [] if self.check(checkpoint) else self.inner.check_predicts(checkpoint)
+
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_moe.balance import RouterLosses
-        from emberge_moe.routed_encoder import RoutedEncoder
+        from emberge_moe.routed_encoder import PredictingRoutedEncoder, RoutedEncoder
         from emberge_moe.routers import RouterTaps
 
-        if predicts:
-            raise CheckpointError("\n".join(self.check_predicts(checkpoint)))
         path = self._router(checkpoint)
-        encoder = self.inner.load(checkpoint, device=device, dtype=dtype)
+        given: dict[str, Any] = (
+            {"predicts": True} if predicts else {}
+        )  # not every backbone takes it
+        encoder = self.inner.load(checkpoint, device=device, dtype=dtype, **given)
         losses = RouterLosses(self.balance, self.form, self.z_loss)
-        return RoutedEncoder(encoder, RouterTaps(encoder.module, path, self.jitter), losses)
+        kind = PredictingRoutedEncoder if predicts else RoutedEncoder
+        return kind(encoder, RouterTaps(encoder.module, path, self.jitter), losses)
 
     def options(self) -> Mapping[str, Any]:
         """Return the options that differ from their defaults, and those of the inner backbone."""

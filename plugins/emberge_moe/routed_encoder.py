@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from emberge import Auxiliary, Embedded, Encoder, TokenisedText
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from emberge_moe.balance import Loads, RouterLosses, sums_of
 from emberge_moe.router_health import RouterHealth
-from emberge_moe.routers import RouterTaps
+from emberge_moe.routers import RouterTaps, Routing
 
-__all__ = ["RoutedEncoder"]
+__all__ = ["PredictingRoutedEncoder", "RoutedEncoder"]
 
 
 class RoutedEncoder:
@@ -64,12 +66,24 @@ class RoutedEncoder:
     def save(self, folder: Path) -> None:
         self._inner.save(folder)
 
+    def states_and_auxiliary(
+        self, features: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Auxiliary | None]:
+        with self._taps as taps:
+            states: Tensor = self._inner.states(features)
+            return states, self._own(taps.taken, features)
+
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         with self._taps as taps:
             found: Embedded = self._inner(features, layers)
-            routings = taps.taken
+            return Embedded(found.embeddings, found.layers, self._own(taps.taken, features))
+
+    def _own(
+        self, routings: Mapping[int, Routing], features: Mapping[str, Tensor]
+    ) -> Auxiliary | None:
+        """Return the losses of what routers gave for a chunk; None without routers."""
         if not routings:
-            return found
+            return None
         sums = sums_of(list(routings.values()), features.get("attention_mask"))
         chosen = next(iter(routings.values())).chosen
         health = RouterHealth(tuple(routings), sums.probabilities.shape[1], chosen.shape[1])
@@ -78,5 +92,29 @@ class RoutedEncoder:
             """Return this chunk's part of the losses, given the whole batch's counts."""
             return self._losses.part(sums, Loads.of(counts, len(health.layers)), health.top_k)
 
-        own = Auxiliary(sums.loads.flat(), term, health)
-        return Embedded(found.embeddings, found.layers, own)
+        return Auxiliary(sums.loads.flat(), term, health)
+
+
+class PredictingRoutedEncoder(RoutedEncoder):
+    """A routed encoder that predicts tokens, too (see `PredictsTokens`)."""
+
+    @property
+    def mask_id(self) -> int:
+        return int(self._inner.mask_id)
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self._inner.vocabulary)
+
+    @property
+    def max_length(self) -> int | None:
+        length: int | None = self._inner.max_length
+        return length
+
+    def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        mask: NDArray[np.bool_] = self._inner.special(ids)
+        return mask
+
+    def logits(self, states: Tensor) -> Tensor:
+        logits: Tensor = self._inner.logits(states)
+        return logits

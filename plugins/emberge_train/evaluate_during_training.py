@@ -18,7 +18,7 @@ from emberge import (
     Workspace,
     suggest,
 )
-from emberge.engine import GROUPS, join_some, score_tasks, tasks_in_group
+from emberge.engine import GROUP_OF, join_some, parts_of_group, score_tasks
 
 if TYPE_CHECKING:
     from emberge.engine import EarlyStopping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["EvaluateDuringTraining"]
 
 # Groups of tasks by their domains, which a check does not know.
-_DOMAINS = ("in", "out")
+_DOMAINS = ("ind", "ood")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class EvaluateDuringTraining:
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
     metric: str = "all"
-    """Deciding score: the mean over `all` tasks, those `in` or `out` of domain or of a kind, or one task."""
+    """Deciding score, in the words of `select`: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task."""
     patience: int | None = None
     """End after so many scorings in turn without a new best one; by default train to the end."""
     best: bool = True
@@ -86,7 +86,8 @@ class EvaluateDuringTraining:
         tasks = [task for _, plan in plans for task in plan]
         for fault in (*self._strays(tasks), *_losses(tasks)):
             raise RecipeError(fault)
-        wanted = {task.name for task in tasks_in_group(tasks, self.metric)}
+        parts = [[task.name for task in part] for part in self._parts(tasks)]
+        wanted = {name for part in parts for name in part}
         quiet: Any = _Quiet(workspace)
 
         def score(folder: Path, step: int) -> float:
@@ -98,16 +99,21 @@ class EvaluateDuringTraining:
                 found |= {name: one.score for name, one in scores.items()}
             for name, value in found.items():
                 metric(f"score/{name}", value, step)
-            return sum(found.values()) / len(found)
+            means = [sum(found[name] for name in part) / len(part) for part in parts]
+            return sum(means) / len(means)
 
         identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
         return EarlyStopping(self.every, score, identity, self.patience, self.best)
 
+    def _parts(self, tasks: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
+        """Return the tasks that decide, those whose mean counts as one together."""
+        return parts_of_group(tasks, GROUP_OF.get(self.metric, self.metric))
+
     def _strays(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield a problem where the metric means none of the tasks."""
-        if tasks_in_group(tasks, self.metric):
+        if self._parts(tasks):
             return
-        known = dict.fromkeys([*GROUPS, *(t.kind for t in tasks), *(t.name for t in tasks)])
+        known = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
         hint = suggest(self.metric, known) or f"; there are {', '.join(known)}"
         yield f"evaluate: no task belongs to metric '{self.metric}'{hint}"
 

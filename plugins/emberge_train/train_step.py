@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from emberge.engine import CheckedData, TrainingPreview
 
 __all__ = ["Train", "expected_of"]
+
+TRACKERS = "trackers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +244,7 @@ class Train(FitOptions, Step):
         with tracking(
             () if rehearsal else self.trackers,
             run=workspace.id,
-            folder=workspace.folder / "trackers",
+            folder=workspace.work / TRACKERS,
             metric=workspace.metric,
         ) as metric:
             stopping = (
@@ -271,6 +274,8 @@ class Train(FitOptions, Step):
                 metric=metric,
                 warn=workspace.warn,
             )
+        if (workspace.work / TRACKERS).is_dir():
+            shutil.copytree(workspace.work / TRACKERS, workspace.folder / TRACKERS)
         bags = {} if rehearsal else write_bags(workspace.folder, result.bags)
         tasks = {d.info.name: (d.info.task, d.info.size) for d in datasets}
         return Artifact(

@@ -1,20 +1,27 @@
-"""Upcyclings and downcyclings killed on the way: `python killed_upcycle.py MODEL ROOT DEATHS`.
+"""Upcyclings and downcyclings killed on the way: `python killed_upcycle.py MODEL ROOT DEATHS OUTSIDE`.
 
-Prints one JSON line for each death: the call before which it came, and what is left when the same command
-has run again, beside what an unharmed run leaves.
+They die before calls that change the disk, at DEATHS places all over the run and behind its last renames, and
+OUTSIDE times at any moment, by a signal. Prints one JSON line for each death: when it came, and what differs
+when the same command has run again from what an unharmed run leaves.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import random
 import shutil
+import signal
 import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.support.fuse import DEATH, Fuse
 from tests.support.killed_merge import digest
 from tests.support.killed_run import command
 
+AROUND = 6
 RECIPE = """
 steps:
   routed:
@@ -36,7 +43,20 @@ def contents(out: Path) -> dict[str, str]:
     return found
 
 
-def main(model: Path, root: Path, deaths: int) -> None:
+def killed(line: Sequence[str], seconds: float) -> None:
+    """Run a command in a copy of this process, and kill that after some seconds."""
+    from emberge.cli.main import main
+
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os._exit(main(line))
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def main(model: Path, root: Path, deaths: int, outside: int) -> None:
     import emberge.merging.streaming.journal as journal
     import sentence_transformers  # noqa: F401  every copy of this process has it then
     import transformers  # noqa: F401
@@ -48,20 +68,35 @@ def main(model: Path, root: Path, deaths: int) -> None:
     whole, place = root / "whole", root / "place"
     whole.mkdir()
     line = ["run", str(recipe), "--out", str(whole / "out")]
+    began = time.monotonic()
     assert command(line, Fuse()) == 0
+    seconds = time.monotonic() - began
     expected = contents(whole / "out")
     calls = json.loads((whole / "calls").read_text())
-    for number in range(1, deaths + 1):
-        at = number * len(calls) // (deaths + 1)
+    line = ["run", str(recipe), "--out", str(place / "out")]
+
+    def again(when: str, die: Callable[[], None]) -> None:
         place.mkdir()
-        line = ["run", str(recipe), "--out", str(place / "out")]
-        assert command(line, Fuse(at=at)) == DEATH
+        die()
         code = command(line)
         found = contents(place / "out")
         other = sorted(n for n in {*found, *expected} if found.get(n) != expected.get(n))
-        print(json.dumps({"at": at, "call": calls[at - 1], "code": code, "other": other}))
+        print(json.dumps({"when": when, "code": code, "other": other}))
         shutil.rmtree(place)
+
+    def fused(at: int) -> None:
+        assert command(line, Fuse(at=at)) == DEATH
+
+    # The model's own is among them: behind it the step has still to end.
+    renames = [at for at, call in enumerate(calls, 1) if call in ("rename", "replace")]
+    places = {number * len(calls) // (deaths + 1) for number in range(1, deaths + 1)}
+    for at in sorted(places | {at + 1 for at in renames[-AROUND:]} & {*range(len(calls) + 1)}):
+        again(f"{at} {calls[at - 1]}", lambda at=at: fused(at))
+    drawn = random.Random(7)
+    for _ in range(outside):
+        moment = drawn.random() * seconds
+        again(f"after {moment:.2f} s", lambda moment=moment: killed(line, moment))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -36,16 +36,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
 CAUSAL = ("qwen3", "llama", "mistral", "granite", "gemma3_text")
 
 
-def dense(folder: Path, kind: str, *, seed: int = 0, **changes: Any) -> Path:
-    """Write a tiny dense model of a type, in which no two numbers are equal by chance."""
+def dense(folder: Path, kind: str, *, seed: int = 0, head: bool = False, **changes: Any) -> Path:
+    """Write a tiny dense model of a type, in which no two numbers are equal by chance.
+
+    With `head` it predicts tokens.
+    """
     import torch
-    from transformers import CONFIG_MAPPING, AutoModel
+    from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
     folder.mkdir(parents=True)
     size = tiny.write_tokenizer(folder)
     torch.manual_seed(seed)
     config = CONFIG_MAPPING[kind](vocab_size=size, **{**_COMMON, **CONFIGS[kind], **changes})
-    model = AutoModel.from_config(config)
+    predicting = AutoModelForCausalLM if kind in CAUSAL else AutoModelForMaskedLM
+    model = (predicting if head else AutoModel).from_config(config)
     with torch.no_grad():
         for value in model.parameters():  # biases and norms too
             value.add_(0.05 * torch.randn_like(value))

@@ -15,6 +15,7 @@ from emberge.engine import find_config_class
 from emberge_moe.architecture.modeling_emberge_routed import (
     FEED_FORWARD,
     EmbergeRoutedConfig,
+    EmbergeRoutedForMaskedLM,
     EmbergeRoutedModel,
 )
 from emberge_moe.routed import Routed
@@ -95,26 +96,41 @@ def routed(
     *,
     seed: int = 0,
     dense: Mapping[str, Any] | None = None,
+    head: bool = False,
     **options: Any,
 ) -> Path:
-    """Write a tiny encoder with experts that differ, in the layers 1 and 2 unless told otherwise."""
+    """Write a tiny encoder with experts that differ, in the layers 1 and 2 unless told otherwise.
+
+    With `head` it predicts tokens.
+    """
     folder.mkdir(parents=True)
     size = tiny.write_tokenizer(folder)
     given = {"routed_layers": [1, 2], "num_experts": 4, "top_k": 2, **options}
     config = EmbergeRoutedConfig(inner=_config(kind, size, **(dense or {})).to_dict(), **given)
-    _shaken(EmbergeRoutedModel(config), seed).save_pretrained(folder)
+    kind_of = EmbergeRoutedForMaskedLM if head else EmbergeRoutedModel
+    _shaken(kind_of(config), seed).save_pretrained(folder)
     tiny.write_modules(folder, 16)
     return folder
 
 
 def native(
-    folder: Path, kind: str, *, seed: int = 0, experts: str = "eager", **changes: Any
+    folder: Path,
+    kind: str,
+    *,
+    seed: int = 0,
+    experts: str = "eager",
+    head: bool = False,
+    **changes: Any,
 ) -> Path:
-    """Write a tiny model of transformers with routers, with bidirectional attention and mean pooling."""
+    """Write a tiny model of transformers with routers, with bidirectional attention and mean pooling.
+
+    With `head` it predicts tokens.
+    """
     folder.mkdir(parents=True)
     size = tiny.write_tokenizer(folder)
     config = _config(kind, size, **changes)
-    _shaken(transformers.AutoModel.from_config(config), seed).save_pretrained(folder)
+    loader = transformers.AutoModelForCausalLM if head else transformers.AutoModel
+    _shaken(loader.from_config(config), seed).save_pretrained(folder)
     path = folder / "config.json"
     # Grouped products know no float64.
     added = {"is_causal": False, "experts_implementation": experts}

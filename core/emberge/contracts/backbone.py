@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "AddsAuxiliary",
     "Auxiliary",
     "AuxiliaryMetrics",
     "Backbone",
@@ -172,6 +173,17 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the head's logits [s, v] of hidden states [s, d]."""
+        ...
+
+
+@runtime_checkable
+class AddsAuxiliary(ReadsTokens, Protocol):
+    """Encoder whose hidden states come with a loss term of its own: losses over tokens add that term."""
+
+    def states_and_auxiliary(
+        self, features: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Auxiliary | None]:
+        """Return the hidden states that `states` gives, and the model's own term of these texts."""
         ...
 
 

@@ -71,6 +71,15 @@ class Chain:
         """True if any link looks at the base when all measures are known."""
         return any(link.reads_base(link.passes) for link in self.links)
 
+    @property
+    def sees_base(self) -> bool:
+        """True if any pass of a link looks at the base, or the merge does."""
+        return self.merges_with_base or any(
+            link.reads_rows(number) and self.reads_base(position, number)
+            for position, link in enumerate(self.links)
+            for number in range(link.passes)
+        )
+
     def measure(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
         """Return the measures of the next pass of the link at `position`, over the block that it sees."""
         link = self.links[position]

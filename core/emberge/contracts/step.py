@@ -129,7 +129,7 @@ class Workspace(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The folder to fill with the result; published by one rename when `run` returns."""
+        """The folder to fill with the result: empty at first, published by one rename when `run` returns."""
         ...
 
     @property

@@ -9,7 +9,6 @@ recomputing changes no bit of the result.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,8 +24,8 @@ from emberge.contracts.backbone import (
     Encoder,
     TokenisedText,
 )
-from emberge.encoding.activation_memory import saved_bytes
 from emberge.encoding.chunks import chunks, padded_tokens
+from emberge.encoding.kept_graphs import KeptGraphs
 from emberge.encoding.prefetch import Features, Feed, feed, to_device
 from emberge.ranks.ranks import ALONE, Ranks
 from emberge.seeds import stable_seed
@@ -92,14 +91,15 @@ class PassResult:
     metrics: AuxiliaryMetrics | None = None
 
     def __add__(self, other: PassResult) -> PassResult:
-        """Return both as one pass of a rank; one of them at most has counts of the model's own."""
+        """Return both as one pass of a rank."""
+        counts = [one.counts for one in (self, other) if one.counts is not None]
         return PassResult(
             self.loss + other.loss,
             self.tokens + other.tokens,
             self.padded + other.padded,
             self.kept + other.kept,
-            self.counts if other.counts is None else other.counts,
-            self.metrics if other.metrics is None else other.metrics,
+            torch.stack(counts).sum(0) if counts else None,
+            other.metrics or self.metrics,
         )
 
 
@@ -111,12 +111,13 @@ def encode_and_backward(
     *,
     seed: int,
     layers: Sequence[float] = (),
+    weight: float = 1.0,
 ) -> PassResult:
-    """Embed a batch, take the loss of all embeddings, and add its gradients to the model's.
+    """Embed a batch, take the loss of all embeddings, and add its gradients, times `weight`, to the model's.
 
     `objective` gets the embeddings in the order of `texts` and returns a scalar; anything else that it
     depends on (a learned temperature) gets its gradient from the same backward pass. A loss term of the
-    model's own is added.
+    model's own is added. The loss of the result has the weight, too.
     """
     lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
     pieces = chunks(lengths, plan.token_budget)
@@ -125,9 +126,9 @@ def encode_and_backward(
     # A chunk that only keeps step with the others has any one text.
     run = [*pieces, *[np.zeros(1, np.int64)] * idle]
     with feed(encoder, texts, run) as given:
-        runner = _Chunks(given, pieces, plan, seed, tuple(layers), idle)
+        runner = _Chunks(given, pieces, plan, seed, tuple(layers), idle, weight)
         first = runner.first()
-        loss = objective(first.encoded)
+        loss = objective(first.encoded) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         loss = loss.detach() + runner.second(first)
     padded = padded_tokens(lengths, pieces)
@@ -163,6 +164,7 @@ class _Chunks:
     seed: int
     layers: tuple[float, ...]
     idle: int = 0
+    weight: float = 1.0
 
     @property
     def encoder(self) -> Encoder:
@@ -171,25 +173,17 @@ class _Chunks:
     def first(self) -> _First:
         """Return all embeddings as leaves, and the graphs of the chunks that keep theirs."""
         device = device_of(self.encoder)
-        left, kept = self.plan.kept_tokens, 0
-        measured = left is None and self.plan.kept_bytes is not None
+        room = KeptGraphs(self.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes)
+        kept = 0
         graphs: list[_Output | None] = []
         values: list[list[Tensor]] = []
         counts: list[Tensor] = []
         metrics: AuxiliaryMetrics | None = None
         for index in range(len(self.pieces) + self.idle):
             size = self._size(index)
-            keep = self._agreed(left is None or left >= size)
-            with contextlib.ExitStack() as stack:
-                if not keep:
-                    stack.enter_context(torch.no_grad())
-                counter = stack.enter_context(saved_bytes(self.encoder.module)) if measured else [0]
+            keep = self._agreed(room.has_room(size))
+            with room.passing(size, keep):
                 output = self._run(index)
-            if measured:
-                # The first chunk is the longest, so none of the others needs more for a token.
-                left = int((self.plan.kept_bytes or 0) / max(1, counter[0]) * size)
-                measured = False
-            left = left - size if left is not None and keep else left
             graphs.append(output if keep else None)
             if index < len(self.pieces):
                 kept += size if keep else 0
@@ -223,7 +217,7 @@ class _Chunks:
                 output = self._run(index)
             pairs = self._pulls(index, output, first.encoded)
             if output.auxiliary is not None and first.counts is not None:
-                term = output.auxiliary.term(first.counts)
+                term = output.auxiliary.term(first.counts) * self.weight
                 idle = index >= len(self.pieces)
                 own = own + (0 if idle else term.detach())
                 if term.requires_grad:

@@ -2,24 +2,34 @@
 
 Such a loss is a mean over the scored places of the whole batch, and their number is known before the first
 chunk runs. So each chunk goes forward and backward once, weighed by its places, and nothing of it is kept:
-neither its activations nor its logits are in memory together with another chunk's.
+neither its activations nor its logits are in memory together with another chunk's. A model with a loss term
+of its own, which needs the counts of the whole batch, first runs all chunks to its hidden states, as the
+gradient cache does for embeddings: their graphs are kept while memory lasts, and the others made again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import PredictsTokens, TokenisedText
+from emberge.contracts.backbone import (
+    AddsAuxiliary,
+    Auxiliary,
+    AuxiliaryMetrics,
+    PredictsTokens,
+    TokenisedText,
+)
 from emberge.contracts.loss import TokenLoss, Tokens
 from emberge.encoding.chunks import chunks, padded_tokens
 from emberge.encoding.gradient_cache import EncodePlan, PassResult, device_of
-from emberge.encoding.prefetch import feed, to_device
+from emberge.encoding.kept_graphs import KeptGraphs
+from emberge.encoding.prefetch import Features, Feed, feed, to_device
 from emberge.seeds import stable_seed
 
 __all__ = ["UNSCORED", "CorruptedText", "corrupted", "predict_and_backward"]
@@ -54,10 +64,12 @@ def predict_and_backward(
     *,
     seed: int,
     weight: float = 1.0,
+    auxiliary_weight: float = 1.0,
 ) -> PassResult:
     """Take a loss over all ranks' texts, and add this rank's share of its gradients, times `weight`.
 
-    The loss of the result is that share, too.
+    A loss term of the model's own is added, times `auxiliary_weight`. The loss of the result is this rank's
+    share of both.
     """
     lengths = np.fromiter((len(t.labels) for t in texts), np.int64, len(texts))
     scored = np.fromiter((int((t.labels != UNSCORED).sum()) for t in texts), np.int64, len(texts))
@@ -67,21 +79,102 @@ def predict_and_backward(
     device = device_of(encoder)
     total = torch.zeros((), device=device)
     with feed(encoder, [t.text for t in texts], pieces) as given:
+        runner = _Chunks(encoder, given, pieces, lengths, plan, seed)
+        first = runner.first() if isinstance(encoder, AddsAuxiliary) else _First()
         for index, piece in enumerate(pieces):
-            # A killed training that goes on draws the same dropout.
-            torch.manual_seed(stable_seed(seed, index))
             features = given[index]
+            kept = index in first.kept
+            found = first.kept.pop(index) if kept else runner.run(index, features)
+            states, auxiliary = found
             labels = _labels([texts[i].labels for i in piece], features)
-            with torch.autocast(
-                device.type, dtype=plan.autocast, enabled=plan.autocast is not None
-            ):
-                value = loss(encoder.states(features), labels, encoder.logits)
+            with runner.drawing("head", index):
+                value = loss(states, labels, encoder.logits)
             share = value * (weight * float(scored[piece].sum()) / max(places, 1.0))
+            if auxiliary is not None and first.counts is not None:
+                share = share + auxiliary.term(first.counts) * auxiliary_weight
             if share.requires_grad:
                 share.backward()  # type: ignore[no-untyped-call]
             total = total + share.detach()
     padded = padded_tokens(lengths, pieces)
-    return PassResult(total, int(lengths.sum()), padded, padded)
+    return PassResult(
+        total,
+        int(lengths.sum()),
+        padded,
+        padded if first.tokens is None else first.tokens,
+        first.counts,
+        first.metrics,
+    )
+
+
+_States = tuple[Tensor, Auxiliary | None]
+
+
+@dataclass(frozen=True, eq=False)
+class _First:
+    """Result of the pass that counts: hidden states with their graphs by chunk, and counts of the batch."""
+
+    kept: dict[int, _States] = field(default_factory=dict)
+    tokens: int | None = None
+    counts: Tensor | None = None
+    metrics: AuxiliaryMetrics | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunks:
+    """A batch's chunks, and their passes to hidden states."""
+
+    encoder: PredictsTokens
+    given: Feed
+    pieces: Sequence[NDArray[np.int64]]
+    lengths: NDArray[np.int64]
+    plan: EncodePlan
+    seed: int
+
+    def first(self) -> _First:
+        """Return the counts of the batch on all ranks, and the states of the chunks that are kept."""
+        room = KeptGraphs(self.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes)
+        kept: dict[int, _States] = {}
+        tokens = 0
+        counts: list[Tensor] = []
+        metrics: AuxiliaryMetrics | None = None
+        for index, piece in enumerate(self.pieces):
+            size = len(piece) * int(self.lengths[piece].max())
+            keep = room.has_room(size)
+            with room.passing(size, keep):
+                found = self.run(index, self.given[index])
+            if keep:
+                kept[index] = found
+                tokens += size
+            if found[1] is not None:
+                counts.append(found[1].counts.detach())
+                metrics = found[1].metrics
+        return _First(kept, tokens, self._total(counts), metrics)
+
+    def _total(self, counts: Sequence[Tensor]) -> Tensor | None:
+        """Return the sum of all ranks' counts; one without texts has none to add."""
+        size = self.plan.ranks.largest(len(counts[0]) if counts else 0)
+        if not size:
+            return None
+        none = torch.zeros(size, dtype=torch.float64, device=device_of(self.encoder))
+        return self.plan.ranks.total(torch.stack(list(counts)).sum(0) if counts else none)
+
+    def run(self, index: int, features: Features) -> _States:
+        """Return the hidden states of a chunk, and the model's own term if it has one."""
+        with self.drawing(index):
+            if isinstance(self.encoder, AddsAuxiliary):
+                return self.encoder.states_and_auxiliary(features)
+            return self.encoder.states(features), None
+
+    @contextlib.contextmanager
+    def drawing(self, *key: object) -> Iterator[None]:
+        """Compute inside in the plan's precision, with random numbers of the key's own.
+
+        A chunk that runs again, in this training or in one that goes on after a kill, draws the same.
+        """
+        torch.manual_seed(stable_seed(self.seed, *key))
+        kind = device_of(self.encoder).type
+        with torch.autocast(kind, dtype=self.plan.autocast, enabled=self.plan.autocast is not None):
+            yield
 
 
 def _labels(labels: Sequence[NDArray[np.int64]], features: Mapping[str, Tensor]) -> Tensor:

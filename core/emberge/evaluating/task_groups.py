@@ -13,7 +13,6 @@ from emberge.errors import RecipeError, suggest
 from emberge.wording import join_some
 
 __all__ = [
-    "GROUPS",
     "GROUP_OF",
     "MEAN_OF",
     "groups_with_means",
@@ -21,10 +20,8 @@ __all__ = [
     "means_over_tasks",
     "parts_of_group",
     "required_tasks",
-    "tasks_in_group",
 ]
 
-GROUPS = {"all": "all tasks", "in": "in domain", "out": "out of domain"}
 # Names of the means over groups of tasks in a result; a mean over one kind is named as its group.
 MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out"}
 # Beginning of the name of a group that is one kind of task, as a task may be called like a kind.
@@ -43,7 +40,7 @@ def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
     return [*(group for group in MEAN_OF if parts_of_group(tasks, group)), *each]
 
 
-def tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
+def _tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
     """Return the tasks of a group: "all", "in" or "out" of domain, of one name, or of one kind.
 
     The name of a task that is scored at several sizes of embeddings means all of them.
@@ -64,7 +61,7 @@ def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]
     The group's score is the mean of the lists' means.
     """
     if group != "type":
-        chosen = tasks_in_group(tasks, group)
+        chosen = _tasks_in_group(tasks, group)
         return [chosen] if chosen else []
     by_kind: dict[str, list[TaskInfo]] = {}
     for task in tasks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,10 @@ from emberge.model_folder.names.task_heads import POOLER, head_of
 from emberge.model_folder.names.tensor_names import canonical_names, is_buffer
 from emberge.tensor_files.safetensors_header import TensorSpec
 
-__all__ = ["ParameterCount", "count_parameters"]
+__all__ = ["ParameterCount", "count_parameters", "expert_count"]
 
 # Names that configs have for the number of experts of a layer, and for those that a token is sent to.
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _CHOSEN = (
     "num_experts_per_tok",
     "num_experts_per_token",
@@ -65,15 +65,32 @@ def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
     return ParameterCount(total, total - idle, total - idle - table)
 
 
+def expert_count(config: Mapping[str, Any]) -> int:
+    """Return the number of experts that a layer of a config's model routes to, 0 for a dense model."""
+    return max(_number(part, _EXPERTS) for part in _parts(config))
+
+
 def _share_of_experts(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return (experts of a layer, experts that a token uses); None for a dense model."""
-    for part in (config, config.get("text_config")):
-        found = part if isinstance(part, Mapping) else {}
-        experts = next((found[key] for key in _EXPERTS if found.get(key)), None)
-        chosen = next((found[key] for key in _CHOSEN if found.get(key)), None)
-        if isinstance(experts, int) and isinstance(chosen, int):
+    for part in _parts(config):
+        experts, chosen = _number(part, _EXPERTS), _number(part, _CHOSEN)
+        if experts and chosen:
             return experts, chosen
     return None
+
+
+def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield a config, and that of its model of text where it has several."""
+    yield config
+    if isinstance(inner := config.get("text_config"), Mapping):
+        yield inner
+
+
+def _number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
+    """Return the number that a config has under the first of the names that it knows, else 0."""
+    return next(
+        (found for name in names if isinstance(found := config.get(name), int) and found), 0
+    )
 
 
 def _is_of_experts(spec: TensorSpec, experts: int) -> bool:

@@ -34,6 +34,11 @@ class DerivedTensor(TensorSpec):
     `TensorReader` takes one wherever it takes a tensor of a file.
     """
 
+    @property
+    def row_width(self) -> int:
+        """Elements of a row, which are computed together: by default a row of the first dimension."""
+        return rows_of(self.shape)[1]
+
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         """Fill `into`, float32 or float64 [rows, elements a row], with these rows.
 
@@ -48,7 +53,7 @@ def read_derived(spec: DerivedTensor, reader: RowReader, start: int, into: Tenso
 
     if not into.numel():
         return
-    width = rows_of(spec.shape)[1]
+    width = spec.row_width
     first, skip = divmod(start, width)
     rows = range(first, -(-(start + into.numel()) // width))
     in_place = into.dtype in (torch.float32, torch.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -260,8 +259,6 @@ def _count_of(reference: ModelRef, context: Preflight) -> int | None:
 
 def _place(choice: Choice, candidates: Candidates, workspace: Workspace) -> dict[str, str]:
     """Put all chosen models into the result, and the best one at its top; return their folders by name."""
-    for left in workspace.folder.iterdir():  # by a run that was killed
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
     files: dict[str, str] = {}
     taken: set[str] = set()
     for number, one in enumerate(choice.chosen):

@@ -64,6 +64,10 @@ class Group(MergeTransform):
         return self.by.passes
 
     @property
+    def expected_readings(self) -> float:
+        return self.by.expected_readings
+
+    @property
     def whole(self) -> bool:
         return self.by.whole
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Workspace
@@ -12,7 +10,7 @@ from emberge import Workspace
 if TYPE_CHECKING:
     from emberge.engine import AdapterReport
 
-__all__ = ["described", "emptied", "require_truncation"]
+__all__ = ["described", "require_truncation"]
 
 TABLE = "truncation.md"
 _SHOWN = 10
@@ -28,13 +26,6 @@ def require_truncation(rank: int | None, energy: float | None) -> None:
         raise ValueError(f"'rank' is {rank}; it must be at least 1")
     if energy is not None and not 0 < energy <= 1:
         raise ValueError(f"'energy' is {energy}; it is a share, above 0 and at most 1")
-
-
-def emptied(folder: Path) -> Path:
-    """Empty the output folder of what a kill between the work and the step's end left, and return it."""
-    if any(folder.iterdir()):
-        shutil.rmtree(folder)
-    return folder
 
 
 def described(report: AdapterReport, base: str, workspace: Workspace) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, Ste
 from emberge.engine import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.passthrough import Passthrough
-from emberge_merge.steps.adapter_artifact import described, emptied, require_truncation
+from emberge_merge.steps.adapter_artifact import described, require_truncation
 
 __all__ = ["ExtractLora"]
 
@@ -78,7 +78,7 @@ class ExtractLora(Step):
         report = merge_to_adapter(
             self._request(one, workspace.seed),
             MergeInput(base.name, base.folder, fingerprint=base.fingerprint),
-            emptied(workspace.folder),
+            workspace.folder,
             truncation=Truncation(self.rank, self.energy),
             machine=workspace.machine,
             provenance={"emberge": workspace.provenance},

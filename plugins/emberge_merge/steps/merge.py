@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,9 +132,6 @@ class Merge(Step):
             weights=self.weights,
             seed=workspace.seed,
         )
-        if any(workspace.folder.iterdir()):
-            # Killed between the merge and the end of the step.
-            shutil.rmtree(workspace.folder)
         report = merge_checkpoints(
             request,
             workspace.folder,

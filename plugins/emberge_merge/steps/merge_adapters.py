@@ -24,7 +24,7 @@ from emberge.engine import MergeInput, MergeRequest, plain_stage, plan_merge
 
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.steps.adapter_artifact import described, emptied, require_truncation
+from emberge_merge.steps.adapter_artifact import described, require_truncation
 from emberge_merge.steps.merge_options import (
     Find,
     FoundModel,
@@ -128,7 +128,7 @@ class MergeAdapters(Step):
         report = merge_to_adapter(
             request,
             base,
-            emptied(workspace.folder),
+            workspace.folder,
             truncation=Truncation(self.rank, self.energy),
             combination=_combination(self.strategy),
             machine=workspace.machine,

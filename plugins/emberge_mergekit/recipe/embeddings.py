@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, Model, ModelRef
-from emberge.engine import Checkpoint, TensorReader, TensorSpec, canonical_names
+from emberge.engine import (
+    Checkpoint,
+    TensorReader,
+    TensorSpec,
+    canonical_names,
+    find_config_class,
+)
 
 from emberge_mergekit.config.chat import chosen_template
 from emberge_mergekit.library.library import without_chatter
@@ -69,8 +75,8 @@ class Vocabulary:
             from mergekit.tokenizer.build import BuildTokenizer
 
             names = {
-                text: ModelReference(model=ModelPath(path=str(Checkpoint(folder).trunk)))
-                for text, folder in folders.items()
+                text: ModelReference(model=ModelPath(path=str(trunk)))
+                for text, trunk in _trunks(folders).items()
             }
             source = names[step.source.text] if isinstance(step.source, ModelRef) else step.source
             task = BuildTokenizer(
@@ -149,11 +155,19 @@ def save_template(step: VocabularyOptions, folders: Mapping[str, Path], out: Pat
     with without_chatter():
         from transformers import AutoTokenizer
 
-        places = {text: Checkpoint(folder).trunk for text, folder in folders.items()}
+        places = _trunks(folders)
         own = places[step.base.text if step.base is not None else next(iter(places))]
         with _explained():
             tokenizer = AutoTokenizer.from_pretrained(own)
             _save(tokenizer, step.chat_template, places.values(), out)
+
+
+def _trunks(folders: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the folder of each model's transformer; transformers then knows a type that a plugin adds."""
+    found = {text: Checkpoint(folder) for text, folder in folders.items()}
+    for one in found.values():
+        find_config_class(one.config.get("model_type"))
+    return {text: one.trunk for text, one in found.items()}
 
 
 def _save(tokenizer: Any, template: str | None, models: Iterable[Path], out: Path) -> None:

@@ -18,14 +18,29 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import MODEL_MAPPING, AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_MAPPING,
+    AutoConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers import initialization as init
 
-__all__ = ["AUTO_MAP", "FEED_FORWARD", "EmbergeRoutedConfig", "EmbergeRoutedModel", "FeedForward"]
+__all__ = [
+    "AUTO_MAP",
+    "FEED_FORWARD",
+    "EmbergeRoutedConfig",
+    "EmbergeRoutedForMaskedLM",
+    "EmbergeRoutedModel",
+    "FeedForward",
+]
 
 AUTO_MAP = {
     "AutoConfig": "modeling_emberge_routed.EmbergeRoutedConfig",
     "AutoModel": "modeling_emberge_routed.EmbergeRoutedModel",
+    "AutoModelForMaskedLM": "modeling_emberge_routed.EmbergeRoutedForMaskedLM",
 }
 """Value of `auto_map` in a folder's config.json, for those who load it with trust."""
 
@@ -114,12 +129,8 @@ class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         return self if inner is None else inner.get_text_config(*args, **kwargs)
 
 
-class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[no-untyped-call]
-    """A dense model whose `routed_layers` have a router and experts in place of the feed-forward block.
-
-    Inputs and outputs are the dense model's. Its modules are this model's own, so tensors have the names that
-    they have there.
-    """
+class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]
+    """A model of transformers under another config: its modules are this one's own, under their names."""
 
     _inner: Any
     config_class = EmbergeRoutedConfig
@@ -134,12 +145,7 @@ class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[no-untyped-call]
 
     def __init__(self, config: EmbergeRoutedConfig) -> None:
         super().__init__(config)
-        dense: Any = MODEL_MAPPING[type(config.inner)]  # type: ignore[index]
-        pooler = "add_pooling_layer" in inspect.signature(dense.__init__).parameters
-        inner = dense._from_config(config.inner, **({"add_pooling_layer": False} if pooler else {}))
-        place = FEED_FORWARD[inner.config.model_type]
-        for layer in config.routed_layers or ():
-            _route(inner, place.of(layer), place.modules, config)
+        inner = self._made(config)
         # Not registered itself: its children are, and their names have nothing before them.
         self.__dict__["_inner"] = inner
         for name, child in inner.named_children():
@@ -153,6 +159,10 @@ class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[no-untyped-call]
         ]
         self.post_init()  # type: ignore[no-untyped-call]
 
+    def _made(self, config: EmbergeRoutedConfig) -> Any:
+        """Return the model of transformers, with experts."""
+        raise NotImplementedError
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the dense model's output for its own arguments."""
         return self._inner(*args, **kwargs)
@@ -160,11 +170,12 @@ class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[no-untyped-call]
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
         """Yield all modules by name, and the dense model by this one's own name.
 
-        There transformers finds the conversions between names in memory and on disk that the dense model has.
+        There transformers finds the conversions between names in memory and on disk that the dense model has;
+        it comes first, as they hold for its parts too and are then not taken twice.
         """
-        yield from super().named_modules(*args, **kwargs)
         if "_inner" in self.__dict__:
             yield (args[1] if len(args) > 1 else kwargs.get("prefix", "")), self._inner
+        yield from super().named_modules(*args, **kwargs)
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the word embeddings."""
@@ -180,6 +191,52 @@ class EmbergeRoutedModel(PreTrainedModel):  # type: ignore[no-untyped-call]
             init.normal_(module.weight, std=0.02)
         else:
             self._inner._init_weights(module)
+
+
+class EmbergeRoutedModel(Wrapper):  # type: ignore[no-untyped-call]
+    """A dense model whose `routed_layers` have a router and experts in place of the feed-forward block.
+
+    Inputs and outputs are the dense model's. Its modules are this model's own, so tensors have the names that
+    they have there.
+    """
+
+    def _made(self, config: EmbergeRoutedConfig) -> Any:
+        dense: Any = MODEL_MAPPING[type(config.inner)]  # type: ignore[index]
+        pooler = "add_pooling_layer" in inspect.signature(dense.__init__).parameters
+        inner = dense._from_config(config.inner, **({"add_pooling_layer": False} if pooler else {}))
+        place = FEED_FORWARD[inner.config.model_type]
+        for layer in config.routed_layers or ():
+            _route(inner, place.of(layer), place.modules, config)
+        return inner
+
+
+class EmbergeRoutedForMaskedLM(Wrapper):  # type: ignore[no-untyped-call]
+    """A routed model with the dense model's head that predicts tokens, under the names that it has there.
+
+    The head is that for masked tokens, or the one for next tokens of a model that has no other.
+    """
+
+    def _made(self, config: EmbergeRoutedConfig) -> Any:
+        kind: Any = type(config.inner)
+        masked = kind in MODEL_FOR_MASKED_LM_MAPPING
+        dense: Any = (MODEL_FOR_MASKED_LM_MAPPING if masked else MODEL_FOR_CAUSAL_LM_MAPPING)[kind]
+        inner = dense._from_config(config.inner)
+        setattr(inner, inner.base_model_prefix, EmbergeRoutedModel(config))
+        return inner
+
+    def get_output_embeddings(self) -> nn.Module:
+        """Return the layer that makes logits."""
+        embeddings: nn.Module = self._inner.get_output_embeddings()
+        return embeddings
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        """Replace the layer that makes logits."""
+        self._inner.set_output_embeddings(value)
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Return the dense model's names of weights that are one, as its own config has it."""
+        tied: dict[str, str] = self._inner.get_expanded_tied_weights_keys(all_submodels)
+        return tied
 
 
 def _route(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,8 +91,6 @@ class Downcycle(Step):
         from emberge.engine import whole_model
 
         model = workspace.model(self.model)
-        if any(workspace.folder.iterdir()):
-            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
         with whole_model(model, workspace.work, workspace.machine) as folder:
             routed = RoutedModel(Checkpoint(folder))
             shares = self._shares(routed, workspace) if self.weights == "load" else None

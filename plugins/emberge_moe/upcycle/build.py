@@ -64,9 +64,10 @@ def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
     from emberge.engine import CopyJob, FileSource, TensorReader, build_checkpoint
 
     tensors, checkpoint = plan.tensors, plan.dense.checkpoint
-    files: dict[str, Any] = {
-        checkpoint.in_trunk("config.json"): plan.target.config(plan.dense, plan.routing)
-    }
+    config = plan.target.config(plan.dense, plan.routing)
+    # Models that are trained from this one keep it: a merge knows its siblings by it.
+    config["upcycling"] = workspace.provenance["fingerprint"]
+    files: dict[str, Any] = {checkpoint.in_trunk("config.json"): config}
     code = plan.target.code
     if code is not None:
         files[checkpoint.in_trunk(code.name)] = code.read_text(encoding="utf-8")

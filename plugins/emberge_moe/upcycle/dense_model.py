@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from emberge.engine import Checkpoint, TensorSpec, prefix_of
+from emberge.engine import Checkpoint, TensorSpec, expert_count, prefix_of
 
 __all__ = ["BLOCKS", "DenseModel", "is_routed"]
 
@@ -28,12 +28,10 @@ BLOCKS = {
 # The module whose input is what a router will see, in the class that transformers loads.
 _ENTERED = dict.fromkeys(("bert", "roberta", "xlm-roberta"), "encoder.layer.{}.intermediate")
 
-_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-
 
 def is_routed(config: Mapping[str, Any]) -> bool:
     """Return whether a config is that of a model with experts."""
-    return config.get("model_type") == "emberge_routed" or any(config.get(key) for key in _COUNTS)
+    return config.get("model_type") == "emberge_routed" or expert_count(config) > 0
 
 
 @dataclass(frozen=True)

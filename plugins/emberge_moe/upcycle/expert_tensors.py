@@ -72,6 +72,11 @@ class Joined(DerivedTensor):
 
     parts: Sequence[TensorSpec]
 
+    @property
+    def row_width(self) -> int:
+        # A stacked expert is no row: it may be as large as a matrix of the model.
+        return self.shape[-1]
+
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         flat = into.view(-1)
         start, end = rows.start * into.shape[1], rows.stop * into.shape[1]

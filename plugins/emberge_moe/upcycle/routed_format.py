@@ -45,6 +45,7 @@ class RoutedFormat(Target):
             "auto_map": {
                 "AutoConfig": "modeling_emberge_routed.EmbergeRoutedConfig",
                 "AutoModel": "modeling_emberge_routed.EmbergeRoutedModel",
+                "AutoModelForMaskedLM": "modeling_emberge_routed.EmbergeRoutedForMaskedLM",
             },
             "inner": inner,
             "routed_layers": list(routing.layers),

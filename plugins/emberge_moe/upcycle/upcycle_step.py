@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -258,8 +257,6 @@ class Upcycle(Step):
         from emberge.engine import whole_model
 
         models = [workspace.model(m) for m in self.members] or [workspace.model(self._model)]
-        if any(workspace.folder.iterdir()):
-            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
         with ExitStack() as opened:
             folders = [
                 opened.enter_context(whole_model(one, workspace.work, workspace.machine))

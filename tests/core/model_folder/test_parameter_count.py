@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from emberge.engine import Checkpoint, count_parameters
+from emberge.engine import Checkpoint, count_parameters, expert_count
 from emberge.tensor_files.safetensors_header import TensorSpec, encode_header
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -129,3 +129,19 @@ def test_all_parameters_of_a_dense_model_are_active(bert: Path) -> None:
     total = sum(p.numel() for p in model.parameters())
     assert (found.total, found.active) == (total, total)
     assert found.computed == total - model.get_input_embeddings().weight.numel()
+
+
+@pytest.mark.parametrize(
+    ("config", "experts"),
+    [
+        ({"num_experts": 8}, 8),
+        ({"num_local_experts": 4, "num_experts": None}, 4),
+        ({"n_routed_experts": 16}, 16),
+        ({"moe_num_experts": 6}, 6),
+        ({"text_config": {"num_experts": 3}}, 3),
+        ({"num_experts": 0}, 0),
+        ({"hidden_size": 8}, 0),
+    ],
+)
+def test_the_number_of_experts_has_several_names(config: dict[str, Any], experts: int) -> None:
+    assert expert_count(config) == experts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +120,31 @@ def test_what_only_whole_sets_show_is_found_before_any_work(
     (size,) = errors(find, "infonce", "{batch_shuffle: {batch_size: 17, tail: drop}}")
     assert "r.yaml:7" in size
     assert "lower batch_size" in size
+
+
+def test_models_and_guides_that_do_not_fit_are_found_before_any_work(
+    berts: list[Path], plugins: Plugins, place: Path
+) -> None:
+    def errors(loss: str) -> list[str]:
+        held = f"{{held_out_loss: {{data: {{path: ./find.jsonl, task: retrieval}}, loss: {loss}}}}}"
+        text = (
+            f"steps:\n  best:\n    select:\n      models: [{berts[0]}]\n      metric: loss\n      top: 1\n"
+            f"      evaluators: {held}\n"
+        )
+        recipe = parse_recipe(text, plugins, path=place / "r.yaml")
+        return [str(problem) for problem in check_recipe(recipe, plugins).errors]
+
+    (wide,) = errors("{matryoshka: {loss: infonce, dims: [9999, 8]}}")
+    assert "r.yaml:7" in wide
+    assert "9999" in wide
+    guide = place / "guide"
+    shutil.copytree(berts[0], guide)
+    assert errors(f"{{infonce: {{guide: {{model: {guide}}}}}}}") == []
+    config = json.loads((guide / "config.json").read_text())
+    (guide / "config.json").write_text(json.dumps({**config, "model_type": "strange"}))
+    (other,) = errors(f"{{infonce: {{guide: {{model: {guide}}}}}}}")
+    assert "r.yaml:7" in other
+    assert f"{guide}/config.json" in other
 
 
 def test_a_loss_is_no_score(berts: list[Path], plugins: Plugins, place: Path) -> None:

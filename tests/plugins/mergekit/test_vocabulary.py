@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 import torch
-from emberge import RecipeError, parse_recipe
+from emberge import Architecture, CheckpointError, ModelRef, RecipeError, parse_recipe
+from emberge.architectures import add_architecture
 from emberge.cli.main import main
+from emberge_mergekit.recipe.embeddings import Vocabulary
+from emberge_mergekit.recipe.vocabulary_options import VocabularyOptions
 from torch import Tensor
+from transformers import PreTrainedConfig
 
 from tests.plugins.mergekit.peer import (
     assert_same,
@@ -264,3 +269,27 @@ def test_a_vocabulary_has_its_own_tokenizer() -> None:
     )
     with pytest.raises(RecipeError, match="leave out 'tokenizer' and 'template'"):
         parse_recipe(text, plugins())
+
+
+class SomeConfig(PreTrainedConfig):
+    """The config of a plugin's model; nothing but this test makes transformers know it."""
+
+    model_type = "acme_vocabulary"
+
+
+def test_the_config_of_a_plugins_model_is_read(models: dict[str, Path], tmp_path: Path) -> None:
+    """A token without an embedding is found in a model of a plugin's type as in one of transformers'."""
+    place = f"{__name__}:SomeConfig"
+    add_architecture("test", SomeConfig.model_type, Architecture(config=place, model=place))
+    tokens = len(tokenizer_of(models["A"]))
+    for kind in ("llama", SomeConfig.model_type):
+        folder = tmp_path / kind
+        shutil.copytree(models["A"], folder)
+        edited(folder / "config.json", model_type=kind, vocab_size=tokens - 1)
+        step = VocabularyOptions(models=(ModelRef(str(folder)),))
+        with pytest.raises(CheckpointError, match=re.escape(str(folder))):
+            Vocabulary.build(step, {str(folder): folder})
+
+
+def edited(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

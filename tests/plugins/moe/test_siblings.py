@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from emberge import check_recipe, load_plugins, parse_recipe, run_recipe
+from safetensors.torch import load_file, save_file
 
 from tests.support.routable import dense
 
@@ -40,8 +44,8 @@ def upcycled(place: Path, kind: str, options: str) -> None:
     )
 
 
-def problems(place: Path, other: str) -> list[str]:
-    plugins, text = load_plugins(), MERGED.replace("OTHER", other)
+def problems(place: Path, other: str, merged: str = MERGED) -> list[str]:
+    plugins, text = load_plugins(), merged.replace("OTHER", other)
     recipe = parse_recipe(text, path=place / "m.yaml", plugins=plugins)
     report = check_recipe(recipe, out=place / "merged", plugins=plugins)
     return [str(one) for one in report.problems if one.severity == "error"]
@@ -61,3 +65,32 @@ def test_models_that_were_upcycled_apart_are_refused_before_work(
     # The same routers, and other experts: a sibling.
     assert problems(tmp_path, "shaken") == []
     assert not (tmp_path / "merged").exists()
+
+
+def turned(source: Path, target: Path, seed: int) -> None:
+    """Copy a model, its routers turned anywhere, as a training may turn those that begin at zeros."""
+    shutil.copytree(source, target)
+    tensors = load_file(target / "model.safetensors")
+    torch.manual_seed(seed)
+    for name in [name for name in tensors if name.endswith((".gate.weight", ".router.weight"))]:
+        tensors[name] = torch.randn_like(tensors[name])
+    save_file(tensors, target / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "bert"])
+def test_siblings_are_known_by_their_upcycling_wherever_their_routers_went(
+    kind: str, tmp_path: Path
+) -> None:
+    upcycled(tmp_path, kind, ", router: zeros")
+    out = tmp_path / "out"
+    for name, source, seed in (("first", "one", 1), ("second", "one", 2), ("third", "other", 3)):
+        turned(out / source, out / name, seed)
+    merged = MERGED.replace("out/one", "out/first")
+    assert problems(tmp_path, "second", merged) == []
+    (apart,) = problems(tmp_path, "third", merged)
+    assert "downcycle" in apart
+    # Without a fingerprint only the routers are left.
+    config = json.loads((out / "second" / "config.json").read_text())
+    assert config.pop("upcycling") == json.loads((out / "one/config.json").read_text())["upcycling"]
+    (out / "second" / "config.json").write_text(json.dumps(config))
+    assert len(problems(tmp_path, "second", merged)) == 1

@@ -1,20 +1,23 @@
 """Routers of models to be merged, which must be of one upcycling; loads torch.
 
-Experts are merged by their numbers. Models that were upcycled apart have other experts under one number,
-which shows in their routers: a row of each expert, drawn at random or of its own data. Routers are small, so
-they are read before the work.
+Experts are merged by their numbers, which mean the same in all models of one upcycling: it leaves a
+fingerprint in config.json, and every training and merge keeps that. Where models have none or others, those
+that were upcycled apart have other experts under one number, which shows in their routers: a row of each
+expert, drawn at random or of its own data. Routers are small, so they are read before the work. They are no
+proof against siblings, whose rows may have begun at zeros and then turned anywhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from emberge.errors import CheckpointError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
+from emberge.model_folder.checkpoint import Checkpoint
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.tensor_reader import TensorReader
 
@@ -23,17 +26,20 @@ __all__ = ["router_problems"]
 _ROUTER = re.compile(r"(?:(?:mlp|block_sparse_moe)\.gate|router(?:\.layer)?)\.weight")
 # Cosine of two routers' rows below which their experts are not the same.
 _SAME = 0.5
+# Key of config.json for the fingerprint of the upcycling that a model comes from.
+_UPCYCLING = "upcycling"
 
 
-def router_problems(plan: MergePlan) -> Iterator[Problem]:
+def router_problems(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[Problem]:
     """Yield the first pair of models whose experts cannot be merged by their numbers."""
+    origins = {name: one.config.get(_UPCYCLING) for name, one in checkpoints.items()}
     with TensorReader() as reader:
         for tensor in plan.tensors:
             router = len(tensor.out.shape) == 2 and _ROUTER.search(tensor.name)
             if not router or tensor.action != "merge":
                 continue
             try:
-                problem = _problem(plan, tensor, reader)
+                problem = _problem(plan, tensor, origins, reader)
             except CheckpointError as error:
                 problem = Problem(str(error))
             if problem is not None:
@@ -41,12 +47,16 @@ def router_problems(plan: MergePlan) -> Iterator[Problem]:
                 return
 
 
-def _problem(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -> Problem | None:
+def _problem(
+    plan: MergePlan, tensor: TensorPlan, origins: Mapping[str, object], reader: TensorReader
+) -> Problem | None:
     """Return the problem of the first model whose router is not that of the first one."""
     models = zip(plan.request.inputs, tensor.sources, strict=True)
     rows = {model.name: _rows(spec, reader) for model, spec in models if spec is not None}
     first, *others = rows
     for other in others:
+        if origins.get(first) is not None and origins.get(first) == origins.get(other):
+            continue
         cosines = torch.nn.functional.cosine_similarity(rows[first], rows[other], dim=1)
         # A row of zeros, as routers may begin, has no direction.
         cosines[(rows[first].norm(dim=1) == 0) | (rows[other].norm(dim=1) == 0)] = 1.0

@@ -34,6 +34,7 @@ from emberge.model_folder.names.tensor_names import (
     layer_of,
     parts_as_in,
 )
+from emberge.model_folder.parameter_count import expert_count
 from emberge.tensor_files.foreign_formats import other_format
 
 if TYPE_CHECKING:
@@ -178,20 +179,16 @@ def _with_tensors(
         depths=_depths(request, layers),
     )
     problems += tensor_problems(plan)
-    if not problems and _has_experts(template):
+    if not problems and expert_count(template.config):
         from emberge.merging.planning.compare_routers import router_problems
 
-        problems += router_problems(plan)
+        problems += router_problems(plan, checkpoints)
     if not problems:
         plan = _weighed(plan)
         more = plan_warnings(plan, checkpoints)
         plan = replace(plan, alike=more.alike, licences=more.licences)
         found.warnings += more.warnings
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *found.warnings))
-
-
-def _has_experts(template: Checkpoint) -> bool:
-    return any(template.config.get(key) for key in ("num_experts", "num_local_experts"))
 
 
 def _depths(request: MergeRequest, layers: Mapping[str, str]) -> dict[str, float]:

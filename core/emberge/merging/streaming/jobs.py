@@ -75,9 +75,14 @@ class TensorJob(Protocol):
         return False
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """Number of rows, none of which is split, and elements of one."""
+        return rows_of(self.spec.shape)
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of memory that one row needs while it is worked on, for the memory limit."""
-        return rows_of(self.spec.shape)[1] * 8
+        return self.grid[1] * 8
 
     @property
     def passes(self) -> Sequence[Pass]:
@@ -154,7 +159,7 @@ class MergeJob(TensorJob):
     @property
     def row_bytes(self) -> int:
         itemsize = self.block.tensors.dtype.itemsize
-        based = self.base is not None and (self.whole or self.chain.merges_with_base)
+        based = self.base is not None and (self.whole or self.chain.sees_base)
         each = element_bytes(len(self.sources), based=based, itemsize=itemsize)
         rows, width = rows_of(self.spec.shape)
         entries = self.statistics.row_bytes(rows) if self.statistics is not None else 0
@@ -299,12 +304,19 @@ class CopyJob(TensorJob):
         return f"'{self.source.model}' has NaN or infinite values; make it again"
 
     @property
+    def grid(self) -> tuple[int, int]:
+        spec = self.source.spec
+        if not isinstance(spec, DerivedTensor):
+            return rows_of(self.spec.shape)
+        return spec.elements // max(1, spec.row_width), spec.row_width
+
+    @property
     def row_bytes(self) -> int:
         # What is computed passes through float64, and through a piece or two of what it is computed from.
-        return rows_of(self.spec.shape)[1] * (32 if self._computed else 8)
+        return self.grid[1] * (32 if self._computed else 8)
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
-        width = rows_of(self.spec.shape)[1] * self.spec.itemsize
+        width = self.grid[1] * self.spec.itemsize
         piece = self._bytes("copy", self.source, rows.start * width, len(rows) * width)
         for other in self.same:
             if not torch.equal(piece, self._bytes("same", other, rows.start * width, len(piece))):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from emberge.contracts.block import rows_of
 from emberge.contracts.stage import Measures
 from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError
@@ -236,7 +235,7 @@ class _TensorScheduler:
         with self._streams.current_device() as device:
             piece = job.produce(rows, stats, device)
             _require_fit(job, rows, piece)
-        self._put(job, rows.start * rows_of(job.spec.shape)[1], piece)
+        self._put(job, rows.start * job.grid[1], piece)
         self._meter.add(piece.nbytes, job.spec.name)
         if left.reaches_zero() and self._finished is not None:
             self._finished(job)
@@ -326,7 +325,7 @@ class _Meter:
 
 
 def _pieces(job: TensorJob, elements: int) -> Iterator[range]:
-    rows, width = rows_of(job.spec.shape)
+    rows, width = job.grid
     step = max(1, rows) if job.whole else max(1, elements // max(1, width))
     for start in range(0, rows, step):
         yield range(start, min(rows, start + step))
@@ -335,7 +334,7 @@ def _pieces(job: TensorJob, elements: int) -> Iterator[range]:
 def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
     """Refuse a piece that is not as large or of the dtype as its spec has it, or not finite."""
     spec = job.spec
-    wanted = len(rows) * rows_of(spec.shape)[1] * spec.itemsize
+    wanted = len(rows) * job.grid[1] * spec.itemsize
     dtype = str(piece.dtype).removeprefix("torch.")
     if piece.nbytes != wanted or dtype not in (spec.dtype, "uint8"):
         raise CheckpointError(
@@ -347,7 +346,7 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
 
 
 def _block(job: TensorJob, limits: Limits) -> int:
-    each = max(1, job.row_bytes // max(1, rows_of(job.spec.shape)[1]))
+    each = max(1, job.row_bytes // max(1, job.grid[1]))
     fitting = block_elements(each, workers=limits.workers, memory=limits.memory)
     if limits.block is None:
         return fitting
@@ -359,7 +358,7 @@ def _require_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
         return
     queued = queue_bytes(limits.memory)
     for job in jobs:
-        need = job.row_bytes * rows_of(job.spec.shape)[0] if job.whole else job.row_bytes
+        need = job.row_bytes * job.grid[0] if job.whole else job.row_bytes
         if need + queued > limits.memory:
             # What waits to be written is named where the limit would do without it.
             beside = "" if need > limits.memory else f" beside {human_size(queued)} to be written,"

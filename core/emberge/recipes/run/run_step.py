@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ def run_step(
     place, results = context.place, context.results
     with explain_disk_full(place), _locked(place.work_of(step.id, fingerprint)):
         workspace = StepWorkspace(step, fingerprint, context)
+        _empty(workspace.folder)
         try:
             with inside or contextlib.nullcontext(), noting_contents() as notes:
                 artifact = _require_artifact(step, step.step.run(workspace))
@@ -98,6 +100,15 @@ def _locked(work: Path) -> Iterator[None]:
     make_folder(work)
     with lock_folder(work / ".lock", patience=LEAVING):
         yield
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a run left that was killed between filling its folder and being published."""
+    for left in folder.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
 
 
 def _require_artifact(step: RecipeStep, artifact: Any) -> Artifact:

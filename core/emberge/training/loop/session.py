@@ -236,27 +236,30 @@ class Session:
     def _encode(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
         """Run both passes over the pairs of a batch, which count by their share of its rows."""
         drawn = self._draw(batch)
-        objective = drawn.objective(self.objective, self.device)
         return encode_and_backward(
             self.encoder,
             drawn.texts,
-            objective if share == 1 else lambda encoded: objective(encoded) * share,
+            drawn.objective(self.objective, self.device),
             self.encode_plan,
             seed=seed,
             layers=self.objective.layers([part.dataset for part in batch.parts]),
+            weight=share,
         )
 
     def _predict(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
         """Run the passes of losses over the tokens of one part of a batch, which counts by its share of rows.
 
-        A corruption depends on seed, step, dataset and window alone, not on ranks or chunks.
+        A corruption depends on seed, step, dataset and window alone, not on ranks or chunks. A term of the
+        model's own is the mean of the losses' passes, whatever their weights are.
         """
         encoder, part = self.encoder, batch.parts[place]
         assert isinstance(encoder, PredictsTokens)
         sequences = self.windows[part.dataset].sequences
         own = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
+        share = len(part.rows) / batch.size
         found = []
-        for number, loss in enumerate(self.objective.over_tokens(part.dataset)):
+        losses = self.objective.over_tokens(part.dataset)
+        for number, loss in enumerate(losses):
             key = (self.plan.seed, "corruption", batch.step, part.dataset, number)
             texts = [
                 corrupted(encoder, sequences[int(row)], loss, stable_seed(*key, int(row)))
@@ -269,7 +272,8 @@ class Session:
                     loss,
                     self.encode_plan,
                     seed=stable_seed(seed, place, number),
-                    weight=loss.weight * len(part.rows) / batch.size,
+                    weight=loss.weight * share,
+                    auxiliary_weight=share / len(losses),
                 )
             )
         return functools.reduce(lambda one, other: one + other, found)

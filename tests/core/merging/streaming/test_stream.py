@@ -17,12 +17,15 @@ from emberge import (
     MergeTransform,
     PerModel,
     PerTensor,
+    Stage,
     Stats,
     merge_blocks,
 )
+from emberge.contracts.chain import Chain
 from emberge.contracts.stage import Scope
 from emberge.engine import Checkpoint, CopyJob, TensorJob, TensorSpec, merge_state_dicts
 from emberge.merging.streaming.build_jobs import empty_block
+from emberge.merging.streaming.jobs import MergeJob
 from emberge.merging.streaming.scheduler import Limits
 from emberge.merging.streaming.stream import stream
 from emberge.tensor_files.tensor_reader import TensorReader
@@ -252,6 +255,30 @@ def test_what_is_not_looked_at_is_not_read() -> None:
     states[0]["v"][4, 1] = float("nan")
     with pytest.raises(CheckpointError, match="v: 'one' holds NaN or infinite"):
         merge_state_dicts(states, [Named()], base, names=["one"], granule=2)
+
+
+def test_memory_counts_a_base_that_only_a_pass_reads() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class First(Named):
+        """Look at the base in the only pass, if it reads rows."""
+
+        reads: bool
+
+        def reads_rows(self, number: int) -> bool:
+            return self.reads
+
+        def reads_base(self, number: int) -> bool:
+            return number == 0
+
+    base = torch.zeros(5, 2)
+    models = (("one",), ("",), torch.empty(0), None, torch.ones(1))
+    block = Block("w", (5, 2), "other", *models)
+
+    def need(link: Stage) -> int:
+        spec, source = TensorSpec("w", (5, 2), "float32"), MemorySource("one", base)
+        return MergeJob(spec, [source], source, Chain((link,)), block).row_bytes
+
+    assert need(Named()) == need(First(reads=False)) < need(First(reads=True))
 
 
 def test_a_base_is_read_for_every_link_that_looks_at_it() -> None:

@@ -11,10 +11,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from emberge import (
+    Artifact,
     CheckpointError,
     DataError,
     DataRef,
@@ -23,7 +25,9 @@ from emberge import (
     ModelRef,
     Rehearsal,
     RequirementError,
+    Step,
     StepRef,
+    Workspace,
     run_recipe,
 )
 from emberge.files.locks import OutInUseError, lock_folder
@@ -312,6 +316,34 @@ def test_a_second_run_on_one_out_is_told_who_holds_it(tmp_path: Path) -> None:
     assert f"process {pid} on " in str(caught.value)
     assert "since 20" in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stumbles(Step):
+    """A step that fills its folder, and fails the first time."""
+
+    produces = "file"
+
+    def run(self, workspace: Workspace) -> Artifact:
+        first = workspace.work / "first"
+        assert not any(workspace.folder.iterdir())
+        if first.exists():
+            (workspace.folder / "new.txt").write_text("new")
+            return Artifact("file", details={"file": "new.txt"})
+        first.touch()
+        (workspace.folder / "part").mkdir()
+        (workspace.folder / "part" / "old.txt").write_text("old")
+        (workspace.folder / "linked").symlink_to(workspace.folder / "part")
+        raise DataError("stumbled")
+
+
+def test_a_step_that_goes_on_finds_its_folder_empty(tmp_path: Path) -> None:
+    made = recipe(a=Stumbles())
+    with pytest.raises(DataError, match="stumbled"):
+        run_recipe(made, tmp_path / "out", toy())
+    run_recipe(made, tmp_path / "out", toy())
+    found = {path.name for path in (tmp_path / "out" / "a").rglob("*")}
+    assert found == {"new.txt", "artifact.json"}
 
 
 def test_a_lock_left_by_a_dead_process_does_not_block(tmp_path: Path) -> None:

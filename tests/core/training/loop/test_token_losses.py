@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,12 @@ from emberge import (
     Batch,
     CheckpointError,
     DataError,
-    DatasetInfo,
     Loss,
     Part,
     PerDataset,
     Pool,
     Sampler,
     TokenLoss,
-    Tokens,
-    stable_seed,
 )
 from emberge.engine import FitOptions, FitResult
 from emberge_boom.samplers.bagging import Bagging
@@ -36,6 +32,7 @@ from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
 from tests.support.ranked_fit import Death, Training
+from tests.support.token_training import EPSILON, MASKED, OPTIONS, by_hand, windows_of
 from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.support.training_data import InMemory, retrieval, texts
 
@@ -44,13 +41,6 @@ ARCHITECTURES = {
     "xlm-roberta": "AutoModelForMaskedLM",
     "modernbert": "AutoModelForMaskedLM",
     "qwen3": "AutoModelForCausalLM",
-}
-MASKED = MLM(share=0.4, masked=0.8, random=0.1)
-EPSILON = 1e-4
-OPTIONS: dict[str, Any] = {
-    **{"epochs": 2, "learning_rate": 1e-3, "schedule": "constant", "warmup_ratio": 0.0},
-    **{"weight_decay": 0.0, "max_grad_norm": None, "adam_epsilon": EPSILON, "dropout": False},
-    **{"token_budget": 150, "logging_steps": 1},
 }
 
 
@@ -86,57 +76,6 @@ def _losses(result: FitResult) -> list[float]:
     return [loss for _, loss in result.step_losses]
 
 
-def _windows(tokenizer: Any, data: InMemory) -> list[list[int]]:
-    """Cut by hand: 62 tokens between the two special ones."""
-    found = []
-    for row in range(len(data)):
-        ids = tokenizer(data[row].anchor, add_special_tokens=False)["input_ids"]
-        found += [
-            [tokenizer.cls_token_id, *ids[cut : cut + 62], tokenizer.sep_token_id]
-            for cut in range(0, len(ids), 62)
-        ]
-    return found
-
-
-def _batches(windows: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield the rows of each step, as the sampler draws them."""
-    sampler = BatchShuffle(batch_size=PerDataset(default=8), tail="keep")
-    pool = {DatasetInfo("read", "text", windows): range(windows)}
-    step = 0
-    for epoch in range(2):
-        for batch in sampler.batches(pool, stable_seed(0, "epoch", epoch)):
-            yield step, [int(row) for row in batch.parts[0].rows]
-            step += 1
-
-
-def _by_hand(model: Any, tokenizer: Any, windows: list[list[int]]) -> list[float]:
-    """Train with transformers' own loss over a whole padded batch."""
-    import numpy as np
-
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=EPSILON, weight_decay=0.0)
-    special = np.asarray(tokenizer.all_special_ids)
-    losses = []
-    for step, rows in _batches(len(windows)):
-        corrupted = []
-        for row in rows:
-            ids = np.asarray(windows[row], np.int64)
-            text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
-            seed = stable_seed(0, "corruption", step, "read", 0, row)
-            corrupted.append(tuple(map(torch.from_numpy, MASKED.corrupt(text, seed))))
-        ids, labels = (
-            torch.nn.utils.rnn.pad_sequence([c[i] for c in corrupted], True, fill)
-            for i, fill in enumerate((0, -100))
-        )
-        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(c[0]) for c in corrupted], True, 0)
-        logits = model(input_ids=ids, attention_mask=mask).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
-    return losses
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_training_is_the_loop_written_by_hand(architecture: str, tmp_path: Path) -> None:
     folder = _model(tmp_path, architecture)
@@ -147,8 +86,8 @@ def test_a_training_is_the_loop_written_by_hand(architecture: str, tmp_path: Pat
         config.is_causal = False
     model = loader.from_pretrained(folder, config=config).double().eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    windows = _windows(tokenizer, texts())
-    expected = _by_hand(model, tokenizer, windows)
+    windows = windows_of(tokenizer, texts())
+    expected = by_hand(model, tokenizer, windows)
     assert found.examples == 2 * len(windows) > 2 * len(texts())
     assert _losses(found) == pytest.approx(expected, rel=1e-6)
     assert expected[-1] < expected[0]

@@ -1,0 +1,389 @@
+"""Losses over tokens of a model with routers, whose own losses are those of the whole batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from emberge import (
+    AddsAuxiliary,
+    Batch,
+    Part,
+    PerDataset,
+    Pool,
+    PredictsTokens,
+    Sampler,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.encoding.gradient_cache import EncodePlan, PassResult
+from emberge.encoding.token_pass import corrupted, predict_and_backward
+from emberge.engine import FitOptions, FitResult
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_moe.routed import Routed
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.losses.mlm import MLM
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from safetensors.torch import load_file
+
+from tests.support import ranked_fit
+from tests.support.exact import ExactEncoder
+from tests.support.fitting import run_fit
+from tests.support.ranked_fit import Training
+from tests.support.routable import dense
+from tests.support.routed_models import NATIVE, ExactRouted, native, routed
+from tests.support.token_training import EPSILON, MASKED, OPTIONS, by_hand, windows_of
+from tests.support.tolerance import EXACT, assert_exact, exactly, of_adamw
+from tests.support.training_data import InMemory, retrieval, texts
+
+BALANCE, Z_LOSS = 0.7, 0.1
+# Gates of transformers' own models are float32 whatever the weights are.
+NEAR = 1e-6
+ROUTERS = {"qwen3_moe": "mlp.gate"}
+
+
+def _write(folder: Path, kind: str = "bert", **changes: Any) -> Path:
+    return (native if kind in NATIVE else routed)(folder, kind, head=True, **changes)
+
+
+def _backbone(*, recompute: bool = False, **options: Any) -> ExactRouted:
+    given = {"balance": BALANCE, "z_loss": Z_LOSS, **options}
+    return ExactRouted(inner=ExactEncoder(gradient_checkpointing=recompute), **given)
+
+
+def _arguments(model: Path, **given: Any) -> dict[str, Any]:
+    return {
+        "backbone": _backbone(),
+        "checkpoint": model,
+        "datasets": [texts()],
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
+        "losses": PerDataset(default=(MASKED,)),
+        "options": FitOptions(**OPTIONS),
+        "seed": 0,
+        **given,
+    }
+
+
+def _fit(model: Path, root: Path, *, metric: Any = None, **given: Any) -> FitResult:
+    logged = {"metric": metric} if metric is not None else {}
+    places = {"folder": root / "out", "work": root / "work"}
+    return run_fit(**_arguments(model, **given), **places, **logged)
+
+
+def _losses(result: FitResult) -> list[float]:
+    return [loss for _, loss in result.step_losses]
+
+
+class Taken:
+    """Losses of a model's routers, by formulas over their outputs in the pass before."""
+
+    def __init__(self, model: torch.nn.Module, path: str) -> None:
+        self.logits: dict[str, torch.Tensor] = {}
+        for name, module in model.named_modules():
+            if name.endswith(f".{path}"):
+                module.register_forward_hook(
+                    lambda _, __, out, name=name: self.logits.update({name: out[0]})
+                )
+
+    def __call__(self, mask: torch.Tensor) -> torch.Tensor:
+        """E · Σ r/2 · p and the mean of squared log-sum-exps, without padding, averaged over layers."""
+        there, parts = mask.flatten().bool(), []
+        for logits in (value.double()[there] for value in self.logits.values()):
+            shares = logits.softmax(1)
+            loads = torch.zeros_like(shares).scatter(1, shares.topk(2).indices, 1.0).mean(0)
+            balance = shares.shape[1] * (loads / 2 * shares.mean(0)).sum()
+            parts.append(BALANCE * balance + Z_LOSS * logits.exp().sum(1).log().square().mean())
+        return torch.stack(parts).mean()
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "qwen3_moe"])
+def test_a_training_is_the_loop_written_by_hand(kind: str, tmp_path: Path) -> None:
+    folder = _write(tmp_path / "model", kind)
+    found = _fit(folder, tmp_path)
+    name = "AutoModelForCausalLM" if kind in NATIVE else "AutoModelForMaskedLM"
+    loader = getattr(transformers, name)
+    model = loader.from_pretrained(folder).double().eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    own = Taken(model, ROUTERS.get(kind, "router"))
+    expected = by_hand(model, tokenizer, windows_of(tokenizer, texts()), own)
+    assert len(own.logits) == (1 if kind in NATIVE else 2)
+    assert _losses(found) == pytest.approx(expected, rel=NEAR)
+    assert expected[-1] < expected[0]
+
+
+def _passed(
+    folder: Path, budget: int, kept: int | None, *, recompute: bool = False, **options: Any
+) -> tuple[PassResult, dict[str, torch.Tensor]]:
+    """A batch's pass, and its gradients."""
+    backbone = _backbone(recompute=recompute, **options)
+    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder.module.train(bool(options.get("jitter")))
+    written = [row.anchor for row in texts(12).rows]
+    tokens = encoder.tokenise(written, prompt="", max_length=None)
+    given = [corrupted(encoder, text, MASKED, 3) for text in tokens]
+    passed = predict_and_backward(encoder, given, MASKED, EncodePlan(budget, kept), seed=5)
+    named = encoder.module.named_parameters()
+    return passed, {n: p.grad for n, p in named if p.grad is not None}
+
+
+@pytest.mark.parametrize("kind", ["bert", "jina_embeddings_v3"])
+def test_a_batch_in_chunks_has_the_losses_of_the_whole(kind: str, tmp_path: Path) -> None:
+    folder = _write(tmp_path / "model", kind)
+    whole, plain = _passed(folder, 10**6, None)
+    assert whole.kept == whole.padded
+    assert all(plain[name].count_nonzero() for name in plain if name.endswith("router.weight"))
+    for recompute in (False, True):
+        for budget, kept in ((64, None), (64, 0), (200, 250)):
+            found, gradients = _passed(folder, budget, kept, recompute=recompute)
+            assert float(found.loss) == exactly(float(whole.loss))
+            assert_exact(gradients, plain)
+            assert found.counts is not None
+            assert torch.equal(found.counts[:8], whole.counts[:8])  # type: ignore[index]
+            assert found.kept <= (found.padded if kept is None else kept)
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_chunks_of_transformers_own_models_have_the_losses_of_the_whole(
+    kind: str, tmp_path: Path
+) -> None:
+    folder = _write(tmp_path / "model", kind)
+    whole, plain = _passed(folder, 10**6, None)
+    largest = max(float(gradient.abs().max()) for gradient in plain.values())
+    for budget, kept in ((64, 0), (200, 250)):
+        found, gradients = _passed(folder, budget, kept)
+        assert float(found.loss) == pytest.approx(float(whole.loss), rel=NEAR)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, plain[name], rtol=0, atol=NEAR * largest)
+
+
+def test_the_term_is_added_once_and_without_padding(tmp_path: Path) -> None:
+    folder = _write(tmp_path / "model")
+    loss = {
+        name: float(_passed(folder, 64, 0, **options)[0].loss)
+        for name, options in {
+            "neither": {"balance": 0.0, "z_loss": 0.0},
+            "balance": {"balance": 2.0, "z_loss": 0.0},
+            "both": {"balance": 2.0, "z_loss": 3.0},
+        }.items()
+    }
+    encoder: Any = _backbone().load(folder, device="cpu", dtype="float32", predicts=True)
+    assert isinstance(encoder, PredictsTokens)
+    assert isinstance(encoder, AddsAuxiliary)
+    encoder.module.eval()
+    tokens = encoder.tokenise([row.anchor for row in texts(12).rows], prompt="", max_length=None)
+    given = [corrupted(encoder, text, MASKED, 3).text for text in tokens]
+    features = encoder.collate(given)
+    own = Taken(encoder.module, "router")
+    with torch.no_grad():
+        states, auxiliary = encoder.states_and_auxiliary(features)
+        assert torch.equal(states, encoder.states(features))
+        term = float(auxiliary.term(auxiliary.counts))
+    assert int(features["attention_mask"].sum()) < features["attention_mask"].numel()
+    assert float(own(features["attention_mask"])) == exactly(term)
+    balance, z = loss["balance"] - loss["neither"], loss["both"] - loss["balance"]
+    assert BALANCE * balance / 2 + Z_LOSS * z / 3 == exactly(term, size=loss["both"])
+
+
+@pytest.mark.parametrize("kept", [0, 250])
+def test_both_passes_draw_the_same_jitter(kept: int, tmp_path: Path) -> None:
+    folder = _write(tmp_path / "model")
+    whole, plain = _passed(folder, 64, None, jitter=0.2)
+    found, gradients = _passed(folder, 64, kept, jitter=0.2)
+    assert float(found.loss) == float(whole.loss)
+    assert all(torch.equal(gradients[name], plain[name]) for name in plain)
+    assert float(_passed(folder, 64, None)[0].loss) != float(whole.loss)
+
+
+def test_two_ranks_are_one_process(tmp_path: Path) -> None:
+    data = texts(33)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(_write(tmp_path / "model"))
+    assert len(windows_of(tokenizer, data)) % 8 == 1  # the first rank has no text in the last step
+    options = FitOptions(**OPTIONS | {"kept_tokens": 100})
+    arguments = _arguments(tmp_path / "model", datasets=[data], options=options)
+    (one,), (two,) = (
+        ranked_fit.run(
+            [Training(tmp_path / f"{ranks}", arguments, exact=True)],
+            tmp_path / f"{ranks}.pkl",
+            ranks,
+        )
+        for ranks in (1, 2)
+    )
+    assert two["losses"] == exactly(one["losses"])
+    first, second = (load_file(tmp_path / f"{n}/out/model.safetensors") for n in (1, 2))
+    far = of_adamw(1e-3, len(one["losses"]), EPSILON, EXACT)
+    for name, tensor in first.items():
+        assert torch.allclose(second[name], tensor, rtol=0, atol=far + EXACT), name
+
+
+def test_loads_are_logged_and_drawn_as_in_other_trainings(tmp_path: Path) -> None:
+    logged: dict[int, dict[str, float]] = {}
+    result = _fit(
+        _write(tmp_path / "model"),
+        tmp_path,
+        metric=lambda name, value, at: logged.setdefault(at, {}).update({name: value}),
+    )
+    for values in logged.values():
+        for layer in (1, 2):
+            assert sum(values[f"load/{layer}/{expert}"] for expert in range(4)) == pytest.approx(2)
+            assert 0 < values[f"load_entropy/{layer}"] <= 1
+            assert values[f"gate_sum/{layer}"] > 0.5
+    (figure,) = result.figures
+    assert len(figure["heat_map"]["columns"]) == len(logged)
+
+
+def test_a_training_that_goes_on_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    model = _write(tmp_path / "model")
+    changed = {"dropout": True, "kept_tokens": 100, "save_steps": 2, "logging_steps": 3}
+    given: dict[str, Any] = {
+        "options": FitOptions(**OPTIONS | changed),
+        "backbone": Routed(inner=TextEncoder(), jitter=0.1),
+    }
+    whole = _fit(model, tmp_path / "whole", **given)
+
+    def stop(done: int, _: int, unit: str, *__: object) -> None:
+        if unit == "steps" and done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _fit(model, tmp_path / "broken", progress=stop, **given)
+    again = _fit(model, tmp_path / "broken", **given)
+    assert again.figures == whole.figures
+    names = [tmp_path / name / "out" / "model.safetensors" for name in ("whole", "broken")]
+    assert names[0].read_bytes() == names[1].read_bytes()
+
+
+def test_several_losses_add_the_term_once(tmp_path: Path) -> None:
+    """Two losses that score no place add nothing, so that the mean of their terms is left."""
+    model = _write(tmp_path / "model")
+    options = FitOptions(**OPTIONS | {"epochs": None, "max_steps": 1})
+
+    def first(*losses: MLM) -> float:
+        given: dict[str, Any] = {"options": options, "losses": PerDataset(default=losses)}
+        return _losses(_fit(model, tmp_path / str(len(list(tmp_path.iterdir()))), **given))[0]
+
+    rare = MLM(share=1e-9)
+    once = first(rare)
+    assert once > BALANCE / 2
+    assert first(rare, dataclasses.replace(rare, weight=3.0)) == exactly(once)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together(Sampler):
+    """One batch with rows of every dataset named."""
+
+    names: tuple[str, ...]
+
+    def batches(self, pool: Pool, seed: int) -> list[Batch]:
+        parts = {
+            info.name: Part(info.name, range(4 if info.task == "text" else 8)) for info in pool
+        }
+        return [Batch(tuple(parts[name] for name in self.names))]
+
+
+def test_a_step_of_texts_and_pairs_is_their_mean_by_rows_and_counts_both(tmp_path: Path) -> None:
+    folder = _write(tmp_path / "model")
+    data: list[InMemory] = [texts(12), retrieval(16)]
+    losses: Any = PerDataset(default=(InfoNCE(),), by_task={"text": (MASKED,)})
+    found, loads = {}, {}
+    for names in (("read",), ("find",), ("read", "find")):
+        logged: dict[str, float] = {}
+        result = _fit(
+            folder,
+            tmp_path / "+".join(names),
+            datasets=data,
+            losses=losses,
+            sampler=(Together(names=names),),
+            options=FitOptions(**OPTIONS | {"epochs": 1}),
+            metric=lambda name, value, _, logged=logged: logged.update({name: value}),
+        )
+        found[names], loads[names] = _losses(result)[0], logged["load/1/0"]
+    read, find, both = found.values()
+    assert both == exactly(read * 4 / 12 + find * 8 / 12)
+    assert min(list(loads.values())[:2]) < loads["read", "find"] < max(list(loads.values())[:2])
+
+
+RECIPE = """
+steps:
+  routed:
+    upcycle: {model: ./dense, experts: 4}
+  trained:
+    train:
+      model: $routed
+      data: [{path: ./texts.jsonl, task: text}]
+      loss: mlm
+      sampler: {batch_shuffle: {batch_size: 4}}
+      backbone: {routed: {inner: {text_encoder: {attention: ATTENTION}}}}
+      learning_rate: 1e-2
+      max_steps: 2
+"""
+LOADERS = {
+    "bert": "AutoModelForMaskedLM",
+    "xlm-roberta": "AutoModelForMaskedLM",
+    "modernbert": "AutoModelForMaskedLM",
+    "jina_embeddings_v3": "AutoModelForMaskedLM",
+    "nomic_bert": "AutoModelForMaskedLM",
+    "qwen3": "AutoModelForCausalLM",
+}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_head_is_upcycled_trained_and_reloaded_by_its_auto_class(
+    kind: str, tmp_path: Path
+) -> None:
+    source = dense(tmp_path / "dense", kind, head=True)
+    rows = [json.dumps({"text": row.anchor}) for row in texts(12).rows]
+    (tmp_path / "texts.jsonl").write_text("\n".join(rows))
+    attention = "bidirectional" if kind == "qwen3" else "as is"
+    text = RECIPE.replace("ATTENTION", attention)
+    plugins = load_plugins()
+    recipe = parse_recipe(text, path=tmp_path / "r.yaml", plugins=plugins)
+    made = run_recipe(recipe, tmp_path / "out", plugins=plugins, quiet=True)
+    before, after = (load_file(made[n] / "model.safetensors") for n in ("routed", "trained"))
+    assert before.keys() == after.keys()
+    still = {name for name in before if torch.equal(before[name], after[name])}
+    assert not [name for name in still if "experts" in name or "head" in name or "cls" in name]
+    assert len(load_file(source / "model.safetensors").keys()) < len(before)
+    begun, config = (
+        json.loads((made[name] / "config.json").read_text()) for name in ("routed", "trained")
+    )
+    assert config["upcycling"] == begun["upcycling"]  # a merge knows siblings by it
+    loader = getattr(transformers, LOADERS[kind])
+    model, report = loader.from_pretrained(made["trained"], output_loading_info=True)
+    assert not any(report.values())
+    assert config["architectures"] == [type(model).__name__]
+    encoder: Any = Routed(inner=TextEncoder()).load(
+        made["trained"], device="cpu", dtype="float32", predicts=True
+    )
+    encoder.module.eval()
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        ours = encoder.logits(encoder.states({"input_ids": ids}))
+        theirs = model.eval()(input_ids=ids).logits
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_head_is_left_out_if_it_is_not_to_be_kept(tmp_path: Path) -> None:
+    folder = _write(tmp_path / "model")
+    backbone = Routed(inner=TextEncoder(keep_head=False))
+    backbone.load(folder, device="cpu", dtype="float32", predicts=True).save(tmp_path / "out")
+    names = load_file(tmp_path / "out" / "model.safetensors").keys()
+    assert {name.split(".")[0] for name in names} == {"bert"}
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == ["EmbergeRoutedModel"]
+
+
+def test_a_model_without_a_head_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = routed(tmp_path / "model")
+    backbone = Routed(inner=TextEncoder())
+    (problem,) = backbone.check_predicts(folder)
+    assert "fresh_head: true" in problem
+    assert str(folder) in problem
+    assert Routed(inner=TextEncoder(fresh_head=True)).check_predicts(folder) == []
+    assert backbone.check_predicts(_write(tmp_path / "whole")) == []

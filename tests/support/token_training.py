@@ -1,0 +1,83 @@
+"""Trainings with losses over tokens: their settings, and the same written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from emberge import DatasetInfo, PerDataset, Tokens, stable_seed
+from emberge_train.losses.mlm import MLM
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+
+from tests.support.training_data import InMemory
+
+__all__ = ["EPSILON", "MASKED", "OPTIONS", "by_hand", "windows_of"]
+
+MASKED = MLM(share=0.4, masked=0.8, random=0.1)
+EPSILON = 1e-4
+OPTIONS: dict[str, Any] = {
+    **{"epochs": 2, "learning_rate": 1e-3, "schedule": "constant", "warmup_ratio": 0.0},
+    **{"weight_decay": 0.0, "max_grad_norm": None, "adam_epsilon": EPSILON, "dropout": False},
+    **{"token_budget": 150, "logging_steps": 1},
+}
+
+
+def windows_of(tokenizer: Any, data: InMemory) -> list[list[int]]:
+    """Cut by hand: 62 tokens between the two special ones."""
+    found = []
+    for row in range(len(data)):
+        ids = tokenizer(data[row].anchor, add_special_tokens=False)["input_ids"]
+        found += [
+            [tokenizer.cls_token_id, *ids[cut : cut + 62], tokenizer.sep_token_id]
+            for cut in range(0, len(ids), 62)
+        ]
+    return found
+
+
+def _batches(windows: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield the rows of each step, as the sampler draws them."""
+    sampler = BatchShuffle(batch_size=PerDataset(default=8), tail="keep")
+    pool = {DatasetInfo("read", "text", windows): range(windows)}
+    step = 0
+    for epoch in range(2):
+        for batch in sampler.batches(pool, stable_seed(0, "epoch", epoch)):
+            yield step, [int(row) for row in batch.parts[0].rows]
+            step += 1
+
+
+def by_hand(
+    model: Any,
+    tokenizer: Any,
+    windows: list[list[int]],
+    own: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> list[float]:
+    """Train with transformers' own loss over a whole padded batch, and a term of the model's own.
+
+    `own` returns that of the pass before, given its mask.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=EPSILON, weight_decay=0.0)
+    special = np.asarray(tokenizer.all_special_ids)
+    losses = []
+    for step, rows in _batches(len(windows)):
+        corrupted = []
+        for row in rows:
+            ids = np.asarray(windows[row], np.int64)
+            text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
+            seed = stable_seed(0, "corruption", step, "read", 0, row)
+            corrupted.append(tuple(map(torch.from_numpy, MASKED.corrupt(text, seed))))
+        ids, labels = (
+            torch.nn.utils.rnn.pad_sequence([c[i] for c in corrupted], True, fill)
+            for i, fill in enumerate((0, -100))
+        )
+        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(c[0]) for c in corrupted], True, 0)
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        if own is not None:
+            loss = loss + own(mask)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses
