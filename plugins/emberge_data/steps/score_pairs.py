@@ -86,11 +86,13 @@ class ScorePairs(DataStep):
             yield context.problem("score_range is [lowest, highest]", "score_range")
 
     def run(self, workspace: Workspace) -> Artifact:
-        """Score all pairs, then write the sets with their scores.
+        """Score all pairs, ranks together; then the first one writes the sets with their scores.
 
         Raises:
             DataError: for a set without pairs.
         """
+        from emberge.engine import join_ranks
+
         datasets = self.load(workspace)
         for dataset in datasets:
             if dataset.info.task == "text" or dataset.draws:
@@ -102,6 +104,8 @@ class ScorePairs(DataStep):
         with self._scorer(workspace) as (scale, scorer):
             for dataset, scores in zip(datasets, found, strict=True):
                 self._fill(dataset, scores, scorer(dataset), workspace)
+        if not join_ranks(workspace.machine.devices[0]).first:
+            return Artifact(kind="data")
         figures = {dataset.info.name: _Figures() for dataset in datasets}
         sets = (
             (dataset, _outcomes(scores, scale, figures[dataset.info.name]))
