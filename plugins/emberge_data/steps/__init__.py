@@ -1,0 +1,1 @@
+"""Steps over data: filter, mine, deduplicate, decontaminate, split."""
