@@ -1,1 +1,1 @@
-"""Steps over data: filter, mine, deduplicate, decontaminate, split."""
+"""Steps that take training sets and leave training sets: filters, miners, and what they share."""
