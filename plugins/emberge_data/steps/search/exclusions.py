@@ -22,17 +22,25 @@ class Lists:
     starts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, lists: Iterable[Iterable[int]]) -> Lists:
+    def of(cls, lists: Sequence[Iterable[int]]) -> Lists:
         """Return these lists, each sorted and without repetitions."""
-        from array import array
-
         import numpy as np
 
-        places, starts = array("q"), array("q", [0])
-        for one in lists:
-            places.extend(sorted(set(one)))
-            starts.append(len(places))
-        return cls(np.asarray(places, dtype=np.int64), np.asarray(starts, dtype=np.int64))
+        pairs = [(number, place) for number, one in enumerate(lists) for place in one]
+        numbers, places = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return cls.of_pairs(numbers, places, len(lists))
+
+    @classmethod
+    def of_pairs(cls, numbers: NDArray[np.int64], places: NDArray[np.int64], size: int) -> Lists:
+        """Return `size` lists of which number `numbers[i]` has `places[i]`, each place once."""
+        import numpy as np
+
+        order = np.lexsort((places, numbers))
+        numbers, places = numbers[order], places[order]
+        new = np.ones(len(numbers), dtype=bool)
+        new[1:] = (numbers[1:] != numbers[:-1]) | (places[1:] != places[:-1])
+        starts = np.searchsorted(numbers[new], np.arange(size + 1))
+        return cls(places[new], starts)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -63,20 +71,6 @@ class Exclusions:
     own: Lists
     group: NDArray[np.int64] | None = None
     grouped: Lists | None = None
-
-    @classmethod
-    def of(
-        cls,
-        own: Sequence[Iterable[int]],
-        groups: Sequence[int] | None = None,
-        grouped: Iterable[Iterable[int]] = (),
-    ) -> Exclusions:
-        """Return the exclusions of queries with these lists, groups and lists of the groups."""
-        import numpy as np
-
-        if groups is None:
-            return cls(Lists.of(own))
-        return cls(Lists.of(own), np.asarray(groups, dtype=np.int64), Lists.of(grouped))
 
     def fill(self, scores: Tensor, queries: NDArray[np.int64], first: int, value: float) -> None:
         """Overwrite the scores [queries, documents from `first`] of what is out of the question."""

@@ -57,8 +57,10 @@ def searches(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "queries": queries,
         "documents": documents,
-        "excluded": Exclusions.of(
-            draw(st.lists(lists, min_size=n, max_size=n)), groups, [draw(lists), draw(lists)]
+        "excluded": Exclusions(
+            Lists.of(draw(st.lists(lists, min_size=n, max_size=n))),
+            np.array(groups),
+            Lists.of([draw(lists), draw(lists)]),
         ),
         "ceilings": np.array(
             draw(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0]), min_size=n, max_size=n))
