@@ -1,10 +1,10 @@
-"""Readers of data files: JSON lines, Parquet, and delimited text."""
+"""Readers of data files, and steps that take training sets and leave training sets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Reader, hookimpl
+from emberge import Reader, Step, hookimpl
 
 
 @hookimpl
@@ -14,3 +14,16 @@ def register_readers() -> Mapping[str, type[Reader]]:
     from emberge_data.parquet import Parquet
 
     return {"json_lines": JsonLines, "parquet": Parquet, "delimited": Delimited}
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_data.steps.consistency_filter import ConsistencyFilter
+    from emberge_data.steps.filter_negatives import FilterNegatives
+    from emberge_data.steps.mine_hard_negatives import MineHardNegatives
+
+    return {
+        "consistency_filter": ConsistencyFilter,
+        "filter_negatives": FilterNegatives,
+        "mine_hard_negatives": MineHardNegatives,
+    }

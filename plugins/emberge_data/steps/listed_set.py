@@ -81,6 +81,9 @@ class ListedSet:
 
         texts = DistinctTexts(given(), workspace.work)
         starts, others = np.asarray(above, np.int64), np.asarray(below, np.int64)
+        if not np.diff(starts).all():
+            row = 1 + int(np.argmin(np.diff(starts)))
+            raise DataError(f"dataset '{dataset.info.name}': row {row} has no positive; remove it")
         # Row i begins after an anchor, and all positives and negatives, of each row before it.
         begins = np.arange(len(starts)) + starts + others
         own = begins[:-1]

@@ -58,9 +58,7 @@ def _text(row: Mapping[str, Any], where: str) -> str:
     return joined
 
 
-def _refuse_clashes(
-    ids: bytearray, texts: bytearray, places: Sequence[tuple[Path, int]]
-) -> None:
+def _refuse_clashes(ids: bytearray, texts: bytearray, places: Sequence[tuple[Path, int]]) -> None:
     """Refuse an id that two passages have."""
     import numpy as np
 

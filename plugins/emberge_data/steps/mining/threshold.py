@@ -26,7 +26,7 @@ def thresholds(positives: NDArray[np.float64], margin: float) -> NDArray[np.floa
 def lowest_positives(
     space: Space, queries: NDArray[np.int64], positives: Lists
 ) -> NDArray[np.float64]:
-    """Return the lowest score of each query's positives; those of query i are `positives[i]`, at least one."""
+    """Return the lowest score of the positives of each of these queries, which have one or more."""
     import numpy as np
 
     rows, places = positives.pairs(queries)

@@ -59,6 +59,21 @@ class Lists:
         )
         return rows, self.places[starts[rows] + within]
 
+    def taken(self, numbers: NDArray[np.int64]) -> Lists:
+        """Return these lists as lists 0, 1, 2 and so on."""
+        rows, places = self.pairs(numbers)
+        return Lists.of_pairs(rows, places, len(numbers))
+
+    def lacks(self, numbers: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether list `numbers[i]` does not have `places[i]`."""
+        import numpy as np
+
+        size = 1 + int(max(self.places.max(initial=0), places.max(initial=0)))
+        mine = np.repeat(np.arange(len(self)), np.diff(self.starts)) * size + self.places
+        asked = numbers * size + places
+        at = np.minimum(np.searchsorted(mine, asked), max(0, len(mine) - 1))
+        return mine[at] != asked if len(mine) else np.ones(len(asked), dtype=bool)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exclusions:

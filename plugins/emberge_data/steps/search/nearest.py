@@ -60,7 +60,8 @@ def nearest(
     todo, size = np.arange(len(queries)), count + SPARE
     while len(todo):
         left = []
-        rows = max(1, limits.memory // 4 // (CANDIDATE * len(spaces) * size))
+        bytes_of_query = sum(CANDIDATE * size + 4 * space.queries.dimension for space in spaces)
+        rows = max(1, limits.memory // 4 // bytes_of_query)
         for first in range(0, len(todo), rows):
             part = todo[first : first + rows]
             some = None if ceilings is None else ceilings[:, part]

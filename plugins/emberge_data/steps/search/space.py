@@ -67,10 +67,17 @@ class Side:
 
     def units(self, places: NDArray[np.int64] | slice) -> Tensor:
         """Return the vectors at these places scaled to length 1, float32 [n, d]."""
+        import numpy as np
         import torch
 
-        at = places if isinstance(places, slice) else torch.from_numpy(places).to(self.device)
-        return unit_rows(self.at(places), self.lengths[at])
+        if isinstance(places, slice):
+            places = np.arange(*places.indices(len(self)))
+        found = torch.empty((len(places), self.dimension), device=self.device)
+        for first in range(0, len(places), self.piece):
+            some = places[first : first + self.piece]
+            at = torch.from_numpy(some).to(self.device)
+            found[first : first + self.piece] = unit_rows(self.at(some), self.lengths[at])
+        return found
 
 
 class Space:

@@ -34,6 +34,10 @@ class Limits:
         columns = min(COLUMNS, products)
         return max(1, min(queries, products // columns)), columns
 
+    def queries(self, dimension: int) -> int:
+        """Return how many queries may be searched together, whose vectors are in memory."""
+        return max(1, self.memory // 8 // (8 * dimension))
+
 
 @contextmanager
 def full_precision() -> Iterator[None]:
