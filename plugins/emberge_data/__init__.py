@@ -1,4 +1,4 @@
-"""Readers of data files: JSON lines, Parquet, and delimited text."""
+"""Training data: readers of its files, and steps that filter, mine and score it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ def register_readers() -> Mapping[str, type[Reader]]:
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_data.steps.consistency_filter import ConsistencyFilter
+    from emberge_data.steps.filter_negatives import FilterNegatives
+    from emberge_data.steps.mine_hard_negatives import MineHardNegatives
     from emberge_data.steps.score_pairs import ScorePairs
 
-    return {"score_pairs": ScorePairs}
+    return {
+        "consistency_filter": ConsistencyFilter,
+        "filter_negatives": FilterNegatives,
+        "mine_hard_negatives": MineHardNegatives,
+        "score_pairs": ScorePairs,
+    }
