@@ -2,14 +2,19 @@
 
 from .architectures import find_config_class as find_config_class
 from .data.catalogue import load_catalogue as load_catalogue
+from .data.dataset_store import StoredDataset as StoredDataset
+from .data.distinct_texts import DistinctTexts as DistinctTexts
 from .data.domains import in_domain_tasks as in_domain_tasks
 from .data.evaluation.eval_set import load_eval_set as load_eval_set
 from .data.first_rows import CheckedData as CheckedData
 from .data.first_rows import check_entries as check_entries
 from .data.load_datasets import load_datasets as load_datasets
+from .data.write_catalogue import write_catalogue as write_catalogue
 from .devices import find_machine as find_machine
 from .devices import memory_here as memory_here
 from .encoding.embedder import TextEmbedder as TextEmbedder
+from .encoding.embedding_store import EmbeddingStore as EmbeddingStore
+from .encoding.embedding_store import Vectors as Vectors
 from .evaluating.score_file import SCORES_FILE as SCORES_FILE
 from .evaluating.score_file import read_scores as read_scores
 from .evaluating.score_file import write_scores as write_scores
@@ -87,6 +92,7 @@ from .model_folder.st_layout import read_modules as read_modules
 from .model_folder.st_layout import read_settings as read_settings
 from .model_folder.st_layout import read_trunk_settings as read_trunk_settings
 from .model_folder.st_layout import write_layout as write_layout
+from .ranks.ranks import join_ranks as join_ranks
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder

@@ -167,7 +167,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
             rehearsal=workspace.rehearsal,
         )
 
-    def _load(self, workspace: Workspace) -> list[Dataset]:
+    def _load(self, workspace: Workspace) -> Sequence[Dataset]:
         from emberge.engine import load_datasets
 
         return load_datasets(

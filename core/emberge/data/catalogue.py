@@ -270,6 +270,7 @@ _TRAIN: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "score_range": _CatalogueReader.score_range,
     "negatives": _CatalogueReader.negatives,
     "ind_tasks": _CatalogueReader.names,
+    "language": _CatalogueReader.text,
 }
 _EVAL: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "language": _CatalogueReader.text,

@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from emberge.contracts.dataset import DatasetInfo, Example
+from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.row_parser import Row
 from emberge.data.sampling import place
@@ -105,11 +106,21 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
 
 
 class StoredDataset:
-    """A dataset over stored rows; `chosen` are those that a limit keeps. Scores come scaled to 0–1."""
+    """A dataset over stored rows; `chosen` are those that a limit keeps. Scores come scaled to 0–1.
+
+    `entry` has its options as the recipe and its catalogue give them together.
+    """
 
     def __init__(
-        self, name: str, rows: Rows, chosen: Sequence[int], decisions: DataDecisions, weight: float
+        self,
+        name: str,
+        rows: Rows,
+        chosen: Sequence[int],
+        decisions: DataDecisions,
+        entry: DataEntry,
     ) -> None:
+        self.entry = entry
+        weight = entry.weight
         self._rows = rows
         self._chosen = chosen
         self._decisions = decisions
@@ -129,6 +140,11 @@ class StoredDataset:
         parts = [FORMAT, rows.summary.digest, name, decisions.task, len(chosen), weight]
         parts += [decisions.prompt, decisions.symmetric, list(decisions.score_range)]
         self.fingerprint = sha256(json.dumps(parts).encode()).hexdigest()
+
+    @property
+    def draws(self) -> bool:
+        """Flag of rows that are a text and a label, whose positives and negatives are drawn."""
+        return self._labels is not None
 
     def __len__(self) -> int:
         return len(self._chosen)

@@ -41,6 +41,7 @@ class DataEntry:
     `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), where the training
     itself does not; auto goes by the kind of task. `ind_tasks` are evaluation tasks that come from the same
     source and so are in domain for every model trained on this; an empty list means that there are none.
+    `language` is the language of a set, as a catalogue gives it.
     """
 
     path: DataRef | None = None
@@ -60,6 +61,7 @@ class DataEntry:
     only: tuple[str, ...] = ()
     negatives: Negatives = "auto"
     ind_tasks: tuple[str, ...] | None = None
+    language: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

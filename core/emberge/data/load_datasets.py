@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from emberge.contracts.dataset import Dataset, Reader
+from emberge.contracts.dataset import Reader
 from emberge.contracts.reference import DataRef
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import StoredDataset, open_rows, write_rows
@@ -25,7 +25,7 @@ def load_datasets(
     limit: int | None = None,
     store: Path | None = None,
     warn: Callable[[str], None] | None = None,
-) -> list[Dataset]:
+) -> list[StoredDataset]:
     """Load the datasets that the entries name, in order, every row read and checked once.
 
     Rows are on disk, in `store` where the next load finds them by content (a temporary place without
@@ -41,7 +41,7 @@ def load_datasets(
         source for entry in entries for source in expand(entry, readers=readers, resolve=resolve)
     ]
     refuse_clashes(sources)
-    datasets: list[Dataset] = []
+    datasets: list[StoredDataset] = []
     problems: list[str] = []
     for source in sources:
         try:
@@ -71,4 +71,4 @@ def _load(source: DataSource, limit: int | None, store: Path | None) -> StoredDa
     assert rows is not None  # decide_data has raised otherwise
     limits = [n for n in (limit, source.entry.limit) if n is not None]
     chosen = sample_rows(len(rows), min(limits, default=None), source.name)
-    return StoredDataset(source.name, rows, chosen, decisions, source.entry.weight)
+    return StoredDataset(source.name, rows, chosen, decisions, source.entry)

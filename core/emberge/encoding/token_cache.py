@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from emberge.contracts.backbone import TokenisedText
 from emberge.files.atomic import fill_once
+from emberge.files.hashes import text_keys
 
 if TYPE_CHECKING:
     from emberge.contracts.backbone import Encoder
@@ -126,10 +127,8 @@ class TokenCache:
 
     def tokens(self, texts: Sequence[str]) -> list[TokenisedText]:
         """Return the ids of every text, tokenising those that are new."""
-        keys = [
-            hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-            for text in texts
-        ]
+        flat = text_keys(texts)
+        keys = [flat[i : i + 16] for i in range(0, len(flat), 16)]
         missing = {
             key: text for key, text in zip(keys, texts, strict=True) if key not in self._places
         }

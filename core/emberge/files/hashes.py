@@ -7,7 +7,7 @@ import json
 import mmap
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ __all__ = [
     "folder_fingerprint",
     "sha256_of",
     "stable_hash",
+    "text_keys",
 ]
 
 # A file that changed this many nanoseconds ago could change again within one tick of its clock.
@@ -164,3 +165,11 @@ def stable_hash(value: object) -> str:
 
 def _hidden(name: Path) -> bool:
     return any(part.startswith(".") for part in name.parts)
+
+
+def text_keys(texts: Iterable[str]) -> bytes:
+    """Return the 128-bit hash of each text, 16 bytes after 16 bytes."""
+    return b"".join(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        for text in texts
+    )

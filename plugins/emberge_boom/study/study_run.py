@@ -96,7 +96,7 @@ class StudyRun(StudyOptions, Step):
 
     def _load(
         self, workspace: Workspace, entries: Sequence[DataEntry], limit: int | None = None
-    ) -> list[Dataset]:
+    ) -> Sequence[Dataset]:
         from emberge.engine import load_datasets
 
         return load_datasets(

@@ -1,1 +1,1 @@
-"""Steps that make better training data of training data: a catalogue goes in, a catalogue comes out."""
+"""Steps that take training sets and leave training sets: filters, miners, and what they share."""

@@ -1,0 +1,91 @@
+"""Writer of catalogues: sets of examples, in the format that they are read from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from emberge.contracts.dataset import Example
+from emberge.data.dataset_store import StoredDataset
+from emberge.files.atomic import write_text
+
+__all__ = ["write_catalogue"]
+
+FILE = "datasets.yaml"
+
+
+def write_catalogue(
+    folder: Path, sets: Iterable[tuple[str, StoredDataset, Iterable[Example]]]
+) -> dict[str, int]:
+    """Write each set's examples to a file of JSON lines, and the catalogue that lists them.
+
+    A set is its new name, the dataset it was made of, whose prompts and other facts it keeps, and its
+    examples, which are written as they come. A set without examples is left out of the catalogue.
+
+    Returns:
+        The number of rows by name, in order, also of sets that were left out.
+    """
+    entries: list[dict[str, Any]] = []
+    counts: dict[str, int] = {}
+    for name, dataset, examples in sets:
+        file = f"{len(counts)}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:80]}.jsonl"
+        count = counts[name] = _write_rows(folder / file, examples, dataset)
+        if not count:
+            (folder / file).unlink()
+            continue
+        entries.append({"name": name, "file": file, "rows": count, **_facts(dataset)})
+    content = {"format": 1, "train": entries}
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+    write_text(folder / FILE, text)
+    return counts
+
+
+def _write_rows(path: Path, examples: Iterable[Example], dataset: StoredDataset) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
+        for example in examples:
+            file.write(json.dumps(_row(example, dataset), ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
+    """Return an example as a row whose columns are recognised by their names."""
+    if dataset.info.task == "text":
+        return {"text": example.anchor}
+    if dataset.draws:
+        return {"text": example.anchor, "label": example.label}
+    row: dict[str, Any] = {
+        "query": example.anchor,
+        "pos": example.positives,
+        "neg": example.negatives,
+    }
+    if example.positive_scores is not None:
+        row["pos_scores"] = example.positive_scores
+    if example.negative_scores is not None:
+        row["neg_scores"] = example.negative_scores
+    if example.label is not None:
+        row["label"] = example.label
+    return row
+
+
+def _facts(dataset: StoredDataset) -> dict[str, Any]:
+    """Return what the catalogue keeps of a dataset, without what is the default."""
+    entry, info = dataset.entry, dataset.info
+    facts: dict[str, Any] = {"task": info.task, "symmetric": dataset.symmetric}
+    if info.scores is not None:
+        facts["score_range"] = [0, 1]
+    optional = {
+        "language": entry.language,
+        "instruction": entry.instruction or None,
+        "prompt": dataset.prompt or None,
+        "weight": entry.weight if entry.weight != 1 else None,
+        "negatives": entry.negatives if entry.negatives != "auto" else None,
+        "ind_tasks": None if entry.ind_tasks is None else list(entry.ind_tasks),
+    }
+    return facts | {name: value for name, value in optional.items() if value is not None}

@@ -1,0 +1,207 @@
+"""Embeddings of many texts: computed once, kept on disk, mapped into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emberge.contracts.backbone import Encoder
+from emberge.encoding.embedder import TextEmbedder
+from emberge.errors import CheckpointError
+from emberge.files.atomic import fill_once
+from emberge.files.hashes import text_keys
+from emberge.ranks.ranks import ALONE, Ranks
+
+__all__ = ["SEGMENT", "EmbeddingStore", "Vectors"]
+
+# Texts that are embedded and written at once: what a kill can cost, and what is in memory at a time.
+SEGMENT = 4096
+Keys = NDArray[np.void]
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Embeddings of a list of texts, in its order, mapped from the files of a store.
+
+    `vectors[places]` returns float32 [n, dimension] for a slice or for places int64 [n]; `lengths` int32 [n]
+    are the tokens of each text, prompt and special ones among them, as the model has read it.
+    """
+
+    dimension: int
+    lengths: NDArray[np.int32]
+    files: Sequence[NDArray[Any]]
+    file_of: NDArray[np.int32]
+    row_of: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.file_of)
+
+    def __getitem__(self, places: slice | NDArray[np.int64]) -> NDArray[np.float32]:
+        files, rows = self.file_of[places], self.row_of[places]
+        found = np.empty((len(files), self.dimension), np.float32)
+        for number in np.unique(files):
+            here = files == number
+            found[here] = self.files[number][rows[here]]
+        return found
+
+
+class EmbeddingStore:
+    """Embeddings by model, prompt, length and text, in a folder that steps and models share.
+
+    They are embedded in segments of SEGMENT texts, each written at once. The segments of a list of texts are
+    cut once and written down, so that a killed run, continued, embeds the same texts together and ends with
+    the same bytes; ranks take turns. A text that an earlier list has brought is not embedded again.
+
+    `model` names all that decides an embedding beside prompt, length and text: the checkpoint's fingerprint
+    and the options of its backbone. `dtype` is that of the files; `progress(done, total, unit)` is called
+    after every chunk.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        encoder: Encoder,
+        *,
+        model: str,
+        dtype: Literal["float32", "float16"] = "float32",
+        token_budget: int | None = None,
+        progress: Callable[..., None] | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.store = store
+        self.dtype = np.dtype(dtype)
+        self._model = model
+        self._ranks = ranks
+        self._embedder = TextEmbedder(encoder, token_budget=token_budget)
+        self._progress = progress
+
+    @property
+    def encoder(self) -> Encoder:
+        """Encoder that embeds texts which the store lacks."""
+        return self._embedder.encoder
+
+    def embed(
+        self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
+    ) -> Vectors:
+        """Return embeddings in the order of `texts`, each text with `prompt` before it.
+
+        Raises:
+            CheckpointError: for embeddings that are not finite.
+        """
+        parts = (self._model, prompt, str(max_length), self.dtype.name)
+        name = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+        folder = self.store / "embeddings" / name
+        keys = np.frombuffer(text_keys(texts), "V16")
+        self._fill(folder, texts, keys, prompt, max_length)
+        return self._found(folder, keys)
+
+    def _fill(
+        self, folder: Path, texts: Sequence[str], keys: Keys, prompt: str, max_length: int | None
+    ) -> None:
+        """Embed the texts that the folder lacks, segment by segment."""
+        request = hashlib.blake2b(keys.tobytes(), digest_size=16).hexdigest()
+        plan = self._ranks.on_first_rank(lambda: _plan(folder, request, keys))
+        for start in range(0, len(plan), SEGMENT):
+            if (start // SEGMENT) % self._ranks.size != self._ranks.rank:
+                continue
+            places = plan[start : start + SEGMENT]
+
+            def fill(side: Path, places: NDArray[np.int64] = places, start: int = start) -> None:
+                self._embedder.progress = self._shown(start, len(plan))
+                chosen = [texts[int(place)] for place in places]
+                tokens = self._embedder.tokenise(chosen, prompt=prompt, max_length=max_length)
+                found = self._embedder.embed_tokens(tokens)
+                if not np.isfinite(found).all():
+                    raise CheckpointError("embeddings are not finite; is the model sound?")
+                np.save(side / "vectors.npy", found.astype(self.dtype))
+                lengths = np.fromiter((len(text.ids) for text in tokens), np.int32, len(tokens))
+                np.save(side / "lengths.npy", lengths)
+                np.save(side / "keys.npy", keys[places].view(np.uint8).reshape(-1, 16))
+
+            segment = hashlib.blake2b(keys[places].tobytes(), digest_size=16).hexdigest()
+            fill_once(folder / segment, fill)
+        self._wait(request)
+
+    def _wait(self, request: str) -> None:
+        """Wait until every rank has embedded its segments."""
+        if self._ranks.size == 1:
+            return
+        self._ranks.send(f"embedded/{request}/{self._ranks.rank}", True)
+        for rank in range(self._ranks.size):
+            self._ranks.receive(f"embedded/{request}/{rank}")
+
+    def _shown(self, before: int, total: int) -> Callable[..., None] | None:
+        if self._progress is None:
+            return None
+        report = self._progress
+        return lambda done, _, unit: report(before + done, total, unit)
+
+    def _found(self, folder: Path, keys: Keys) -> Vectors:
+        """Return vectors of the keys, all of which the folder has."""
+        index = _Index.read(folder)
+        places = index.places(keys)
+        file_of, row_of = index.file_of[places], index.row_of[places]
+        files = [np.load(path / "vectors.npy", mmap_mode="r") for path in index.folders]
+        lengths = np.empty(len(keys), np.int32)
+        for number, path in enumerate(index.folders):
+            here = file_of == number
+            lengths[here] = np.load(path / "lengths.npy")[row_of[here]]
+        return Vectors(self._embedder.encoder.dimension, lengths, files, file_of, row_of)
+
+
+@dataclass(frozen=True, eq=False)
+class _Index:
+    """Keys of a folder's segments in order, and the file and row of each."""
+
+    folders: Sequence[Path]
+    keys: Keys
+    file_of: NDArray[np.int32]
+    row_of: NDArray[np.int32]
+
+    @classmethod
+    def read(cls, folder: Path) -> _Index:
+        paths = sorted(p for p in folder.glob("[!.]*") if (p / "keys.npy").is_file())
+        parts = [np.load(path / "keys.npy").view("V16").reshape(-1) for path in paths]
+        flat = np.concatenate([np.zeros(0, "V16"), *parts])
+        files = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+        rows = np.concatenate(
+            [np.zeros(0, np.int32), *(np.arange(len(part), dtype=np.int32) for part in parts)]
+        )
+        order = np.argsort(flat, kind="stable")
+        return cls(paths, flat[order], files[order], rows[order])
+
+    def places(self, keys: Keys) -> NDArray[np.int64]:
+        """Return the place of each key, or -1."""
+        if not len(self.keys):
+            return np.full(len(keys), -1, np.int64)
+        found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[found] == keys, found, -1)
+
+
+def _plan(folder: Path, request: str, keys: Keys) -> NDArray[np.int64]:
+    """Return the places of texts to embed, each text once, as the first run over this list found them.
+
+    A list that is asked for again after a kill keeps its plan, so that its segments stay the same.
+    """
+
+    def fill(side: Path) -> None:
+        _, first = np.unique(keys, return_index=True)
+        first.sort()
+        np.save(side / "plan.npy", first[_Index.read(folder).places(keys[first]) < 0])
+
+    path = folder / f"plan-{request}"
+    plan: NDArray[np.int64] = np.load(fill_once(path, fill) / "plan.npy")
+    planned = np.zeros(len(keys), bool)
+    planned[plan] = True
+    others = ~np.isin(keys, keys[planned])
+    if (_Index.read(folder).places(keys[others]) < 0).any():  # segments were deleted since
+        shutil.rmtree(path)
+        plan = np.load(fill_once(path, fill) / "plan.npy")
+    return plan

@@ -1,0 +1,130 @@
+"""Base of the steps that take training sets and leave training sets."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    DataEntry,
+    DataError,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+)
+
+from emberge_data.steps.outcome import Outcome, SetChanges, changes_table
+
+if TYPE_CHECKING:
+    from emberge.engine import CheckedData, StoredDataset
+
+__all__ = ["DataStep"]
+
+TABLE, CHANGES = "changes.md", "changes.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataStep(Step):
+    """Step that reads training sets and writes a catalogue of them.
+
+    The result is a `datasets.yaml` with a file of JSON lines for every set, so another step's `data` may
+    name it. Counts by set are in `changes.md`, and up to twenty examples of rows that were dropped or changed
+    in `changes.json`.
+    """
+
+    produces: ClassVar[ArtifactKind] = "data"
+
+    data: tuple[DataEntry, ...]
+    """Training sets: files, catalogues, hub datasets or earlier steps."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        yield from self.checked_data(context)[0]
+
+    def checked_data(self, context: Preflight) -> tuple[list[Problem], CheckedData]:
+        """Return problems of the first rows of `data`, which are shown, and what was read."""
+        from emberge.engine import check_entries
+
+        checked = check_entries(
+            self.data, readers=context.readers, resolve=context.data, network=context.deep
+        )
+        for head in checked.heads:
+            context.note(head.title, head.lines)
+        problems = [
+            dataclasses.replace(problem, where=problem.where or context.where("data"))
+            for problem in checked.problems
+        ]
+        if not self.data:
+            problems.append(context.problem("data names no training set", "data"))
+        return problems, checked
+
+    def load(self, workspace: Workspace) -> list[StoredDataset]:
+        """Return the sets of `data`; in a rehearsal their first rows by hash.
+
+        Raises:
+            DataError: for rows that cannot be read.
+        """
+        from emberge.engine import load_datasets
+
+        rehearsal = workspace.rehearsal
+        return load_datasets(
+            self.data,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            limit=rehearsal.rows if rehearsal else None,
+            store=workspace.store,
+            warn=workspace.warn,
+        )
+
+    def finish(
+        self,
+        workspace: Workspace,
+        sets: Iterable[tuple[StoredDataset, Iterable[Outcome]]],
+        details: Mapping[str, Any] | None = None,
+    ) -> Artifact:
+        """Write the catalogue of what is kept, and the counts; outcomes are consumed as they come.
+
+        Raises:
+            DataError: when no row of any set is kept.
+        """
+        from emberge.engine import write_catalogue, write_text
+
+        changes: list[SetChanges] = []
+
+        def written() -> Iterator[Any]:
+            for dataset, outcomes in sets:
+                changes.append(SetChanges(dataset.info.name))
+                yield dataset.info.name, dataset, changes[-1].watch(outcomes)
+
+        write_catalogue(workspace.folder, written())
+        rows, kept = sum(one.rows for one in changes), sum(one.kept for one in changes)
+        if not kept:
+            why = {note: count for one in changes for note, count in one.notes.items()}
+            seen = "; ".join(f"{note} ({count:,})" for note, count in [*why.items()][:5])
+            raise DataError(f"none of {rows:,} rows is left: {seen}; choose milder options")
+        for one in changes:
+            if not one.kept:
+                workspace.warn(f"{one.name}: none of its {one.rows:,} rows is left")
+        plain = {one.name: one.plain() for one in changes}
+        text = json.dumps(plain, indent=1, ensure_ascii=False)
+        write_text(workspace.folder / CHANGES, text)
+        write_text(workspace.folder / TABLE, changes_table(self.title, changes))
+        counts = {
+            name: {key: value for key, value in one.items() if key != "examples"}
+            for name, one in plain.items()
+        }
+        return Artifact(
+            kind="data",
+            size=kept,
+            details={"table": TABLE, "changes": counts, "examples": CHANGES, **(details or {})},
+        )
+
+    @property
+    def title(self) -> str:
+        """Heading of the table of counts."""
+        return type(self).__name__

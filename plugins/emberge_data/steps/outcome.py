@@ -1,0 +1,108 @@
+"""Outcomes of rows: each kept, changed or dropped, counted by set with examples for people."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from emberge import Example, stable_seed
+
+__all__ = ["Outcome", "SetChanges", "changes_table"]
+
+SHOWN = 20
+SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of one row: `after` is None if it is dropped; `note` has the reason, or the change."""
+
+    row: int
+    before: Example
+    after: Example | None
+    note: str = ""
+
+
+@dataclass
+class SetChanges:
+    """Counts of one set's outcomes, and SHOWN examples of rows that were dropped or changed.
+
+    The examples depend on the set's name and the rows alone.
+    """
+
+    name: str
+    rows: int = 0
+    kept: int = 0
+    changed: int = 0
+    notes: Counter[str] = field(default_factory=Counter)
+    _chosen: list[tuple[int, int, Outcome]] = field(default_factory=list)
+
+    @property
+    def dropped(self) -> int:
+        """Number of rows that are gone."""
+        return self.rows - self.kept
+
+    def watch(self, outcomes: Iterable[Outcome]) -> Iterator[Example]:
+        """Yield the examples that are kept, and count all."""
+        for outcome in outcomes:
+            self.rows += 1
+            self.kept += outcome.after is not None
+            if outcome.after != outcome.before:
+                self.changed += outcome.after is not None
+                self.notes[outcome.note] += 1
+                self._show(outcome)
+            if outcome.after is not None:
+                yield outcome.after
+
+    def _show(self, outcome: Outcome) -> None:
+        place = (-stable_seed("shown", self.name, outcome.row), outcome.row, outcome)
+        if len(self._chosen) < SHOWN:
+            heapq.heappush(self._chosen, place)
+        elif place[:2] > self._chosen[0][:2]:
+            heapq.heapreplace(self._chosen, place)
+
+    def plain(self) -> dict[str, Any]:
+        """Return counts, notes and examples as JSON values; rows count from 1."""
+        return {
+            "rows": self.rows,
+            "kept": self.kept,
+            "dropped": self.dropped,
+            "changed": self.changed,
+            "notes": dict(self.notes.most_common(SHOWN)),
+            "examples": [
+                _shown(outcome) for *_, outcome in sorted(self._chosen, key=lambda place: place[1])
+            ],
+        }
+
+
+def _shown(outcome: Outcome) -> dict[str, Any]:
+    shown = {"row": outcome.row + 1, "note": outcome.note, "before": _parts(outcome.before)}
+    return shown if outcome.after is None else shown | {"after": _parts(outcome.after)}
+
+
+def _parts(example: Example) -> dict[str, Any]:
+    parts = {
+        "anchor": _cut(example.anchor),
+        "positives": [_cut(text) for text in example.positives[:3]],
+        "negatives": [_cut(text) for text in example.negatives[:3]],
+    }
+    return {name: value for name, value in parts.items() if value}
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+
+
+def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
+    """Return the counts of all sets as a Markdown table."""
+    lines = [f"# {title}", "", "| set | rows | kept | dropped | changed | why |"]
+    lines.append("|---|---:|---:|---:|---:|---|")
+    for one in sets:
+        why = "; ".join(f"{note} ({count:,})" for note, count in one.notes.most_common(5))
+        counts = " | ".join(f"{n:,}" for n in (one.rows, one.kept, one.dropped, one.changed))
+        lines.append(f"| {one.name} | {counts} | {why.replace('|', '/')} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,141 @@
+"""Teachers: encoders that judge texts, whose embeddings are kept in the store of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge import Backbone, Dataset, ModelRef, Preflight, Problem, Workspace, component
+
+if TYPE_CHECKING:
+    from emberge.engine import EmbeddingStore, Vectors
+
+__all__ = ["OpenTeacher", "Teacher"]
+
+# More tokens than any model reads.
+_LONG = "word " * 100_000
+# Names of prompts that are used without being asked for.
+_USED = ("query", "document", "passage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """Encoder whose similarities decide.
+
+    A query's prompt is `query_prompt`, else its data set's, else the model's own called `query`; a
+    document's is `document_prompt`, else the model's own called `document` or `passage`. In a symmetric set
+    all texts have the query's.
+    """
+
+    model: ModelRef
+    """Encoder."""
+    backbone: Backbone = component("text_encoder")
+    """Reading of its checkpoint."""
+    max_length: int | None = None
+    """Tokens of a text at most; by default what the model reads."""
+    query_prompt: str | None = None
+    """Text before queries."""
+    document_prompt: str | None = None
+    """Text before documents."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """Numbers of the embeddings on disk."""
+
+    def check(self, context: Preflight, option: str = "teacher") -> Iterator[Problem]:
+        """Yield problems of the checkpoint, and a warning of prompts that it has and nobody uses."""
+        from emberge.engine import whole_problems
+
+        folder, adapter = context.model(self.model), context.adapter(self.model)
+        for problem in whole_problems(folder, adapter):
+            yield context.problem(str(problem), option)
+        if folder is None:
+            return
+        for message in self.backbone.check(folder):
+            yield context.problem(f"{self.model}: {message}", option)
+        if self.max_length is not None and self.max_length < 1:
+            yield context.problem(
+                f"max_length is a number of tokens, not {self.max_length}", f"{option}.max_length"
+            )
+        unused = self._unused_prompts(folder)
+        if unused and self.query_prompt is None:
+            yield context.warning(
+                f"{self.model} has prompts that are not used: {unused}; write query_prompt and "
+                "document_prompt (an empty text for none)",
+                option,
+            )
+
+    def _unused_prompts(self, folder: Path) -> str:
+        """Return prompts of the model's config that have a text and a name of their own, as text."""
+        from emberge.engine import read_settings
+
+        prompts: Mapping[str, Any] = read_settings(folder).get("prompts") or {}
+        if any(prompts.get(name) for name in _USED):
+            return ""
+        return ", ".join(f"{name} ({text!r})" for name, text in prompts.items() if text)
+
+    @contextmanager
+    def opened(self, workspace: Workspace) -> Iterator[OpenTeacher]:
+        """Load the encoder for as long as the context lasts; every rank of the step embeds its share."""
+        from emberge.engine import EmbeddingStore, join_ranks, whole_model
+
+        model = workspace.model(self.model)
+        with whole_model(model, workspace.work, workspace.machine) as folder:
+            encoder = self.backbone.load(
+                folder, device=workspace.machine.devices[0], dtype="float32"
+            )
+            store = EmbeddingStore(
+                workspace.store,
+                encoder,
+                model=f"{model.fingerprint} {self.backbone!r}",
+                dtype=self.dtype,
+                progress=lambda done, total, unit: workspace.progress(
+                    done, total, unit, model.name
+                ),
+                ranks=join_ranks(workspace.machine.devices[0]),
+            )
+            yield OpenTeacher(self, model.name, store, workspace)
+
+
+class OpenTeacher:
+    """Loaded teacher, which embeds the two sides of a data set."""
+
+    def __init__(
+        self, options: Teacher, name: str, store: EmbeddingStore, workspace: Workspace
+    ) -> None:
+        self.name = name
+        self._options = options
+        self._store = store
+        self._workspace = workspace
+        tokenised = store.encoder.tokenise([_LONG], prompt="", max_length=options.max_length)
+        self._limit = len(tokenised[0].ids)
+
+    def queries(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
+        """Return embeddings of anchors, as the model gives them: not of length one."""
+        return self._embedded(texts, self._query_prompt(dataset), dataset)
+
+    def documents(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
+        """Return embeddings of positives, negatives or a corpus."""
+        own = self._store.encoder.prompts
+        prompt = self._options.document_prompt
+        if prompt is None and dataset.symmetric:
+            prompt = self._query_prompt(dataset)
+        if prompt is None:
+            prompt = own.get("document", own.get("passage", ""))
+        return self._embedded(texts, prompt, dataset)
+
+    def _query_prompt(self, dataset: Dataset) -> str:
+        if self._options.query_prompt is not None:
+            return self._options.query_prompt
+        return dataset.prompt or self._store.encoder.prompts.get("query", "")
+
+    def _embedded(self, texts: Sequence[str], prompt: str, dataset: Dataset) -> Vectors:
+        vectors = self._store.embed(texts, prompt=prompt, max_length=self._options.max_length)
+        cut = int((vectors.lengths >= self._limit).sum())
+        if cut:
+            self._workspace.warn(
+                f"{dataset.info.name}: {cut:,} of {len(texts):,} texts ({cut / len(texts):.1%}) are as long "
+                f"as {self.name} reads or longer ({self._limit:,} tokens), so their ends count for nothing"
+            )
+        return vectors
