@@ -1,10 +1,10 @@
-"""Readers of data files: JSON lines, Parquet, and delimited text."""
+"""Readers of data files, and steps that make better training data of training data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Reader, hookimpl
+from emberge import Reader, Step, hookimpl
 
 
 @hookimpl
@@ -14,3 +14,10 @@ def register_readers() -> Mapping[str, type[Reader]]:
     from emberge_data.parquet import Parquet
 
     return {"json_lines": JsonLines, "parquet": Parquet, "delimited": Delimited}
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
+
+    return {"deduplicate": Deduplicate}

@@ -54,11 +54,16 @@ class MinHash:
         """Number of bands of a signature."""
         return HASHES // self.rows
 
-    def signatures(self, normalised: Sequence[str]) -> NDArray[np.uint32]:
-        """Return the signature of each text [texts, HASHES]."""
+    def signatures(self, normalised: Sequence[str], part: int = 0) -> NDArray[np.uint32]:
+        """Return the signature of each text [texts, HASHES].
+
+        The lower of two texts' numbers are the signature of both together. Shingles of another `part` are
+        other ones, though their characters be the same.
+        """
         import numpy as np
 
         hashes, counts = character_hashes(normalised, self.size)
+        hashes = mixed(hashes + np.uint64(part)) if part else hashes
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         bits = random_bits(2 * HASHES, stable_seed("minhash"))
         lowest = np.empty((HASHES, len(normalised)), dtype=np.uint32)
