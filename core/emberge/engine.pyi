@@ -6,7 +6,10 @@ from .data.data_sources import find_reader as find_reader
 from .data.dataset_store import StoredDataset as StoredDataset
 from .data.distinct_texts import DistinctTexts as DistinctTexts
 from .data.domains import in_domain_tasks as in_domain_tasks
+from .data.evaluation.eval_choice import lacking_half as lacking_half
+from .data.evaluation.eval_choice import pick_eval_sets as pick_eval_sets
 from .data.evaluation.eval_set import load_eval_set as load_eval_set
+from .data.evaluation.eval_texts import eval_texts as eval_texts
 from .data.first_rows import CheckedData as CheckedData
 from .data.first_rows import check_entries as check_entries
 from .data.load_datasets import load_datasets as load_datasets

@@ -18,12 +18,17 @@ SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one row: `after` is None if it is dropped; `note` has the reason, or the change."""
+    """The outcome of one row: `after` is None if it is dropped; `note` has the reason, or the change.
+
+    Rows are counted by their notes. `beside` is what an example of the row is shown with, such as the text
+    that it repeats.
+    """
 
     row: int
     before: Example
     after: Example | None
     note: str = ""
+    beside: str = ""
 
 
 @dataclass
@@ -80,6 +85,8 @@ class SetChanges:
 
 def _shown(outcome: Outcome) -> dict[str, Any]:
     shown = {"row": outcome.row + 1, "note": outcome.note, "before": _parts(outcome.before)}
+    if outcome.beside:
+        shown["beside"] = _cut(outcome.beside)
     return shown if outcome.after is None else shown | {"after": _parts(outcome.after)}
 
 
