@@ -1,52 +1,44 @@
-"""Cosines of pairs of texts, by an encoder whose embeddings are on disk."""
+"""Cosines of a set's pairs, by an encoder whose embeddings are on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from emberge import Workspace
 
 from emberge_data.steps.pair_scores import Score, Segment
 from emberge_data.steps.teacher import OpenTeacher
 
 if TYPE_CHECKING:
-    import numpy as np
     from emberge.engine import StoredDataset
-    from numpy.typing import NDArray
 
 __all__ = ["pair_cosines"]
 
 
-def pair_cosines(teacher: OpenTeacher, dataset: StoredDataset, *, work: Path) -> Score:
-    """Embed a set's texts and return the function that gives cosines of a segment's pairs.
-
-    Lists of the texts are in the folder `work` meanwhile.
-    """
+def pair_cosines(teacher: OpenTeacher, dataset: StoredDataset, workspace: Workspace) -> Score:
+    """Embed a set's texts and return the function that gives cosines of a segment's pairs."""
     import numpy as np
-    from emberge.engine import DistinctTexts
 
-    rows = range(len(dataset))
-    anchors = DistinctTexts((dataset[row].anchor for row in rows), work)
-    texts = DistinctTexts(
-        (text for row in rows for text in (*dataset[row].positives, *dataset[row].negatives)), work
+    from emberge_data.steps.arranged_set import ArrangedSet
+    from emberge_data.steps.listed_set import ListedSet
+    from emberge_data.steps.search.space import Space
+
+    listed = ListedSet.of(dataset, workspace)
+    above, below = listed.positives, listed.negatives
+    arranged = ArrangedSet.of(listed, np.union1d(above.places, below.places))
+    space = Space(
+        teacher.queries(arranged.queries, dataset),
+        teacher.documents(arranged.documents, dataset),
+        workspace.machine.devices[0],
     )
-    queries, documents = teacher.queries(anchors, dataset), teacher.documents(texts, dataset)
-    counts = [len(dataset[row].positives) + len(dataset[row].negatives) for row in rows]
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
     def score(segment: Segment) -> tuple[Sequence[float], int]:
-        first, last = segment[0][0], segment[-1][0] + 1
-        left = queries[np.repeat(anchors.places[first:last], counts[first:last])]
-        right = documents[texts.places[ends[first] : ends[last]]]
-        return (_unit(left) * _unit(right)).sum(1).clip(-1.0, 1.0).tolist(), 0
+        texts = [np.concatenate([above.of(row), below.of(row)]) for row, _ in segment]
+        queries = np.repeat(
+            arranged.query_of[[row for row, _ in segment]], [len(own) for own in texts]
+        )
+        cosines = space.scores(queries, arranged.document_of[np.concatenate(texts)])
+        return cosines.clip(-1.0, 1.0).tolist(), 0
 
     return score
-
-
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return vectors at length one in float64; a vector of zeros stays one."""
-    import numpy as np
-
-    wide = vectors.astype(np.float64)
-    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    return np.asarray(wide / np.where(lengths > 0, lengths, 1.0), np.float64)

@@ -18,6 +18,7 @@ from emberge_data.steps.cross_encoder import (
     is_cross_encoder,
 )
 from emberge_data.steps.data_step import DataStep
+from emberge_data.steps.listed_set import without_positives
 from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.pair_cosines import pair_cosines
 from emberge_data.steps.pair_scores import PairScores, Score, Segment, pairs_of
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["ScorePairs"]
 
 _HIGHER = "scored, a negative above a positive"
-_NO_PAIRS = "has no pairs to score: its rows are single texts; give rows a query and a positive"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class ScorePairs(DataStep):
         yield from problems
         for head in checked.heads:
             if not head.example.positives:
-                yield context.problem(f"{head.info.name}: {_NO_PAIRS}", "data")
+                yield context.problem(without_positives(head.info.name), "data")
             elif head.example.positive_scores or head.example.negative_scores:
                 yield context.warning(
                     f"{head.info.name}: it has scores, which are replaced by the teacher's", "data"
@@ -96,7 +96,7 @@ class ScorePairs(DataStep):
         datasets = self.load(workspace)
         for dataset in datasets:
             if dataset.info.task == "text" or dataset.draws:
-                raise DataError(f"{dataset.info.name}: {_NO_PAIRS}")
+                raise DataError(without_positives(dataset.info.name))
         found = [
             PairScores(workspace.work / "scores" / str(number), dataset)
             for number, dataset in enumerate(datasets)
@@ -142,7 +142,7 @@ class ScorePairs(DataStep):
         model = workspace.model(self.teacher.model)
         if not is_cross_encoder(model.folder):
             with self.teacher.opened(workspace) as teacher:
-                yield self._scale(_half), partial(pair_cosines, teacher, work=workspace.work)
+                yield self._scale(_half), partial(pair_cosines, teacher, workspace=workspace)
             return
         with whole_model(model, workspace.work, workspace.machine) as folder:
             cross = CrossEncoderModel(

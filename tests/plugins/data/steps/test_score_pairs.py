@@ -300,8 +300,8 @@ def test_sets_without_pairs_are_refused(
     (found,) = check_recipe(read, plugins).problems
     assert found.severity == "error"
     assert found.where.endswith("recipe.yaml:5")
-    assert "query and a positive" in found.message
-    with pytest.raises(EmbergeError, match="query and a positive"):
+    assert "no positives of its own" in found.message
+    with pytest.raises(EmbergeError, match="no positives of its own"):
         run_recipe(read, place / "out", plugins, quiet=True)
 
 
