@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,22 @@ def _architecture(config: Mapping[str, Any]) -> str:
     return str(next(iter(config.get("architectures") or ()), ""))
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress transformers' loading bar and report; a head without weights is refused afterwards."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 class CrossEncoderModel:
     """A cross-encoder of sentence-transformers on a device; pairs of like length run together.
 
@@ -67,7 +84,6 @@ class CrossEncoderModel:
         folder: Path,
         *,
         device: str,
-        dtype: str = "float32",
         max_length: int | None = None,
         batch_size: int = 32,
     ) -> None:
@@ -76,13 +92,14 @@ class CrossEncoderModel:
 
         for problem in cross_encoder_problems(folder):
             raise CheckpointError(problem)
-        self._model = CrossEncoder(
-            str(folder),
-            device=device,
-            max_length=max_length,
-            local_files_only=True,
-            model_kwargs={"dtype": getattr(torch, dtype), "use_safetensors": True},
-        )
+        with _quiet():
+            self._model = CrossEncoder(
+                str(folder),
+                device=device,
+                max_length=max_length,
+                local_files_only=True,
+                model_kwargs={"dtype": torch.float32, "use_safetensors": True},
+            )
         self._batch_size = batch_size
         self._plain = _architecture(_config(folder)).endswith(_CLASSIFIER)
         self.limit: int | None = self._model.max_seq_length
