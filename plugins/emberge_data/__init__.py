@@ -18,6 +18,7 @@ def register_readers() -> Mapping[str, type[Reader]]:
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
     from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
 
-    return {"deduplicate": Deduplicate}
+    return {"deduplicate": Deduplicate, "decontaminate": Decontaminate}
