@@ -20,5 +20,6 @@ def register_readers() -> Mapping[str, type[Reader]]:
 def register_steps() -> Mapping[str, type[Step]]:
     from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
     from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
+    from emberge_data.steps.split.split_step import Split
 
-    return {"deduplicate": Deduplicate, "decontaminate": Decontaminate}
+    return {"deduplicate": Deduplicate, "decontaminate": Decontaminate, "split": Split}

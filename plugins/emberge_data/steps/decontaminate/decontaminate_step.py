@@ -5,29 +5,41 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Artifact, DataError, Evaluator, Preflight, Problem, Workspace
+from emberge import (
+    Artifact,
+    DataError,
+    Evaluator,
+    PerDataset,
+    Preflight,
+    Problem,
+    Workspace,
+    suggest,
+)
 
 from emberge_data.steps.data_step import TABLE, DataStep
 from emberge_data.steps.decontaminate.test_texts import EvalSets
 from emberge_data.steps.lonely import drop_lonely
 from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.without_negatives import without_negatives
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from emberge import Example, Side
     from emberge.engine import StoredDataset
 
     from emberge_data.steps.decontaminate.findings import Findings, Verdict
-    from emberge_data.steps.decontaminate.training_texts import TrainingTexts
+    from emberge_data.steps.row_texts import RowTexts
 
 __all__ = ["Decontaminate"]
 
 # The share of a set's rows from which on near matches are a sign of templates rather than of leaks.
 _MANY = 0.05
+# Kinds of task whose texts are often short and of one template.
+_SHORT = dict.fromkeys(("sts", "pair_classification", "classification", "clustering"), 0.8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +54,13 @@ class Decontaminate(DataStep):
     Tests are the tasks of `evaluators` and both halves of `eval_sets`, with their queries and documents; all
     texts of other tasks than search count as queries. A classifier's own training texts are no test.
 
-    Short questions of one template are near one another without being copies, so rows may go that hold no
-    test text: look at the examples in `changes.json`, and raise `jaccard` or leave it out (null).
+    A run of words counts only if at most ten training texts and ten test texts have it, as it is a set phrase
+    otherwise.
+
+    At 0.55 most questions of ten words are found again after one word was changed. Short texts of one
+    template are as near without being copies, so the sets of other tasks than search have 0.8, and a warning
+    names sets that lose more than a twentieth: look at the examples in `changes.json`, and raise `jaccard`
+    for them (`{default: 0.55, by_dataset: {faq: 0.85}}`). A text of several sets has the lowest of theirs.
 
     The table by task has the test texts that the data held, and the rows before and after; cards of models
     that are trained on the result show it.
@@ -62,20 +79,35 @@ class Decontaminate(DataStep):
     """Catalogues whose evaluation sets are tests."""
     words: int | None = 13
     """Length of a run of words that no training text may share with a test text; null for any."""
-    jaccard: float | None = 0.55
-    """Similarity from 0 to 1 from which on a training text is too near; null to allow all but equal ones."""
+    jaccard: PerDataset[float] = field(
+        default_factory=lambda: PerDataset(default=0.55, by_task=_SHORT)
+    )
+    """Similarity from 0 to 1 from which on a training text is too near a test text; 1 for copies alone."""
     shingle: int = 4
     """Characters of a run, in the similarity of `jaccard`."""
     drop: tuple[Literal["queries", "documents"], ...] = ("queries", "documents")
     """Test texts for which rows are changed; of the others rows are only counted."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        yield from super().check(context)
+        problems, checked = self.checked_data(context)
+        yield from problems
         if not (self.evaluators or self.eval_sets):
             yield context.problem("there is no test; name evaluators or eval_sets")
         if not self.drop:
             yield context.problem("drop names queries, documents or both", "drop")
         yield from self._check_likeness(context)
+        if not problems:
+            names = [head.info.name for head in checked.heads]
+            yield from (context.problem(stray, "jaccard") for stray in self._strays(names))
+        yield from self._check_tests(context)
+
+    def _strays(self, names: Sequence[str]) -> Iterator[str]:
+        for name in self.jaccard.by_dataset if names else ():
+            if name not in names:
+                hint = suggest(name, names) or f"; there are {', '.join(names)}"
+                yield f"there is no set '{name}'{hint}"
+
+    def _check_tests(self, context: Preflight) -> Iterator[Problem]:
         for evaluator in self.evaluators:
             if type(evaluator).texts is Evaluator.texts:
                 name = type(evaluator).__name__
@@ -87,23 +119,33 @@ class Decontaminate(DataStep):
     def _check_likeness(self, context: Preflight) -> Iterator[Problem]:
         if self.words is not None and self.words < 1:
             yield context.problem(f"a run has at least 1 word, not {self.words}", "words")
-        if self.jaccard is not None and not 0 < self.jaccard <= 1:
-            fault = f"jaccard is a share above 0 and up to 1, not {self.jaccard:g}"
-            yield context.problem(fault, "jaccard")
+        for jaccard in self._thresholds():
+            if not 0 < jaccard <= 1:
+                fault = f"jaccard is a share above 0 and up to 1, not {jaccard:g}"
+                yield context.problem(fault, "jaccard")
         if self.shingle < 1:
             yield context.problem(
                 f"a shingle has at least 1 character, not {self.shingle}", "shingle"
             )
 
+    def _thresholds(self) -> list[float]:
+        given = self.jaccard
+        default = [] if given.default is None else [given.default]
+        return [*default, *given.by_task.values(), *given.by_dataset.values()]
+
+    def _threshold(self, dataset: StoredDataset) -> float:
+        found = self.jaccard.of(dataset.info.name, dataset.info.task)
+        return 1.0 if found is None else found
+
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.engine import write_text
 
         from emberge_data.steps.decontaminate.findings import tests_table
-        from emberge_data.steps.decontaminate.training_texts import TrainingTexts
+        from emberge_data.steps.row_texts import RowTexts
 
         datasets = self.load(workspace)
-        training = TrainingTexts(datasets, workspace.work)
-        findings = self._find(training, workspace)
+        training = RowTexts(datasets, workspace.work)
+        findings = self._find(training, [self._threshold(one) for one in datasets], workspace)
         verdicts = self._verdicts(findings, training)
 
         def outcomes(dataset: StoredDataset) -> Iterator[Outcome]:
@@ -118,7 +160,7 @@ class Decontaminate(DataStep):
             "contamination": {
                 "tests": findings.plain(),
                 "words": self.words,
-                "jaccard": self.jaccard,
+                "jaccard": {one.info.name: self._threshold(one) for one in datasets},
                 "shingle": self.shingle,
             }
         }
@@ -129,13 +171,15 @@ class Decontaminate(DataStep):
         write_text(table, table.read_text(encoding="utf-8") + tests_table(findings.plain()))
         return artifact
 
-    def _find(self, training: TrainingTexts, workspace: Workspace) -> Findings:
-        from emberge_data.steps.decontaminate.findings import Findings
+    def _find(
+        self, training: RowTexts, thresholds: Sequence[float], workspace: Workspace
+    ) -> Findings:
+        from emberge_data.steps.decontaminate.findings import Findings, lowest_of_text
         from emberge_data.steps.decontaminate.test_index import Likeness
         from emberge_data.steps.decontaminate.test_texts import every_test_text, gathered
 
-        findings = Findings()
-        likeness = Likeness(self.words, self.jaccard, self.shingle)
+        findings = Findings(lowest_of_text(training, thresholds))
+        likeness = Likeness(self.words, min(thresholds), self.shingle)
         for block in gathered(every_test_text(self.evaluators, self.eval_sets, workspace)):
             note = f"{len(block.texts):,} test texts"
             for done in findings.search(block, training, likeness):
@@ -144,7 +188,7 @@ class Decontaminate(DataStep):
             raise DataError("the tests have no texts")
         return findings
 
-    def _verdicts(self, findings: Findings, training: TrainingTexts) -> dict[int, Verdict]:
+    def _verdicts(self, findings: Findings, training: RowTexts) -> dict[int, Verdict]:
         """Return the verdicts on all rows that hold a test text, and count them by task."""
         import numpy as np
 
@@ -163,19 +207,13 @@ class Decontaminate(DataStep):
         note = verdict.why.note(self.words)
         if verdict.dropped:
             return Outcome(row, example, None, note, verdict.why.test)
-        left = [n for n in range(len(example.negatives)) if n not in verdict.negatives]
-        scores = example.negative_scores
-        after = dataclasses.replace(
-            example,
-            negatives=tuple(example.negatives[n] for n in left),
-            negative_scores=None if scores is None else tuple(scores[n] for n in left),
-        )
+        after = without_negatives(example, verdict.negatives)
         return Outcome(row, example, after, f"a negative is {note}", verdict.why.test)
 
     def _warn_of_templates(
         self,
         dataset: StoredDataset,
-        training: TrainingTexts,
+        training: RowTexts,
         verdicts: Mapping[int, Verdict],
         workspace: Workspace,
     ) -> None:
@@ -188,8 +226,8 @@ class Decontaminate(DataStep):
         if near > _MANY * len(dataset):
             workspace.warn(
                 f"{dataset.info.name}: {near:,} of {len(dataset):,} rows ({near / len(dataset):.0%}) go "
-                f"because they are near test texts (jaccard {self.jaccard:g}); if its texts are made from "
-                "templates, raise jaccard for this set in a step of its own"
+                f"because they are near test texts (jaccard {self._threshold(dataset):g}); if its texts are "
+                f"made from templates, raise it: by_dataset: {{{dataset.info.name}: …}}"
             )
 
 

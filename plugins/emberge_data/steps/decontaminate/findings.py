@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from emberge_data.steps.decontaminate.test_index import Likeness, TestIndex
+import numpy as np
+
+from emberge_data.steps.decontaminate.test_index import TestIndex
 
 if TYPE_CHECKING:
     from emberge import Side
+    from numpy.typing import NDArray
 
-    from emberge_data.steps.decontaminate.test_index import Way
+    from emberge_data.steps.decontaminate.test_index import Likeness, Match, Way
     from emberge_data.steps.decontaminate.test_texts import TestTexts
-    from emberge_data.steps.decontaminate.training_texts import TrainingTexts
+    from emberge_data.steps.row_texts import RowTexts
 
-__all__ = ["Finding", "Findings", "TaskCounts", "Verdict", "tests_table"]
+__all__ = ["Finding", "Findings", "TaskCounts", "Verdict", "lowest_of_text", "tests_table"]
 
 _AT_ONCE = 256
+_COLUMNS = (
+    *("queries", "in the data", "documents", "in the data"),
+    *("rows before", "dropped", "changed", "after"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,7 @@ class Finding:
     task: str
     side: Side
     way: Way
+    similarity: float
     test: str
 
     def note(self, words: int | None) -> str:
@@ -67,33 +75,41 @@ class TaskCounts:
 
 @dataclass
 class Findings:
-    """Findings by training text, and counts by task."""
+    """Findings by training text, and counts by task.
 
+    `least` is the similarity from which on each training text is near a test text.
+    """
+
+    least: NDArray[np.float64]
     tasks: dict[str, TaskCounts] = field(default_factory=lambda: defaultdict(TaskCounts))
-    by_text: dict[int, list[Finding]] = field(default_factory=lambda: defaultdict(list))
+    by_text: dict[int, dict[tuple[str, Side], Finding]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
 
-    def search(
-        self, tests: TestTexts, training: TrainingTexts, likeness: Likeness
-    ) -> Iterator[int]:
+    def search(self, tests: TestTexts, training: RowTexts, likeness: Likeness) -> Iterator[int]:
         """Look for one block of test texts in all training texts; yield how many were looked at."""
         index, found = TestIndex(tests.texts, likeness), set[int]()
         texts = training.distinct
         for start in range(0, len(texts), _AT_ONCE):
-            for match in index.matches(texts[start : start + _AT_ONCE]):
-                found.add(match.test)
-                self._note(start + match.text, match.way, tests, match.test)
+            for match in index.look(texts[start : start + _AT_ONCE], start):
+                if match.way == "equal" or match.similarity >= self.least[match.text]:
+                    found.add(match.test)
+                    self._note(match, tests)
             yield min(start + _AT_ONCE, len(texts))
+        for match in index.overlaps():
+            found.add(match.test)
+            self._note(match, tests)
         for place, uses in enumerate(tests.uses):
             for task, side in uses:
                 self._count(task, side, place in found)
 
-    def _note(self, text: int, way: Way, tests: TestTexts, test: int) -> None:
-        """Keep one finding for a text, task and side: the first, as the ways come from the surest on."""
-        known = {(one.task, one.side) for one in self.by_text[text]}
-        for task, side in tests.uses[test]:
-            if (task, side) not in known:
-                finding = Finding(task, side, way, tests.originals[test])
-                self.by_text[text].append(finding)
+    def _note(self, match: Match, tests: TestTexts) -> None:
+        """Keep the match with the highest similarity for a text, task and side."""
+        kept = self.by_text[match.text]
+        for use in tests.uses[match.test]:
+            known = kept.get(use)
+            if known is None or match.similarity > known.similarity:
+                kept[use] = Finding(*use, match.way, match.similarity, tests.originals[match.test])
 
     def _count(self, task: str, side: Side, found: bool) -> None:
         counts = self.tasks[task]
@@ -104,7 +120,7 @@ class Findings:
             counts.documents += 1
             counts.documents_found += found
 
-    def verdict(self, training: TrainingTexts, row: int, drop: Collection[Side]) -> Verdict:
+    def verdict(self, training: RowTexts, row: int, drop: Collection[Side]) -> Verdict:
         """Return what becomes of a row, given the sides of tests whose texts go."""
         own, negatives = training.of_row(row)
         held = [one for place in own for one in self._of(place)]
@@ -125,7 +141,7 @@ class Findings:
         return Verdict(False, gone, why, frozenset(before), frozenset(after))
 
     def _of(self, text: int) -> list[Finding]:
-        return self.by_text.get(text, [])
+        return list(self.by_text.get(text, {}).values())
 
     def count(self, verdict: Verdict) -> None:
         """Count one row's verdict for each task whose texts it held."""
@@ -141,14 +157,22 @@ class Findings:
         return {task: asdict(counts) for task, counts in self.tasks.items()}
 
 
+def lowest_of_text(training: RowTexts, thresholds: Sequence[float]) -> NDArray[np.float64]:
+    """Return for each distinct text the lowest threshold of the sets that have it [texts]."""
+    least = np.ones(len(training.distinct))
+    for threshold, texts in zip(thresholds, training.of_sets(), strict=True):
+        least[texts] = np.minimum(least[texts], threshold)
+    return least
+
+
 def tests_table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the counts of tasks as a Markdown table."""
     lines = [
         "",
         "Test texts in the data, before and after:",
         "",
-        "| test | queries | in the data | documents | in the data | rows before | dropped | changed | after |",
-        "|---|" + "---:|" * 8,
+        f"| test | {' | '.join(_COLUMNS)} |",
+        "|---|" + "---:|" * len(_COLUMNS),
     ]
     for task, counts in tasks.items():
         numbers = " | ".join(f"{number:,}" for number in counts.values())
