@@ -115,7 +115,9 @@ def instruction_of(task: Any) -> str:
 
 def cached(task: Any) -> bool:
     """Return whether some of the task's data is in a cache or a folder on this machine."""
-    return all(any(place.is_dir() for place in _places(path)) for path in _repositories(task) if path)
+    return all(
+        any(place.is_dir() for place in _places(path)) for path in _repositories(task) if path
+    )
 
 
 def _places(repository: str) -> Iterator[Any]:

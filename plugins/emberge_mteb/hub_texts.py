@@ -26,7 +26,7 @@ def task_texts(task: Any) -> Iterator[tuple[Side, str]]:
 def _halves(task: Any) -> Iterator[Any]:
     """Yield the data of each evaluation split, of every subset."""
     for subset in task.hf_subsets:
-        splits = task.dataset[subset] if subset in task.dataset else task.dataset
+        splits = task.dataset.get(subset, task.dataset)
         yield from (splits[split] for split in task.eval_splits if split in splits)
         if splits is task.dataset:
             return  # one for all subsets
@@ -41,7 +41,9 @@ def _search(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
 
 def _rows(task: Any, half: Any) -> Iterator[tuple[Side, str]]:
     named = [getattr(task, name) for name in _COLUMNS if hasattr(task, name)]
-    columns = [column for names in named for column in ([names] if isinstance(names, str) else names)]
+    columns = [
+        column for names in named for column in ([names] if isinstance(names, str) else names)
+    ]
     known = [column for column in columns if column in half.column_names]
     for column in known or half.column_names:
         yield from (("query", text) for value in half[column] for text in _texts(value))
