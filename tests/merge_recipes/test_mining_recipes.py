@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise, product
 from typing import Any
 
 import pytest
-from emberge import Plugins, load_plugins, load_recipe
+from emberge import Plugins, load_plugins, load_recipe, parse_recipe
 from emberge.engine import load_catalogue
 from emberge.recipes.parse.shipped import shipped_recipes
+
+from tests.support.places import ROOT
 
 MARGINS, COUNTS = (None, 0.95, 0.98), (4, 7, 10)
 TEACHERS = {
@@ -189,3 +192,13 @@ def test_the_demo_of_mining_compares_with_no_negatives() -> None:
     assert (none.data[0].path.step, tuned.data[0].path.step) == ("corpus", "mined")
     assert dataclasses.replace(none, data=tuned.data) == tuned
     assert found["mined"].margin == 0.95
+
+
+def test_the_readmes_recipe_of_data_steps_is_understood() -> None:
+    text = (ROOT / "README.md").read_text("utf-8").partition("### Data steps")[2]
+    (recipe, *_) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    kinds = {one.kind for one in parse_recipe(recipe, plugins(), path=ROOT / "recipe.yaml").steps}
+    assert {"data:mine_hard_negatives", "data:score_pairs", "train:train"} < kinds
+    table = set(re.findall(r"^\| `(\w+)` \|", text.partition("### From Python")[0], re.MULTILINE))
+    added = {one.name for one in plugins().components if one.plugin == "data"}
+    assert table == added - {"json_lines", "parquet", "delimited"}
