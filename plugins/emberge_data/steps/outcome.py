@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ __all__ = ["Outcome", "SetChanges", "changes_table"]
 
 SHOWN = 20
 SHOWN_CHARACTERS = 200
+SHOWN_TEXTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,18 @@ def _shown(outcome: Outcome) -> dict[str, Any]:
 def _parts(example: Example) -> dict[str, Any]:
     parts = {
         "anchor": _cut(example.anchor),
-        "positives": [_cut(text) for text in example.positives[:3]],
-        "negatives": [_cut(text) for text in example.negatives[:3]],
+        "positives": _side(example.positives, example.positive_scores),
+        "negatives": _side(example.negatives, example.negative_scores),
     }
     return {name: value for name, value in parts.items() if value}
+
+
+def _side(texts: Sequence[str], scores: Sequence[float] | None) -> list[str]:
+    """Return the first texts of one side, each with its score if it has one."""
+    shown = [_cut(text) for text in texts[:SHOWN_TEXTS]]
+    if scores is None:
+        return shown
+    return [f"{text} (score {score:.3g})" for text, score in zip(shown, scores, strict=False)]
 
 
 def _cut(text: str) -> str:
