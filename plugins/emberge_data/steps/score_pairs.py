@@ -125,7 +125,11 @@ class ScorePairs(DataStep):
         ranks = join_ranks(workspace.machine.devices[0])
         shown = partial(workspace.progress, total=len(dataset), unit="rows", note=dataset.info.name)
         scores.fill(score, rank=ranks.rank, ranks=ranks.size, done=shown)
-        ranks.any_of([True])  # which none knows before all have come here
+        if ranks.size > 1:  # each waits for all, however long that takes
+            key = f"scored/{workspace.id}/{dataset.info.name}"
+            ranks.send(f"{key}/{ranks.rank}", True)
+            for rank in range(ranks.size):
+                ranks.receive(f"{key}/{rank}")
         if cut := scores.cut():
             workspace.warn(
                 f"{dataset.info.name}: {cut:,} pairs are longer than the teacher reads, so the end of their "
