@@ -23,7 +23,7 @@ def register_steps() -> Mapping[str, type[Step]]:
     from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
     from emberge_data.steps.filter_negatives import FilterNegatives
     from emberge_data.steps.mine_hard_negatives import MineHardNegatives
-    from emberge_data.steps.score_pairs import ScorePairs
+    from emberge_data.steps.scoring.score_pairs import ScorePairs
     from emberge_data.steps.split.split_step import Split
 
     return {

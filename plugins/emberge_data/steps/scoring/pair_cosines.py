@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from emberge import Workspace
 
-from emberge_data.steps.pair_scores import Score, Segment
+from emberge_data.steps.scoring.pair_scores import Score, Segment
 from emberge_data.steps.teacher import OpenTeacher
 
 if TYPE_CHECKING:
