@@ -74,8 +74,8 @@ def contamination_lines(records: Sequence[Contamination]) -> list[str]:
 def _opening(record: Contamination) -> list[str]:
     runs = f", that share {record.words} words in a row," if record.words else ""
     return [
-        f"Step {prose(record.step)} looked in the training data for texts that equal a test text{runs} or that "
-        "are near one. Counted are distinct test texts, and the rows of training data that held any of a test."
+        f"Step {prose(record.step)} looked in the training data for texts that equal a test text{runs} or "
+        "that are near one. Counted are distinct test texts, and the rows of training data that held any."
     ]
 
 

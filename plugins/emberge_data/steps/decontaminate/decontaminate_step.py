@@ -219,14 +219,14 @@ class Decontaminate(DataStep):
     ) -> None:
         start = training.starts[dataset.info.name]
         mine = (verdicts.get(row) for row in range(start, start + len(dataset)))
-        near = sum(
-            one is not None and one.dropped and one.why is not None and one.why.way == "near"
+        like = sum(
+            one is not None and one.dropped and one.why is not None and one.why.way != "equal"
             for one in mine
         )
-        if near > _MANY * len(dataset):
+        if like > _MANY * len(dataset):
             workspace.warn(
-                f"{dataset.info.name}: {near:,} of {len(dataset):,} rows ({near / len(dataset):.0%}) go "
-                f"because they are near test texts (jaccard {self._threshold(dataset):g}); if its texts are "
+                f"{dataset.info.name}: {like:,} of {len(dataset):,} rows ({like / len(dataset):.0%}) go "
+                f"because they are like test texts (jaccard {self._threshold(dataset):g}); if its texts are "
                 f"made from templates, raise it: by_dataset: {{{dataset.info.name}: …}}"
             )
 
