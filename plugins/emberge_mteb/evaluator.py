@@ -17,6 +17,7 @@ from emberge import (
     CheckpointError,
     DataEntry,
     DataError,
+    Encoder,
     EvalSet,
     Evaluator,
     Model,
@@ -36,6 +37,9 @@ from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
 from emberge_mteb.prompts import Prompts
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from emberge_mteb.model import MtebModel
 
 __all__ = ["Mteb"]
@@ -100,6 +104,9 @@ class Mteb(Evaluator):
     """Type that the model computes in."""
     dims: tuple[int, ...] = ()
     """Sizes of embeddings to score, such as `[768, 256]`; by default the model's own alone."""
+    keep_embeddings: bool = False
+    """Embeddings kept in OUT's store: a killed evaluation then goes on inside a task, and other steps that
+    embed the same texts with the same model read them. They take 4 bytes a number."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not (self.tasks or self.benchmark or self.data):
@@ -289,7 +296,7 @@ class Mteb(Evaluator):
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _load(self, model: Model, workspace: Workspace, shown: _Progress) -> MtebModel:
-        from emberge.engine import TextEmbedder, read_settings
+        from emberge.engine import read_settings
 
         from emberge_mteb.model import SIMILARITIES, MtebModel
 
@@ -304,20 +311,40 @@ class Mteb(Evaluator):
         )
         for fault in self._too_wide(encoder.dimension):
             raise RecipeError(f"{model.name}: {fault}")
-        embedder = TextEmbedder(
-            encoder, store=workspace.store, token_budget=self.token_budget, progress=shown.embedding
-        )
         config = read_settings(model.folder)
         similarity = config.get("similarity_fn_name") or "cosine"
         own = dict(encoder.prompts)
         return MtebModel(
-            lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=self.max_length),
+            self._embed(model, encoder, workspace, shown),
             name=model.name,
             fingerprint=model.fingerprint,
             prompts=Prompts(self.prompt, own, own.get(config.get("default_prompt_name") or "", "")),
             similarity=similarity if similarity in SIMILARITIES else "cosine",
             count=shown.embedded,
         )
+
+    def _embed(
+        self, model: Model, encoder: Encoder, workspace: Workspace, shown: _Progress
+    ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
+        """Return the function of texts and a prompt that embeds them, or reads what is kept."""
+        from emberge.engine import EmbeddingStore, TextEmbedder
+
+        length = self.max_length
+        if self.keep_embeddings:
+            # As other steps name a model that computes in float32.
+            computed = "" if self.dtype == "float32" else f" {self.dtype}"
+            kept = EmbeddingStore(
+                workspace.store,
+                encoder,
+                model=f"{model.fingerprint} {self.backbone!r}{computed}",
+                token_budget=self.token_budget,
+                progress=shown.embedding,
+            )
+            return lambda texts, prompt: kept.embed(texts, prompt=prompt, max_length=length)[:]
+        embedder = TextEmbedder(
+            encoder, store=workspace.store, token_budget=self.token_budget, progress=shown.embedding
+        )
+        return lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=length)
 
 
 class _Progress:

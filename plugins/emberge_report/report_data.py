@@ -12,6 +12,7 @@ from emberge import CheckpointError, EmbergeError, ModelRef
 from emberge.engine import Scores, read_scores
 
 from emberge_report.charts.line_chart import Curve
+from emberge_report.page.data_section import ChangedData, read_changes
 from emberge_report.page.figures import Figure, read_figures
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class ReportData:
     made: tuple[Made, ...] = ()
     scores: tuple[tuple[str, Scores], ...] = ()
     figures: tuple[tuple[str, list[Figure]], ...] = ()
+    data: tuple[ChangedData, ...] = ()
     others: tuple[tuple[str, Artifact], ...] = ()
     done: tuple[Done, ...] = ()
     base: str | None = None
@@ -131,6 +133,8 @@ def gather(
         story = replace(story, done=(*story.done, done))
         if drawn := read_figures(name, folder, artifact):
             story = replace(story, figures=(*story.figures, (name, drawn)))
+        if changes := read_changes(name, folder, artifact):
+            story = replace(story, data=(*story.data, changes))
         if artifact.kind == "model":
             made.append(Made(name, folder, artifact, read_curves(folder / METRICS), done.seconds))
             continue

@@ -125,9 +125,11 @@ class Artifact:
     is published, then the run ends with `RequirementError`); `table` names a Markdown file of the result
     to show at the end.
 
-    Two mean something to reports. `weights_by_layer` has numbers by layer and label, such as each model's
-    weight in a merge. `figures` lists figures to show, each with a `title`, a `caption`, a `table` (`title`,
-    `head`, `rows`) to put beside, and one of
+    Three mean something to reports. `changes` has for each data set that a step changed the number of `rows`
+    before, those that were `kept`, `dropped` and `changed`, and `notes`, reasons with the rows of each;
+    `examples` names a JSON file of the result with the same and with `examples` of rows. `weights_by_layer`
+    has numbers by layer and label, such as each model's weight in a merge. `figures` lists figures to show,
+    each with a `title`, a `caption`, a `table` (`title`, `head`, `rows`) to put beside, and one of
     - `file`: the name of an SVG file beside the artifact;
     - `heat_map`: `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
       null is an empty cell. If any is below 0, the colours are of two kinds, for both sides of 0;

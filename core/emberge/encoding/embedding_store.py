@@ -12,8 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts.backbone import Encoder
+from emberge.contracts.backbone import Encoder, TokenisedText
 from emberge.encoding.embedder import TextEmbedder
+from emberge.encoding.token_cache import Ragged
 from emberge.errors import CheckpointError
 from emberge.files.atomic import fill_once
 from emberge.files.hashes import text_keys
@@ -95,18 +96,40 @@ class EmbeddingStore:
         Raises:
             CheckpointError: for embeddings that are not finite.
         """
-        parts = (self._model, prompt, str(max_length), self.dtype.name)
-        name = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
-        folder = self.store / "embeddings" / name
-        keys = np.frombuffer(text_keys(texts), "V16")
-        self._fill(folder, texts, keys, prompt, max_length)
-        return self._found(folder, keys)
 
-    def _fill(
-        self, folder: Path, texts: Sequence[str], keys: Keys, prompt: str, max_length: int | None
-    ) -> None:
-        """Embed the texts that the folder lacks, segment by segment."""
-        request = hashlib.blake2b(keys.tobytes(), digest_size=16).hexdigest()
+        def tokens(places: NDArray[np.int64]) -> Sequence[TokenisedText]:
+            chosen = [texts[int(place)] for place in places]
+            return self._embedder.tokenise(chosen, prompt=prompt, max_length=max_length)
+
+        keys = np.frombuffer(text_keys(texts), "V16")
+        return self._filled(self._folder("texts", prompt, str(max_length)), keys, tokens)
+
+    def embed_tokens(self, texts: Sequence[TokenisedText] | Ragged) -> Vectors:
+        """Return embeddings of texts that are token ids already, as exactly these texts have together.
+
+        Other lists that have some of them are not looked at, so that the bytes do not depend on what came
+        before, as a training demands.
+
+        Raises:
+            CheckpointError: for embeddings that are not finite.
+        """
+        hashes = b"".join(_token_key(texts[place]) for place in range(len(texts)))
+        keys = np.frombuffer(hashes, "V16")
+        folder = self._folder("tokens", _hash(keys.tobytes()).hex())
+        return self._filled(folder, keys, lambda places: [texts[int(place)] for place in places])
+
+    def _folder(self, *parts: str) -> Path:
+        name = "\x1f".join((self._model, self.dtype.name, *parts))
+        return self.store / "embeddings" / hashlib.sha256(name.encode()).hexdigest()[:32]
+
+    def _filled(
+        self,
+        folder: Path,
+        keys: Keys,
+        tokens: Callable[[NDArray[np.int64]], Sequence[TokenisedText]],
+    ) -> Vectors:
+        """Embed what the folder lacks, segment by segment, and return the vectors of all keys."""
+        request = _hash(keys.tobytes()).hex()
         plan = self._ranks.on_first_rank(lambda: _plan(folder, request, keys))
         for start in range(0, len(plan), SEGMENT):
             if (start // SEGMENT) % self._ranks.size != self._ranks.rank:
@@ -115,19 +138,21 @@ class EmbeddingStore:
 
             def fill(side: Path, places: NDArray[np.int64] = places, start: int = start) -> None:
                 self._embedder.progress = self._shown(start, len(plan))
-                chosen = [texts[int(place)] for place in places]
-                tokens = self._embedder.tokenise(chosen, prompt=prompt, max_length=max_length)
-                found = self._embedder.embed_tokens(tokens)
-                if not np.isfinite(found).all():
-                    raise CheckpointError("embeddings are not finite; is the model sound?")
-                np.save(side / "vectors.npy", found.astype(self.dtype))
-                lengths = np.fromiter((len(text.ids) for text in tokens), np.int32, len(tokens))
-                np.save(side / "lengths.npy", lengths)
-                np.save(side / "keys.npy", keys[places].view(np.uint8).reshape(-1, 16))
+                self._write(side, keys[places], tokens(places))
 
-            segment = hashlib.blake2b(keys[places].tobytes(), digest_size=16).hexdigest()
-            fill_once(folder / segment, fill)
+            fill_once(folder / _hash(keys[places].tobytes()).hex(), fill)
         self._wait(request)
+        return self._found(folder, keys)
+
+    def _write(self, side: Path, keys: Keys, tokens: Sequence[TokenisedText]) -> None:
+        """Embed one segment and write its files."""
+        found = self._embedder.embed_tokens(tokens)
+        if not np.isfinite(found).all():
+            raise CheckpointError("embeddings are not finite; is the model sound?")
+        np.save(side / "vectors.npy", found.astype(self.dtype))
+        lengths = np.fromiter((len(text.ids) for text in tokens), np.int32, len(tokens))
+        np.save(side / "lengths.npy", lengths)
+        np.save(side / "keys.npy", keys.view(np.uint8).reshape(-1, 16))
 
     def _wait(self, request: str) -> None:
         """Wait until every rank has embedded its segments."""
@@ -183,6 +208,14 @@ class _Index:
             return np.full(len(keys), -1, np.int64)
         found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[found] == keys, found, -1)
+
+
+def _hash(*parts: bytes) -> bytes:
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+
+
+def _token_key(text: TokenisedText) -> bytes:
+    return _hash(f"{text.prompt_length} ".encode(), np.asarray(text.ids, np.int32).tobytes())
 
 
 def _plan(folder: Path, request: str, keys: Keys) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from emberge.engine import MEANS, Scores, count_noun
 from emberge_report.charts.markup import Child, Markup, join, tag
 from emberge_report.charts.svg import NEUTRAL, Look, looks
 from emberge_report.conclusions import conclusions
+from emberge_report.page.data_section import data_section
 from emberge_report.page.figures import figure_section
 from emberge_report.page.model_section import (
     distance_section,
@@ -86,6 +87,8 @@ def _sections(story: ReportData, chosen: dict[str, Look]) -> Iterator[Section]:
         yield f"scores-{i}", title, score_section(scores, chosen, _merged(story))
     for i, (name, figures) in enumerate(story.figures):
         yield f"figures-{i}", f"What {name} found", figure_section(figures)
+    if story.data:
+        yield "data", "Data", data_section(story.data)
     if story.trained:
         yield "trainings", "Trainings", training_section(story, chosen)
     if story.merges:

@@ -74,9 +74,10 @@ def place(bert: Path, guide: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _trained(place: Path, loss: str, out: str) -> dict[str, torch.Tensor]:
+def _trained(place: Path, loss: str, out: str, steps: int = 3) -> dict[str, torch.Tensor]:
     plugins = load_plugins(block=())
-    recipe = parse_recipe(RECIPE % loss, plugins, path=place / "recipe.yaml")
+    text = (RECIPE % loss).replace("max_steps: 3", f"max_steps: {steps}")
+    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors
     made = run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True)["guided"]
@@ -115,7 +116,9 @@ def _options() -> FitOptions:
     return FitOptions(hard_negatives=2, fill="mask")
 
 
-def _seen(bert: Path, guide: Model, store: Path, losses: Any) -> tuple[Embeddings, Any]:
+def _seen(
+    bert: Path, guide: Model, store: Path, losses: Any, *, again: bool = False
+) -> tuple[Embeddings, Any]:
     """A batch as the loss sees it, and the rows that it is of."""
     data = retrieval(12)
     objective = Objective(PerDataset(default=losses), [data.info], "cpu")
@@ -129,6 +132,7 @@ def _seen(bert: Path, guide: Model, store: Path, losses: Any) -> tuple[Embedding
         backbone=TextEncoder(),
         device="cpu",
         store=store,
+        again=again,
     )
     sampler = (BatchShuffle(batch_size=PerDataset(default=6)),)
     plan = BatchPlan(
@@ -148,9 +152,14 @@ def _seen(bert: Path, guide: Model, store: Path, losses: Any) -> tuple[Embedding
     return caught[0], (data, drawn, found[data.info.name])
 
 
-def test_the_guide_sees_the_batchs_own_texts(bert: Path, guide: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_the_guide_sees_the_batchs_own_texts(
+    bert: Path, guide: Path, tmp_path: Path, again: bool
+) -> None:
     losses = (InfoNCE(guide=Guide(model=ModelRef("./guide"), backbone=TextEncoder())),)
-    batch, (data, drawn, table) = _seen(bert, Model("guide", guide, ""), tmp_path, losses)
+    model = Model("guide", guide, "")
+    batch, (data, drawn, table) = _seen(bert, model, tmp_path, losses, again=again)
+    assert (tmp_path / "embeddings").exists() == again
     assert batch.guide is not None
     assert not batch.guide.anchor.requires_grad
     embedder = TextEmbedder(TextEncoder().load(guide, device="cpu", dtype="float32"))
@@ -186,3 +195,24 @@ def test_an_adapter_is_no_guide(bert: Path, guide: Path, tmp_path: Path) -> None
     adapted = Model("guide+adapter", guide, "", adapter=tmp_path / "adapter")
     with pytest.raises(CheckpointError, match=r"guide\+adapter: .*merge it first"):
         _seen(bert, adapted, tmp_path, losses)
+
+
+def test_texts_that_come_again_are_embedded_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    embed = TextEmbedder.embed_tokens
+
+    def counted(self: TextEmbedder, texts: Any) -> Any:
+        calls.append(len(texts))
+        return embed(self, texts)
+
+    monkeypatch.setattr(TextEmbedder, "embed_tokens", counted)
+    guided = "{infonce: {temperature: 0.1, guide: {model: ./guide}, guide_margin: 0.02}}"
+    first = _trained(place, guided, "first", steps=6)
+    texts = 2 * 24
+    assert calls == [texts]
+    again = _trained(place, guided, "again", steps=6)
+    assert calls == [texts, texts]
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert list((place / "first").rglob("embeddings"))

@@ -180,6 +180,8 @@ class Session:
                     backbone=job.backbone,
                     device=ranks.device,
                     store=store or work,
+                    again=len(plan.starts) > 2,
+                    ranks=ranks,
                 )
             encoder.module.train(job.options.dropout)
             # Weights that are split would stay whole after a pass that has no backward pass.

@@ -17,7 +17,9 @@ from emberge.contracts.dataset import Dataset
 from emberge.contracts.loss import Guide
 from emberge.contracts.reference import Model, ModelRef
 from emberge.encoding.embedder import TextEmbedder
+from emberge.encoding.embedding_store import EmbeddingStore, Vectors
 from emberge.errors import CheckpointError, DataError
+from emberge.ranks.ranks import ALONE, Ranks
 from emberge.training.objective import Objective
 from emberge.training.tables.example_table import ExampleTable, Side, build_table
 
@@ -28,22 +30,28 @@ __all__ = ["GuideReader", "with_guides"]
 class GuideReader:
     """Embeddings by a guide of a dataset's texts; `table` has them as its own tokenizer reads them.
 
-    Every batch is embedded anew, its texts once: the bytes then do not depend on what came before, as a
-    training that is continued demands.
+    `known` has the embeddings of the table's sequences, where batches read them more than once. Without it
+    every batch is embedded anew, its texts once.
     """
 
     encoder: Encoder
     table: ExampleTable
+    known: Vectors | None = None
 
     def __call__(self, entries: NDArray[np.int64]) -> Tensor:
         """Return embeddings [*entries.shape, d] without a gradient, zeros where an entry is -1."""
         there = entries >= 0
         sequences, place = np.unique(self.table.entries[entries[there]], return_inverse=True)
-        texts = [self.table.sequences[int(sequence)] for sequence in sequences]
-        found = TextEmbedder(self.encoder).embed_tokens(texts)
+        found = self._embedded(sequences.astype(np.int64))
         result = torch.zeros(*entries.shape, self.encoder.dimension)
         result[torch.from_numpy(there)] = torch.from_numpy(found[place])
         return result.to(next(self.encoder.module.parameters()).device)
+
+    def _embedded(self, sequences: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self.known is not None:
+            return self.known[sequences]
+        texts = [self.table.sequences[int(sequence)] for sequence in sequences]
+        return TextEmbedder(self.encoder).embed_tokens(texts)
 
 
 def with_guides(
@@ -55,14 +63,18 @@ def with_guides(
     backbone: Backbone,
     device: str,
     store: Path,
+    again: bool = False,
+    ranks: Ranks = ALONE,
 ) -> dict[str, ExampleTable]:
     """Return the tables, each with the guide that its dataset's losses name.
+
+    If batches come `again`, as those of a second epoch do, all texts are embedded now, and kept in `store`.
 
     Raises:
         DataError: for losses of one dataset with different guides.
         CheckpointError: for a guide that cannot be loaded, or is an adapter.
     """
-    loaded: list[tuple[Guide, Encoder]] = []
+    loaded: list[_Loaded] = []
     found = dict(tables)
     for dataset in datasets:
         name = dataset.info.name
@@ -73,16 +85,33 @@ def with_guides(
             raise DataError(
                 f"dataset '{name}': its loss has a guide, and the job has no `guides` to find it by"
             )
-        encoder = next((one for known, one in loaded if known == guide), None)
-        if encoder is None:
-            encoder = guide.backbone_beside(backbone).load(
-                _folder(model_of(guide.model)), device=device, dtype="float32"
-            )
-            encoder.module.requires_grad_(False)
-            loaded.append((guide, encoder))
-        table = build_table(dataset, encoder, _sides(dataset, encoder, guide), store)
-        found[name] = dataclasses.replace(found[name], guide=GuideReader(encoder, table))
+        if all(one.guide != guide for one in loaded):
+            loaded.append(_Loaded.of(guide, model_of(guide.model), backbone, device))
+        own = next(one for one in loaded if one.guide == guide)
+        table = build_table(dataset, own.encoder, _sides(dataset, own.encoder, guide), store)
+        known = None
+        if again:
+            vectors = EmbeddingStore(store, own.encoder, model=own.model, ranks=ranks)
+            known = vectors.embed_tokens(table.sequences)
+        reader = GuideReader(own.encoder, table, known)
+        found[name] = dataclasses.replace(found[name], guide=reader)
     return found
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """Loaded guide; `model` names all that decides its embeddings."""
+
+    guide: Guide
+    encoder: Encoder
+    model: str
+
+    @classmethod
+    def of(cls, guide: Guide, model: Model, beside: Backbone, device: str) -> _Loaded:
+        backbone = guide.backbone_beside(beside)
+        encoder = backbone.load(_folder(model), device=device, dtype="float32")
+        encoder.module.requires_grad_(False)
+        return cls(guide, encoder, f"{model.fingerprint} {backbone!r}")
 
 
 def _folder(guide: Model) -> Path:

@@ -1,0 +1,100 @@
+"""Section of a page on data: what steps dropped from sets or changed in them, with examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import DataError
+
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.page.tables import fold, left, table
+
+if TYPE_CHECKING:
+    from emberge import Artifact
+
+__all__ = ["ChangedData", "data_section", "read_changes"]
+
+_COUNTS = ("rows", "kept", "dropped", "changed")
+_REASONS = 5
+
+
+@dataclass(frozen=True)
+class ChangedData:
+    """Counts of one step by set, with notes and examples."""
+
+    step: str
+    sets: Mapping[str, Mapping[str, Any]]
+
+
+def read_changes(step: str, folder: Path, artifact: Artifact) -> ChangedData | None:
+    """Return what a step's artifact has under `changes`, with the examples of its file; None without.
+
+    Raises:
+        DataError: for a file that cannot be read.
+    """
+    sets = artifact.details.get("changes")
+    if not isinstance(sets, Mapping):
+        return None
+    file = artifact.details.get("examples")
+    if isinstance(file, str):
+        try:
+            sets = json.loads((folder / file).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"'{step}': {file} cannot be read ({error})") from None
+    return ChangedData(step, sets)
+
+
+def data_section(data: Sequence[ChangedData]) -> Markup:
+    """Return a table of every step's counts, and the examples of each set to open."""
+    return tag("div", [[tag("h3", one.step), _counts(one), *_examples(one)] for one in data])
+
+
+def _counts(data: ChangedData) -> Markup:
+    rows = [
+        [
+            tag("th", name, scope="row"),
+            *(tag("td", f"{one.get(key, 0):,}") for key in _COUNTS),
+            tag("td", _why(one), class_="words"),
+        ]
+        for name, one in data.sets.items()
+    ]
+    head = ["Set", *(key.capitalize() for key in _COUNTS), left("Why")]
+    return table(head, rows, f"Rows of {data.step}")
+
+
+def _why(one: Mapping[str, Any]) -> str:
+    notes = [*one.get("notes", {}).items()]
+    shown = [f"{note} ({count:,})" for note, count in notes[:_REASONS]]
+    return "; ".join([*shown, "…"] if len(notes) > _REASONS else shown) or "–"
+
+
+def _examples(data: ChangedData) -> Iterator[Markup]:
+    for name, one in data.sets.items():
+        examples = one.get("examples", ())
+        if examples:
+            rows = [_example(each) for each in examples]
+            head = ["Row", left("Note"), left("Before"), left("After")]
+            yield fold(f"{name}: {len(rows)} examples", table(head, rows, f"Examples of {name}"))
+
+
+def _example(one: Mapping[str, Any]) -> list[Markup]:
+    after = one.get("after")
+    return [
+        tag("th", f"{one.get('row', 0):,}", scope="row"),
+        tag("td", str(one.get("note", "")), class_="words"),
+        tag("td", _texts(one.get("before", {})), class_="words"),
+        tag("td", "dropped" if after is None else _texts(after), class_="words"),
+    ]
+
+
+def _texts(parts: Mapping[str, Any]) -> list[Markup]:
+    """Return each text of an example in a line, with its part."""
+    lines = []
+    for part, texts in parts.items():
+        for text in [texts] if isinstance(texts, str) else texts:
+            lines.append(tag("div", tag("b", f"{part.removesuffix('s')} "), str(text)))
+    return lines
