@@ -2,6 +2,7 @@
 
 from .architectures import find_config_class as find_config_class
 from .data.catalogue import load_catalogue as load_catalogue
+from .data.data_sources import find_reader as find_reader
 from .data.dataset_store import StoredDataset as StoredDataset
 from .data.distinct_texts import DistinctTexts as DistinctTexts
 from .data.domains import in_domain_tasks as in_domain_tasks
@@ -46,8 +47,10 @@ from .evaluating.task_groups import means_over_tasks as means_over_tasks
 from .evaluating.task_groups import parts_of_group as parts_of_group
 from .evaluating.task_groups import required_tasks as required_tasks
 from .evaluating.task_groups import tasks_in_group as tasks_in_group
+from .files.atomic import replace_file as replace_file
 from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
+from .files.hashes import text_keys as text_keys
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems
 from .merging.adapter_output.low_rank_sums import Combination as Combination
 from .merging.adapter_output.merge_to_adapter import AdapterReport as AdapterReport

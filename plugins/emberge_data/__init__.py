@@ -1,4 +1,4 @@
-"""Readers of data files, and steps that make better training data of training data."""
+"""Readers of data files, and steps that take training sets and leave training sets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,18 @@ def register_readers() -> Mapping[str, type[Reader]]:
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_data.steps.consistency_filter import ConsistencyFilter
     from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
     from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
+    from emberge_data.steps.filter_negatives import FilterNegatives
+    from emberge_data.steps.mine_hard_negatives import MineHardNegatives
     from emberge_data.steps.split.split_step import Split
 
-    return {"deduplicate": Deduplicate, "decontaminate": Decontaminate, "split": Split}
+    return {
+        "consistency_filter": ConsistencyFilter,
+        "decontaminate": Decontaminate,
+        "deduplicate": Deduplicate,
+        "filter_negatives": FilterNegatives,
+        "mine_hard_negatives": MineHardNegatives,
+        "split": Split,
+    }
