@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emberge import DataRef, FileRef, Problem, Reader
+from emberge import DataRef, FileRef, ModelRef, Problem, Reader
 from emberge_data.json_lines import JsonLines
 
 
@@ -29,6 +29,12 @@ class Glance:
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
         return None if reference.step else Path(reference.text)
+
+    def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
+        return None if reference.step else Path(reference.text)
+
+    def adapter(self, reference: ModelRef) -> Path | None:
+        return None
 
     def problem(self, message: str, option: str = "") -> Problem:
         return Problem(message, self.where(option))
