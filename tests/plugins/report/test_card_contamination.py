@@ -1,4 +1,4 @@
-"""A card shows what of the tests the data behind the model held, and of no other data."""
+"""A card shows what of the tests the data behind the model had, and of no other data."""
 
 from __future__ import annotations
 

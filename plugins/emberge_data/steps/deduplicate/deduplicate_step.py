@@ -166,7 +166,9 @@ class Deduplicate(DataStep):
 
             workspace.progress(0, 1, note="rows of one meaning")
             device = workspace.machine.devices[0]
-            found.add("as alike as", cosine_copies(rows, found.kept, vectors, self.cosine, device))
+            found.add(
+                "means the same as", cosine_copies(rows, found.kept, vectors, self.cosine, device)
+            )
         return found
 
 
