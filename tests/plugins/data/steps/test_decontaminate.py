@@ -16,7 +16,7 @@ from emberge import DataEntry, DataError, DataRef, Evaluator, PerDataset, Side, 
 from emberge.engine import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
-from emberge_data.steps.decontaminate.test_texts import EvalSets
+from emberge_data.steps.decontaminate.test_texts import EvalSets, gathered
 from emberge_data.steps.near.normalise import normalise
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
@@ -255,6 +255,21 @@ def test_both_halves_of_a_local_set_are_tests_and_mteb_gives_the_half_it_scores(
     )
     assert [row["query"] for row in left] == ["another one"]
     assert counts["exam"]["queries"] == 1
+
+
+def test_test_texts_come_in_blocks_and_each_once_a_block() -> None:
+    texts: list[tuple[str, Side, str]] = [
+        *(("one", "query", f"text {i}") for i in range(5)),
+        ("two", "document", "Text 4!"),
+        ("two", "query", "?\u200b"),
+    ]
+    blocks = list(gathered(texts, most=2))
+    assert [block.texts for block in blocks] == [
+        ["text 0", "text 1"],
+        ["text 2", "text 3"],
+        ["text 4", "?"],
+    ]
+    assert blocks[2].uses == [(("one", "query"), ("two", "document")), (("two", "query"),)]
 
 
 def test_a_run_that_begins_anew_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -115,6 +115,19 @@ def test_both_sides_of_a_near_copy_are_near(tmp_path: Path) -> None:
     assert run(tmp_path, {"a": rows}, jaccard=0.8) == {"a": [f"{question}?", f"{question} now?"]}
 
 
+def test_what_a_killed_run_left_makes_no_difference(tmp_path: Path) -> None:
+    rows = [pair(f"question {i % 7}", f"answer {i % 3}") for i in range(60)]
+    data = (DataEntry(path=DataRef(str(written(tmp_path / "a.jsonl", rows)))),)
+    clean, killed = Bench(tmp_path / "clean"), Bench(tmp_path / "killed")
+    (killed.work / "keys").mkdir()
+    (killed.work / "keys" / "band-0.keys").write_bytes(b"x" * 1000)
+    (killed.folder / "0-a.jsonl").write_text("half a row")
+    for bench in (clean, killed):
+        Deduplicate(data=data, jaccard=0.9).run(bench)
+    contents = [{f.name: f.read_bytes() for f in b.folder.iterdir()} for b in (clean, killed)]
+    assert contents[0] == contents[1]
+
+
 def test_counts_and_examples_name_the_row_that_stays(tmp_path: Path) -> None:
     rows = [pair("q", "p"), pair("Q", "p")]
     path = written(tmp_path / "a.jsonl", rows)
