@@ -68,7 +68,7 @@ class Facts:
     """Facts that a card is made of.
 
     `roots` are the models outside the run that it goes back to, `data` all that it and its parents learned
-    from, `scores` evaluations of exactly these weights, `contamination` what of tests that data held.
+    from, `scores` evaluations of exactly these weights, `contamination` what of tests that data had.
     """
 
     name: str

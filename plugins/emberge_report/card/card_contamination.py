@@ -1,4 +1,4 @@
-"""Lines of a card on the test texts that the training data held."""
+"""Lines of a card on the test texts that the training data had."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _steps_named(folder: Path) -> Iterator[str]:
 
 
 def contamination_lines(records: Sequence[Contamination]) -> list[str]:
-    """Return lines on what of the tests the training data held, before and after they were looked for."""
+    """Return lines on what of the tests the training data had, before and after they were looked for."""
     lines: list[str] = []
     for record in records:
         rows = [[prose(test), *_numbers(counts)] for test, counts in record.tests.items()]
@@ -74,8 +74,8 @@ def contamination_lines(records: Sequence[Contamination]) -> list[str]:
 def _opening(record: Contamination) -> list[str]:
     runs = f", that share {record.words} words in a row," if record.words else ""
     return [
-        f"Step {prose(record.step)} looked in the training data for texts that equal a test text{runs} or that "
-        "are near one. Counted are distinct test texts, and the rows of training data that held any of a test."
+        f"Step {prose(record.step)} looked in the training data for texts that equal a test text{runs} or "
+        "that are near one. Counted are distinct test texts, and the rows of training data that had any."
     ]
 
 

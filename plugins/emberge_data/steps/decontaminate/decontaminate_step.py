@@ -1,4 +1,4 @@
-"""The `decontaminate` step: training rows that hold texts of tests go."""
+"""The `decontaminate` step: training rows with texts of tests go."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _SHORT = dict.fromkeys(("sts", "pair_classification", "classification", "cluster
 
 @dataclass(frozen=True, kw_only=True)
 class Decontaminate(DataStep):
-    """Training sets without the rows that hold a text of a test.
+    """Training sets without the rows that contain a text of a test.
 
-    A training text holds a test text if both are equal without case, punctuation and white space, if a run
+    A training text contains a test text if both are equal without case, punctuation and white space, if a run
     of `words` words is in both (Brown et al., 2020, arXiv:2005.14165), or if the Jaccard similarity of their
     runs of `shingle` characters is `jaccard` or more, found by MinHash and then computed exactly. A row whose
     anchor or positive does so is dropped; a negative that does so is taken out of its row.
@@ -62,7 +62,7 @@ class Decontaminate(DataStep):
     names sets that lose more than a twentieth: look at the examples in `changes.json`, and raise `jaccard`
     for them (`{default: 0.55, by_dataset: {faq: 0.85}}`). A text of several sets has the lowest of theirs.
 
-    The table by task has the test texts that the data held, and the rows before and after; cards of models
+    The table by task has the test texts that the data had, and the rows before and after; cards of models
     that are trained on the result show it.
 
     Example:
@@ -189,7 +189,7 @@ class Decontaminate(DataStep):
         return findings
 
     def _verdicts(self, findings: Findings, training: RowTexts) -> dict[int, Verdict]:
-        """Return the verdicts on all rows that hold a test text, and count them by task."""
+        """Return the verdicts on all rows that contain a test text, and count them by task."""
         import numpy as np
 
         drop: set[Side] = {"query" if word == "queries" else "document" for word in self.drop}
@@ -219,14 +219,14 @@ class Decontaminate(DataStep):
     ) -> None:
         start = training.starts[dataset.info.name]
         mine = (verdicts.get(row) for row in range(start, start + len(dataset)))
-        near = sum(
-            one is not None and one.dropped and one.why is not None and one.why.way == "near"
+        like = sum(
+            one is not None and one.dropped and one.why is not None and one.why.way != "equal"
             for one in mine
         )
-        if near > _MANY * len(dataset):
+        if like > _MANY * len(dataset):
             workspace.warn(
-                f"{dataset.info.name}: {near:,} of {len(dataset):,} rows ({near / len(dataset):.0%}) go "
-                f"because they are near test texts (jaccard {self._threshold(dataset):g}); if its texts are "
+                f"{dataset.info.name}: {like:,} of {len(dataset):,} rows ({like / len(dataset):.0%}) go "
+                f"because they are like test texts (jaccard {self._threshold(dataset):g}); if its texts are "
                 f"made from templates, raise it: by_dataset: {{{dataset.info.name}: …}}"
             )
 

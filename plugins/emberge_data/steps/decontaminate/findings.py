@@ -46,10 +46,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a row that holds test texts: it goes, or its negatives at `negatives` do.
+    """Fate of a row that contains test texts: it goes, or its negatives at `negatives` do.
 
     `why` is the finding that decides, None where nothing is done. `before` and `after` are the tasks whose
-    texts the row holds.
+    texts the row has.
     """
 
     dropped: bool
@@ -61,7 +61,7 @@ class Verdict:
 
 @dataclass
 class TaskCounts:
-    """Counts of one task: its distinct test texts, those that the data held, and the rows that held any."""
+    """Counts of one task: its distinct test texts, those that the data had, and the rows that had any."""
 
     queries: int = 0
     queries_found: int = 0
@@ -144,7 +144,7 @@ class Findings:
         return list(self.by_text.get(text, {}).values())
 
     def count(self, verdict: Verdict) -> None:
-        """Count one row's verdict for each task whose texts it held."""
+        """Count one row's verdict for each task whose texts it had."""
         for task in verdict.before:
             counts = self.tasks[task]
             counts.rows_before += 1

@@ -31,7 +31,7 @@ COMMON = 10
 
 @dataclass(frozen=True)
 class Likeness:
-    """Ways in which a text holds a test text, beside being equal to it.
+    """Ways in which a text contains a test text, beside being equal to it.
 
     `words` is the length of a run of words that both have, None for any; `jaccard` the similarity of their
     shingles of `shingle` characters.
@@ -44,7 +44,7 @@ class Likeness:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One text that holds a test text, both by their places, with the way and their similarity."""
+    """One text that contains a test text, both by their places, with the way and their similarity."""
 
     text: int
     test: int

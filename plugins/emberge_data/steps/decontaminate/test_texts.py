@@ -50,9 +50,10 @@ class EvalSets:
         Raises:
             DataError: naming file and line, for what cannot be read.
         """
+        limit = workspace.rehearsal.rows if workspace.rehearsal else None
         for one in pick_eval_sets(workspace.data(self.path), self.only):
             for half in self._halves(one):
-                data = load_eval_set(one, readers=workspace.readers, split=half)
+                data = load_eval_set(one, readers=workspace.readers, split=half, limit=limit)
                 yield from ((one.name, side, text) for side, text in eval_texts(data))
 
     def _halves(self, one: EvalSet) -> list[Split]:

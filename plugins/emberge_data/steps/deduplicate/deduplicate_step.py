@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from emberge import Artifact, Preflight, Problem, RecipeError, Workspace, suggest
 
@@ -13,6 +13,7 @@ from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.deduplicate.units import Of
 from emberge_data.steps.lonely import drop_lonely
 from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.teacher import Teacher
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from emberge.engine import StoredDataset
     from numpy.typing import NDArray
 
+    from emberge_data.steps.deduplicate.row_vectors import RowVectors
     from emberge_data.steps.deduplicate.units import RowsInOrder
 
 __all__ = ["Deduplicate"]
@@ -34,6 +36,11 @@ class Deduplicate(DataStep):
     share of the runs of `shingle` characters that two texts have in common is as high or higher. Candidates
     are found by MinHash with 128 hashes, which misses at most 1 % of the pairs at the threshold and far
     fewer above it, and each is then compared exactly. The row that stays was not dropped itself.
+
+    With a `teacher` a row also goes if it means the same: the cosine of its anchor with an earlier row's, and
+    of each positive with one of that row's, is `cosine` or more (SemDeDup, Abbas et al., 2023,
+    arXiv:2303.09540). All pairs are compared, in blocks, exactly at the threshold; the work grows with the
+    square of the rows.
 
     What is compared is `of` a row:
 
@@ -53,12 +60,18 @@ class Deduplicate(DataStep):
             prefer: [squad, medquad]
     """
 
+    every_rank: ClassVar[bool] = True
+
     of: Of = "rows"
     """What of a row is compared with other rows."""
     jaccard: float | None = None
     """Similarity from 0 to 1 from which on texts are copies; by default equal texts alone are."""
     shingle: int = 4
     """Characters of a run, in the similarity of `jaccard`."""
+    teacher: Teacher | None = None
+    """Encoder whose cosines find rows that mean the same."""
+    cosine: float = 0.95
+    """Cosine from which on two texts mean the same, with a teacher."""
     across: bool = True
     """Comparison of rows of different sets too."""
     prefer: tuple[str, ...] = ()
@@ -74,9 +87,20 @@ class Deduplicate(DataStep):
             yield context.problem(
                 f"a shingle has at least 1 character, not {self.shingle}", "shingle"
             )
+        yield from self._check_teacher(context)
         if checked.heads and not problems:
             names = [head.info.name for head in checked.heads]
             yield from (context.problem(stray, "prefer") for stray in self._strays(names))
+
+    def _check_teacher(self, context: Preflight) -> Iterator[Problem]:
+        if not 0 < self.cosine <= 1:
+            fault = f"cosine is above 0 and up to 1, not {self.cosine:g}"
+            yield context.problem(fault, "cosine")
+        if self.teacher is None:
+            return
+        yield from self.teacher.check(context, "teacher")
+        if self.of == "texts":
+            yield context.problem("a teacher compares rows or anchors, not texts", "of")
 
     def _strays(self, names: Sequence[str]) -> Iterator[str]:
         for place, name in enumerate(self.prefer):
@@ -87,6 +111,8 @@ class Deduplicate(DataStep):
                 yield f"there is no set '{name}' to prefer{hint}"
 
     def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import join_ranks
+
         from emberge_data.steps.deduplicate.units import RowsInOrder
 
         datasets = self.load(workspace)
@@ -95,7 +121,10 @@ class Deduplicate(DataStep):
         place = {name: number for number, name in enumerate(self.prefer)}
         ordered = sorted(datasets, key=lambda one: place.get(one.info.name, len(place)))
         rows = RowsInOrder(ordered, self.of, across=self.across)
-        found = self._find(rows, workspace)
+        vectors = self._vectors(ordered, workspace)
+        if not join_ranks(workspace.machine.devices[0]).first:
+            return Artifact(kind="data")
+        found = self._find(rows, vectors, workspace)
         starts = dict(zip([one.info.name for one in ordered], rows.starts.tolist(), strict=False))
 
         def outcomes(dataset: StoredDataset) -> Iterator[Outcome]:
@@ -110,7 +139,17 @@ class Deduplicate(DataStep):
             ),
         )
 
-    def _find(self, rows: RowsInOrder, workspace: Workspace) -> _Copies:
+    def _vectors(
+        self, datasets: Sequence[StoredDataset], workspace: Workspace
+    ) -> RowVectors | None:
+        """Return the vectors of all rows, embedded by all ranks; None without a teacher."""
+        from emberge_data.steps.deduplicate.row_vectors import embed_rows
+
+        if self.teacher is None:
+            return None
+        return embed_rows(datasets, self.teacher, workspace, positives=self.of == "rows")
+
+    def _find(self, rows: RowsInOrder, vectors: RowVectors | None, workspace: Workspace) -> _Copies:
         """Return all copies; each way of looking for them takes the rows that those before it leave."""
         from emberge_data.steps.deduplicate.likeness import equal_copies, near_copies
 
@@ -122,6 +161,14 @@ class Deduplicate(DataStep):
             workspace.progress(0, 1, note="near copies")
             near = near_copies(rows, found.kept, folder, threshold=self.jaccard, size=self.shingle)
             found.add("nearly", near)
+        if vectors is not None:
+            from emberge_data.steps.deduplicate.cosine_copies import cosine_copies
+
+            workspace.progress(0, 1, note="rows of one meaning")
+            device = workspace.machine.devices[0]
+            found.add(
+                "means the same as", cosine_copies(rows, found.kept, vectors, self.cosine, device)
+            )
         return found
 
 

@@ -52,7 +52,7 @@ def near_copies(
 
     Candidates share a key of MinHash; their Jaccard similarity is then computed from the shingles, so no
     pair below the threshold is found. If all parts are as alike as the threshold, so are their shingles put
-    together, whose signature the keys are made of.
+    together, whose signature gives the keys.
     """
     minhash = MinHash(threshold, size)
 
