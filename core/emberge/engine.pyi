@@ -2,10 +2,14 @@
 
 from .architectures import find_config_class as find_config_class
 from .data.catalogue import load_catalogue as load_catalogue
+from .data.data_sources import find_reader as find_reader
 from .data.dataset_store import StoredDataset as StoredDataset
 from .data.distinct_texts import DistinctTexts as DistinctTexts
 from .data.domains import in_domain_tasks as in_domain_tasks
+from .data.evaluation.eval_choice import lacking_half as lacking_half
+from .data.evaluation.eval_choice import pick_eval_sets as pick_eval_sets
 from .data.evaluation.eval_set import load_eval_set as load_eval_set
+from .data.evaluation.eval_texts import eval_texts as eval_texts
 from .data.first_rows import CheckedData as CheckedData
 from .data.first_rows import check_entries as check_entries
 from .data.load_datasets import load_datasets as load_datasets
@@ -41,8 +45,10 @@ from .evaluating.task_groups import kind_of_group as kind_of_group
 from .evaluating.task_groups import means_over_tasks as means_over_tasks
 from .evaluating.task_groups import parts_of_group as parts_of_group
 from .evaluating.task_groups import required_tasks as required_tasks
+from .files.atomic import replace_file as replace_file
 from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
+from .files.hashes import text_keys as text_keys
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems
 from .merging.adapter_output.low_rank_sums import Combination as Combination
 from .merging.adapter_output.merge_to_adapter import AdapterReport as AdapterReport

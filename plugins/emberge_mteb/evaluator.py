@@ -24,14 +24,16 @@ from emberge import (
     Preflight,
     Problem,
     RecipeError,
+    Side,
     TaskInfo,
     TaskScore,
     Workspace,
     component,
 )
+from emberge.engine import eval_texts, lacking_half, pick_eval_sets
 
 from emberge_mteb.domains import Domains
-from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, lacking, local_sets, named_sets
+from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
 from emberge_mteb.prompts import Prompts
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ class _Source:
     info: TaskInfo
     make: Callable[[], tuple[Any, int]]
     """Gives (the mteb task, about how many texts it embeds)."""
+    texts: Callable[[], Iterator[tuple[Side, str]]]
+    """Gives the texts of its test data."""
     asked: Mapping[str, str]
     """Texts for `{instruction}` and `{prompt}`."""
 
@@ -130,9 +134,9 @@ class Mteb(Evaluator):
                 path = context.data(entry.path)
                 if path is None:
                     continue
-                for one in named_sets(path, entry):
+                for one in pick_eval_sets(path, entry.only):
                     seen.append(f"evaluation set '{_local_name(one.name, entry.split)}'")
-                    if fault := lacking(one, entry.split):
+                    if fault := lacking_half(one, entry.split):
                         yield context.problem(fault, "data")
             except DataError as error:
                 yield context.problem(str(error), "data")
@@ -190,7 +194,7 @@ class Mteb(Evaluator):
                 path = context.data(entry.path)
                 if path is None:
                     return None
-                found += [_local_info(one, entry.split) for one in named_sets(path, entry)]
+                found += [_local_info(one, entry.split) for one in pick_eval_sets(path, entry.only)]
             if self.tasks or self.benchmark:
                 from emberge_mteb.hub_tasks import hub_tasks
 
@@ -225,6 +229,10 @@ class Mteb(Evaluator):
             shown.end()
             yield TaskScore(task, score, units, result)
 
+    def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
+        sources = {source.info.name: source for source in self._sources(workspace)}
+        return sources[task.name_without_size].texts()
+
     def _sources(self, workspace: Workspace) -> list[_Source]:
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
         local = list(local_sets(self.data, workspace.data, rows))
@@ -252,14 +260,20 @@ class Mteb(Evaluator):
             return task, text_count(data)
 
         info = replace(info, note=one.limits.note, fingerprint=fingerprint)
-        return _Source(info, make, {"instruction": one.set.instruction, "prompt": one.set.prompt})
+        asked = {"instruction": one.set.instruction, "prompt": one.set.prompt}
+        return _Source(info, make, lambda: eval_texts(one.load(workspace.readers)), asked)
 
     def _named(self, task: Any, rows: int | None, inside: Collection[str]) -> _Source:
         from emberge_mteb.hub_tasks import instruction_of, load_task
+        from emberge_mteb.hub_texts import task_texts
 
         def make() -> tuple[Any, int]:
             load_task(task, rows)
             return task, 0
+
+        def texts() -> Iterator[tuple[Side, str]]:
+            load_task(task, rows)
+            return task_texts(task)
 
         metadata = task.metadata
         domain: Literal["in", "out"] | None = None
@@ -273,7 +287,7 @@ class Mteb(Evaluator):
             note=f"at most {rows} rows" if rows else "",
             fingerprint=self._fingerprint(identity),
         )
-        return _Source(info, make, {"instruction": instruction_of(task)})
+        return _Source(info, make, texts, {"instruction": instruction_of(task)})
 
     def _fingerprint(self, data: str) -> str:
         """Return a hash of the data, of every option that changes a score on it, and of mteb's version."""

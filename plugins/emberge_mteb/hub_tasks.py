@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from emberge import DataError
@@ -114,16 +114,41 @@ def instruction_of(task: Any) -> str:
 
 
 def cached(task: Any) -> bool:
-    """Return whether some of the task's data is in the hub's cache on this machine."""
-    from huggingface_hub.constants import HF_HUB_CACHE
+    """Return whether some of the task's data is in a cache or a folder on this machine."""
+    return all(
+        any(place.is_dir() for place in _places(path)) for path in _repositories(task) if path
+    )
 
-    return all((_cache_folder(HF_HUB_CACHE, path)).is_dir() for path in _repositories(task) if path)
 
-
-def _cache_folder(cache: str, repository: str) -> Any:
+def _places(repository: str) -> Iterator[Any]:
+    """Yield where data of the hub may be: the folder so named, and the caches of the two libraries."""
     from pathlib import Path
 
-    return Path(cache) / f"datasets--{repository.replace('/', '--')}"
+    from datasets.config import HF_DATASETS_CACHE
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    yield Path(repository)
+    yield Path(HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
+    yield Path(HF_DATASETS_CACHE) / repository.replace("/", "___")
+
+
+def _places(repository: str) -> Iterator[Any]:
+    """Yield where data of the hub may be: the folder so named, and the caches of the two libraries."""
+    from pathlib import Path
+
+    from datasets.config import HF_DATASETS_CACHE
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    yield Path(repository)
+    yield Path(HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
+    yield Path(HF_DATASETS_CACHE) / repository.replace("/", "___")
+
+
+def offline() -> bool:
+    """Return whether the user keeps the hub from being asked."""
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    return bool(HF_HUB_OFFLINE)
 
 
 def _repositories(task: Any) -> list[str]:

@@ -12,7 +12,6 @@ from typing import Literal, TypeVar
 from emberge import (
     ClassificationData,
     ClusteringData,
-    DataError,
     DataRef,
     EvalData,
     EvalSet,
@@ -20,11 +19,10 @@ from emberge import (
     Reader,
     RerankingData,
     RetrievalData,
-    suggest,
 )
-from emberge.engine import load_catalogue, load_eval_set
+from emberge.engine import load_eval_set, pick_eval_sets
 
-__all__ = ["EvalEntry", "Limits", "LocalSet", "Split", "cut", "lacking", "local_sets", "named_sets"]
+__all__ = ["EvalEntry", "Limits", "LocalSet", "Split", "cut", "local_sets"]
 
 T = TypeVar("T")
 Split = Literal["test", "dev"]
@@ -105,41 +103,6 @@ class LocalSet:
         return cut(data, self.limits, self.set.name)
 
 
-def named_sets(path: Path, entry: EvalEntry) -> list[EvalSet]:
-    """Return the sets of one entry's catalogue.
-
-    Raises:
-        DataError: for a catalogue without evaluation sets, or a name it does not have.
-    """
-    catalogue = load_catalogue(path)
-    known = {one.name: one for one in catalogue.eval}
-    if not known:
-        raise DataError(f"{catalogue.path}: the catalogue has no evaluation sets (`eval`)")
-    for name in entry.only:
-        if name not in known:
-            raise DataError(
-                f"{catalogue.path}: there is no evaluation set '{name}'{suggest(name, known)}"
-            )
-    return [known[name] for name in (entry.only or tuple(known))]
-
-
-def lacking(one: EvalSet, split: Split) -> str | None:
-    """Return the reason why a half of a set cannot be scored, found without reading it; None without one."""
-    if not one.folder.is_dir():
-        return f"{one.where}: there is no folder {one.folder}"
-    there = [file.relative_to(one.folder).as_posix() for file in one.folder.rglob("*")]
-    judgements = ("qrels." if split == "test" else f"qrels_{split}.", f"qrels/{split}.")
-    wanted: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
-    if one.task == "classification":
-        wanted["train file"] = ("train.",)
-    if one.task == "retrieval":
-        wanted = {"corpus": ("corpus.",), "queries": ("queries.",), f"{split} qrels": judgements}
-    for word, starts in wanted.items():
-        if not any(name.startswith(starts) for name in there):
-            return f"{one.where}: {one.folder} has no {word}"
-    return None
-
-
 def local_sets(
     entries: Sequence[EvalEntry], resolve: Callable[[DataRef], Path], rehearse: int | None
 ) -> Iterator[LocalSet]:
@@ -148,7 +111,7 @@ def local_sets(
         limits = Limits(entry.limit_queries, entry.limit_corpus)
         if rehearse is not None:
             limits = limits.tightened(rehearse)
-        for one in named_sets(resolve(entry.path), entry):
+        for one in pick_eval_sets(resolve(entry.path), entry.only):
             yield LocalSet(one, entry.split, limits)
 
 

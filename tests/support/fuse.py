@@ -131,7 +131,8 @@ class Fuse:
         def opened(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
             if isinstance(file, int) or not set(mode) & set("wax+"):
                 return real(file, mode, *args, **options)
-            raw = Counted(file, mode.replace("b", ""), opener=lambda p, f: os.open(p, f, 0o666))
+            opener = options.get("opener") or (lambda p, f: os.open(p, f, 0o666))
+            raw = Counted(file, mode.replace("b", ""), opener=opener)
             buffer = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
             text = {k: options[k] for k in ("encoding", "errors", "newline") if k in options}
             return buffer if "b" in mode else io.TextIOWrapper(buffer, **text)

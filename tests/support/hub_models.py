@@ -19,6 +19,12 @@ MODELS = {
     "google-bert/bert-base-uncased": "bert",
     "google-bert/bert-large-uncased": "bert",
     "FacebookAI/xlm-roberta-base": "xlmr",
+    "intfloat/e5-base-unsupervised": "minilm",
+    "intfloat/multilingual-e5-small": "e5",
+    "intfloat/e5-mistral-7b-instruct": "decoder",
+    "BAAI/bge-m3": "e5",
+    "NovaSearch/stella_en_1.5B_v5": "decoder",
+    "Snowflake/snowflake-arctic-embed-l": "bge",
 }
 
 
@@ -27,6 +33,7 @@ def write_hub(root: Path, work: Path) -> Path:
     built = {
         "minilm": tiny.minilm(),
         "qwen3": tiny.checkpoint(work / "qwen3", "qwen3", sentence_transformer=False),
+        "decoder": tiny.checkpoint(work / "decoder", "qwen3"),
         "bge": tiny.checkpoint(work / "bge"),
         "e5": tiny.checkpoint(work / "e5", "xlm-roberta"),
         "bert": tiny.checkpoint(work / "bert", sentence_transformer=False),

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from emberge.contracts.step import Preflight, Workspace
     from emberge.errors import Problem
 
-__all__ = ["Evaluator", "TaskInfo", "TaskScore", "Units"]
+__all__ = ["Evaluator", "Side", "TaskInfo", "TaskScore", "Units"]
 
 Statistic = Literal["mean", "spearman", "average_precision"]
 Split = Literal["test", "dev"]
+Side = Literal["query", "document"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +123,14 @@ class Evaluator:
         The model is whole: an adapter was put on its base, and the folder has both.
         """
         raise NotImplementedError
+
+    def texts(self, task: TaskInfo, workspace: Workspace) -> Iterable[tuple[Side, str]] | None:
+        """Return the texts that a task is scored on, as queries or documents; None where they cannot be had.
+
+        All texts of tasks that know no documents, such as pairs of sentences, are queries. Texts that a
+        classifier is fitted on are none of them. The texts may come more than once.
+
+        Raises:
+            DataError: for data that cannot be read.
+        """
+        return None

@@ -1,6 +1,7 @@
 """Catalogues (`datasets.yaml`): training and evaluation sets, their files, and their purposes.
 
-A catalogue is a mapping with `train` and `eval`, lists of sets; paths are relative to it. Facts about a
+A catalogue is a mapping with `train` and `eval`, lists of sets, and perhaps `dev`, sets in the form of
+training sets that were kept from training; paths are relative to it. Facts about a
 set beyond those that emberge reads (source, licence, counts, …) may have the names of `FREE` and names
 that begin with `x-`; any other name is an error, so that a misspelt one is found.
 
@@ -163,16 +164,18 @@ class _CatalogueReader(_NodeReader):
                 f"{shown(self.path)}: the catalogue is empty; list sets under train or eval"
             )
         keys = self.mapping(root)
-        self.known(keys, {"train", "eval", "format"}, root)
+        self.known(keys, {"train", "dev", "eval", "format"}, root)
         if "format" in keys and self.text(keys["format"][1]) != "1":
             raise self.error(keys["format"][1], "this version reads catalogues of format 1")
         train = tuple(self.train(node) for node in self.items(keys.get("train")))
+        development = tuple(self.train(node) for node in self.items(keys.get("dev")))
         evaluation = tuple(self.evaluation(node) for node in self.items(keys.get("eval")))
         if not train and not evaluation:
             raise self.error(root, "the catalogue lists no set under train or eval")
         self.unique("train", train, keys)
+        self.unique("dev", development, keys)
         self.unique("eval", evaluation, keys)
-        return Catalogue(path=self.path, train=train, eval=evaluation)
+        return Catalogue(path=self.path, train=train, dev=development, eval=evaluation)
 
     def train(self, node: yaml.Node) -> DataEntry:
         keys = self.mapping(node)

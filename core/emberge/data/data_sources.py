@@ -105,7 +105,10 @@ def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> li
             f"{shown(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
         )
     catalogue = load_catalogue(path)
-    chosen = pick(catalogue, entry.only)
+    listed = _listed(catalogue, entry)
+    chosen = pick(listed, entry.only)
+    if listed is not catalogue:
+        entry = dataclasses.replace(entry, split="train")
     if not chosen:
         raise DataError(f"{shown(catalogue.path)}: the catalogue has no training sets")
     if entry.name is not None and len(chosen) > 1:
@@ -114,6 +117,21 @@ def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> li
             "it out, or pick one with `only`"
         )
     return [_of_set(entry, each, readers) for each in chosen]
+
+
+def _listed(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
+    """Return the catalogue with the sets that the entry's split means as its training sets.
+
+    Raises:
+        DataError: for the development sets of a catalogue that has none.
+    """
+    if entry.split != "dev" or any(each.hub for each in catalogue.train):
+        return catalogue
+    if not catalogue.dev:
+        raise DataError(
+            f"{shown(catalogue.path)}: the catalogue has no development sets (`dev`); a step split makes them"
+        )
+    return dataclasses.replace(catalogue, train=catalogue.dev, dev=())
 
 
 def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:

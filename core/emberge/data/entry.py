@@ -38,6 +38,9 @@ class DataEntry:
     model's own prompts are used. In it `{instruction}` is the set's instruction and `{prompt}` the prompt
     that its catalogue gives or, failing that, the one its instruction makes.
 
+    `split` is the split of a hub dataset, or `dev` for the development sets that a catalogue has beside its
+    training sets.
+
     `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), where the training
     itself does not; auto goes by the kind of task. `ind_tasks` are evaluation tasks that come from the same
     source and so are in domain for every model trained on this; an empty list means that there are none.
@@ -88,8 +91,9 @@ class EvalSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """A `datasets.yaml`: training entries and evaluation sets."""
+    """A `datasets.yaml`: training entries, those kept from training in `dev`, and evaluation sets."""
 
     path: Path
     train: tuple[DataEntry, ...] = ()
+    dev: tuple[DataEntry, ...] = ()
     eval: tuple[EvalSet, ...] = ()

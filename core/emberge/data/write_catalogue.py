@@ -19,30 +19,41 @@ __all__ = ["write_catalogue"]
 FILE = "datasets.yaml"
 
 
-def write_catalogue(
-    folder: Path, sets: Iterable[tuple[str, StoredDataset, Iterable[Example]]]
-) -> dict[str, int]:
+Sets = Iterable[tuple[str, StoredDataset, Iterable[Example]]]
+
+
+def write_catalogue(folder: Path, sets: Sets, dev: Sets = ()) -> dict[str, int]:
     """Write each set's examples to a file of JSON lines, and the catalogue that lists them.
 
     A set is its new name, the dataset it was made of, whose prompts and other facts it keeps, and its
-    examples, which are written as they come. A set without examples is left out of the catalogue.
+    examples, which are written as they come. A set without examples is left out of the catalogue. The sets
+    of `dev` are those kept from training.
 
     Returns:
-        The number of rows by name, in order, also of sets that were left out.
+        The number of training rows by name, in order, also of sets that were left out.
     """
-    entries: list[dict[str, Any]] = []
     counts: dict[str, int] = {}
+    content: dict[str, Any] = {"format": 1, "train": _write_sets(folder, sets, "", counts)}
+    if development := _write_sets(folder, dev, "dev-", {}):
+        content["dev"] = development
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+    write_text(folder / FILE, text)
+    return counts
+
+
+def _write_sets(
+    folder: Path, sets: Sets, prefix: str, counts: dict[str, int]
+) -> list[dict[str, Any]]:
+    """Write the files of sets and return the catalogue's entries; fill `counts` with rows by name."""
+    entries: list[dict[str, Any]] = []
     for name, dataset, examples in sets:
-        file = f"{len(counts)}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:80]}.jsonl"
+        file = f"{prefix}{len(counts)}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:80]}.jsonl"
         count = counts[name] = _write_rows(folder / file, examples, dataset)
         if not count:
             (folder / file).unlink()
             continue
         entries.append({"name": name, "file": file, "rows": count, **_facts(dataset)})
-    content = {"format": 1, "train": entries}
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
-    write_text(folder / FILE, text)
-    return counts
+    return entries
 
 
 def _write_rows(path: Path, examples: Iterable[Example], dataset: StoredDataset) -> int:

@@ -13,6 +13,7 @@ from emberge import (
     ArtifactKind,
     DataEntry,
     DataError,
+    Example,
     Preflight,
     Problem,
     Step,
@@ -86,8 +87,11 @@ class DataStep(Step):
         workspace: Workspace,
         sets: Iterable[tuple[StoredDataset, Iterable[Outcome]]],
         details: Mapping[str, Any] | None = None,
+        dev: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
     ) -> Artifact:
         """Write the catalogue of what is kept, and the counts; outcomes are consumed as they come.
+
+        `dev` are sets that are kept from training, which the catalogue lists apart.
 
         Raises:
             DataError: when no row of any set is kept.
@@ -101,7 +105,8 @@ class DataStep(Step):
                 changes.append(SetChanges(dataset.info.name))
                 yield dataset.info.name, dataset, changes[-1].watch(outcomes)
 
-        write_catalogue(workspace.folder, written())
+        apart = ((dataset.info.name, dataset, examples) for dataset, examples in dev)
+        write_catalogue(workspace.folder, written(), apart)
         rows, kept = sum(one.rows for one in changes), sum(one.kept for one in changes)
         if not kept:
             why = {note: count for one in changes for note, count in one.notes.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +14,22 @@ __all__ = ["Outcome", "SetChanges", "changes_table"]
 
 SHOWN = 20
 SHOWN_CHARACTERS = 200
+SHOWN_TEXTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one row: `after` is None if it is dropped; `note` has the reason, or the change."""
+    """The outcome of one row: `after` is None if it is dropped; `note` has the reason, or the change.
+
+    Rows are counted by their notes. `beside` is what an example of the row is shown with, such as the text
+    that it repeats.
+    """
 
     row: int
     before: Example
     after: Example | None
     note: str = ""
+    beside: str = ""
 
 
 @dataclass
@@ -80,16 +86,26 @@ class SetChanges:
 
 def _shown(outcome: Outcome) -> dict[str, Any]:
     shown = {"row": outcome.row + 1, "note": outcome.note, "before": _parts(outcome.before)}
+    if outcome.beside:
+        shown["beside"] = _cut(outcome.beside)
     return shown if outcome.after is None else shown | {"after": _parts(outcome.after)}
 
 
 def _parts(example: Example) -> dict[str, Any]:
     parts = {
         "anchor": _cut(example.anchor),
-        "positives": [_cut(text) for text in example.positives[:3]],
-        "negatives": [_cut(text) for text in example.negatives[:3]],
+        "positives": _side(example.positives, example.positive_scores),
+        "negatives": _side(example.negatives, example.negative_scores),
     }
     return {name: value for name, value in parts.items() if value}
+
+
+def _side(texts: Sequence[str], scores: Sequence[float] | None) -> list[str]:
+    """Return the first texts of one side, each with its score if it has one."""
+    shown = [_cut(text) for text in texts[:SHOWN_TEXTS]]
+    if scores is None:
+        return shown
+    return [f"{text} (score {score:.3g})" for text, score in zip(shown, scores, strict=False)]
 
 
 def _cut(text: str) -> str:

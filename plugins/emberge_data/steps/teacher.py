@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import Backbone, Dataset, ModelRef, Preflight, Problem, Workspace, component
 
+from emberge_data.steps.card_prompts import card_prompts
+
 if TYPE_CHECKING:
     from emberge.engine import EmbeddingStore, Vectors
 
@@ -67,13 +69,14 @@ class Teacher:
             )
 
     def _unused_prompts(self, folder: Path) -> str:
-        """Return prompts of the model's config that have a text and a name of their own, as text."""
+        """Return prompts of the model that go by a name of their own, as text: its config's or its card's."""
         from emberge.engine import read_settings
 
         prompts: Mapping[str, Any] = read_settings(folder).get("prompts") or {}
         if any(prompts.get(name) for name in _USED):
             return ""
-        return ", ".join(f"{name} ({text!r})" for name, text in prompts.items() if text)
+        named = [f"{name} ({text!r})" for name, text in prompts.items() if text]
+        return ", ".join(named or [f"{text!r} on its card" for text in card_prompts(folder)])
 
     @contextmanager
     def opened(self, workspace: Workspace) -> Iterator[OpenTeacher]:

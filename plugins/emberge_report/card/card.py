@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.engine import Scores
 
+from emberge_report.card.card_contamination import Contamination, contamination_lines
 from emberge_report.card.card_scores import results_of, score_lines
 from emberge_report.card.card_text import code, grid, prose, usage, yaml_block
 from emberge_report.lineage import Parent, Trained
@@ -67,7 +68,7 @@ class Facts:
     """Facts that a card is made of.
 
     `roots` are the models outside the run that it goes back to, `data` all that it and its parents learned
-    from, `scores` evaluations of exactly these weights.
+    from, `scores` evaluations of exactly these weights, `contamination` what of tests that data had.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Facts:
     roots: tuple[Parent, ...] = ()
     data: tuple[Trained, ...] = ()
     scores: tuple[Scores, ...] = ()
+    contamination: tuple[Contamination, ...] = ()
     origin: Origin = Origin()
 
     @property
@@ -157,6 +159,7 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
     yield _method(facts)
     if facts.data or facts.artifact.size is not None:
         yield _data(facts)
+    yield contamination_lines(facts.contamination)
     yield licence_lines(facts)
     yield _limits(facts)
     yield provenance_lines(facts)

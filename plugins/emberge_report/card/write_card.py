@@ -73,6 +73,7 @@ def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
 
 def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
     from emberge_report.card.card import Facts
+    from emberge_report.card.card_contamination import contamination_behind
     from emberge_report.lineage import ancestry, parents_of
     from emberge_report.model_facts import anatomy
 
@@ -86,6 +87,7 @@ def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
         roots=roots,
         data=data,
         scores=tuple(_scores_of(name, folder, out)),
+        contamination=contamination_behind(folder, out),
         origin=_origin(out, folder, artifact),
     )
 

@@ -83,9 +83,10 @@ def _examples(data: ChangedData) -> Iterator[Markup]:
 
 def _example(one: Mapping[str, Any]) -> list[Markup]:
     after = one.get("after")
+    note = ": ".join(str(one[key]) for key in ("note", "beside") if one.get(key))
     return [
         tag("th", f"{one.get('row', 0):,}", scope="row"),
-        tag("td", str(one.get("note", "")), class_="words"),
+        tag("td", note, class_="words"),
         tag("td", _texts(one.get("before", {})), class_="words"),
         tag("td", "dropped" if after is None else _texts(after), class_="words"),
     ]

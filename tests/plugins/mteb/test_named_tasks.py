@@ -113,6 +113,14 @@ def test_check_says_that_the_hub_was_not_looked_at() -> None:
     assert line.startswith("unseen: recipe.yaml:tasks: the data of 1 mteb tasks (STS13) is not on")
 
 
+def test_the_texts_of_a_named_task_are_those_it_is_scored_on(sts12: Path, tmp_path: Path) -> None:
+    evaluator, bench = Mteb(tasks=("STS12",), backbone=BACKBONE), Bench(tmp_path)
+    (task,) = evaluator.plan(bench)
+    rows = [json.loads(line) for line in (sts12 / "test.jsonl").read_text().splitlines()]
+    expected = {row[side] for row in rows for side in ("sentence1", "sentence2")}
+    assert set(evaluator.texts(task, bench)) == {("query", text) for text in expected}
+
+
 def test_check_names_an_unknown_task_and_an_unknown_benchmark() -> None:
     (line,) = faults(Mteb(tasks=("STS21",)))
     assert line.startswith("error: recipe.yaml:tasks: mteb has no task 'STS21'; did you mean 'STS")

@@ -194,7 +194,7 @@ def _catalogued(path: Path, only: Sequence[str]) -> list[Path]:
     from emberge.data.catalogue import load_catalogue
 
     catalogue = load_catalogue(path)
-    entries = [e for e in catalogue.train if not only or e.name in only]
+    entries = [e for e in (*catalogue.train, *catalogue.dev) if not only or e.name in only]
     paths = [locate_file(e.path) for e in entries if e.path is not None]
     if not only:
         paths += [s.folder for s in catalogue.eval]

@@ -1,0 +1,171 @@
+"""The `consistency_filter` step: pairs stay whose positive is among the nearest documents of its query."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import DataError, Example, Preflight, Problem, Workspace, shuffled, stable_seed
+
+from emberge_data.steps.listed_set import ListedSet, rows_of
+from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.taught_step import TaughtStep
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge.engine import StoredDataset
+    from numpy.typing import NDArray
+
+    from emberge_data.steps.arranged_set import ArrangedSet
+    from emberge_data.steps.search.space import Space
+    from emberge_data.steps.search.tiles import Limits
+
+__all__ = ["ConsistencyFilter", "shards"]
+
+# A last shard smaller than this share of a shard would filter less, and is joined to the one before it.
+SMALLEST = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsistencyFilter(TaughtStep):
+    """Pairs of which an encoder finds the positive again among the documents of many other pairs.
+
+    The rows of each set (a set is of one language) are shuffled and cut into shards. A pair stays if its
+    positive is among the `top_k` documents of the shard by exact cosine with the query: its rank is 1 + the
+    number of documents that score strictly higher (Nomic Embed v2, 2025, arXiv:2502.07972; after E5, 2022,
+    arXiv:2212.03533). A document that several rows have counts once, and the other positives of its row do
+    not count against a positive. A last shard of less than 10 % of `shard_size` is joined to the one before
+    it. With several teachers a pair stays that all of them keep. A row loses positives that do not stay, and
+    goes with its last one.
+
+    Example:
+        consistent:
+          consistency_filter:
+            data: ./pairs.jsonl
+            teachers:
+              model: intfloat/multilingual-e5-small
+              query_prompt: "query: "
+              document_prompt: "passage: "
+    """
+
+    top_k: int = 2
+    """Ranks that pass."""
+    shard_size: int = 1_000_000
+    """Rows that are compared with each other."""
+    seed: int | None = None
+    """Seed of the shards; by default the recipe's."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        yield from super().check(context)
+        if self.top_k < 1:
+            yield context.problem(f"top_k is 1 or more, not {self.top_k}", "top_k")
+        if self.shard_size <= self.top_k:
+            yield context.problem(
+                f"shard_size ({self.shard_size}) is not above top_k ({self.top_k}), so every pair would stay",
+                "shard_size",
+            )
+
+    def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
+        import numpy as np
+
+        from emberge_data.steps.arranged_set import ArrangedSet
+
+        listed = ListedSet.of(dataset, workspace)
+        return ArrangedSet.of(listed, np.unique(listed.positives.places))
+
+    def outcomes(
+        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
+    ) -> Iterator[Outcome]:
+        import numpy as np
+
+        starts = arranged.listed.positives.starts
+        kept = np.ones(int(starts[-1]), dtype=bool)
+        seed = workspace.seed if self.seed is None else self.seed
+        cut = shards(len(arranged.dataset), self.shard_size, seed, arranged.name)
+        for place, rows in enumerate(cut):
+            workspace.progress(place, len(cut), "shards", arranged.name)
+            for space in spaces:
+                pairs, higher = _higher(arranged, space, rows, self.limits(workspace))
+                kept[pairs] &= higher < self.top_k
+        if not kept.any():
+            raise DataError(self._nothing_stays(arranged, spaces))
+        for row, example in enumerate(rows_of(arranged.dataset)):
+            stays = kept[starts[row] : starts[row + 1]]
+            note = f"no positive among the {self.top_k} nearest" if not stays.any() else "positives"
+            yield Outcome(row, example, _with(example, stays), note)
+
+    def _nothing_stays(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> str:
+        from emberge_data.steps.scores_seen import spread
+
+        queries, documents = arranged.numbers(arranged.listed.positives)
+        seen = [
+            f"{teacher.model} scores them {spread(space.scores(queries, documents))}"
+            for teacher, space in zip(self.teachers, spaces, strict=True)
+        ]
+        return (
+            f"dataset '{arranged.name}': no positive is among the {self.top_k} nearest documents of its "
+            f"query ({'; '.join(seen)}); raise top_k, make shards smaller, or see to the teacher's prompts"
+        )
+
+
+def shards(size: int, shard_size: int, seed: int, name: str) -> list[NDArray[np.int64]]:
+    """Return the rows of each shard of a set of `size` rows, in random order.
+
+    The last shard is smaller; below SMALLEST of a shard it is joined to the one before it.
+    """
+    import numpy as np
+
+    order = shuffled(size, stable_seed("shards", seed, name))
+    found = [order[first : first + shard_size] for first in range(0, size, shard_size)]
+    if len(found) > 1 and len(found[-1]) < SMALLEST * shard_size:
+        found[-2:] = [np.concatenate(found[-2:])]
+    return found
+
+
+def _higher(
+    arranged: ArrangedSet, space: Space, rows: NDArray[np.int64], limits: Limits
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the pairs of a shard's rows, and how many of its documents score higher than each positive."""
+    import numpy as np
+
+    from emberge_data.steps.search.exclusions import Lists
+    from emberge_data.steps.search.higher import count_higher
+
+    positives = arranged.listed.positives
+    chosen = np.zeros(len(arranged.dataset), dtype=bool)
+    chosen[rows] = True
+    pairs = np.flatnonzero(chosen[positives.rows])
+    row_of = positives.rows[pairs]
+    documents = arranged.document_of[positives.places[pairs]]
+    beside = Lists.of_pairs(row_of, documents, len(arranged.dataset))
+    among = np.unique(documents)
+    higher = np.empty(len(pairs), dtype=np.int64)
+    size = limits.queries(space.queries.dimension)
+    for first in range(0, len(pairs), size):
+        part = slice(first, first + size)
+        higher[part] = count_higher(
+            space,
+            arranged.query_of[row_of[part]],
+            documents[part],
+            among,
+            spared=beside.taken(row_of[part]),
+            limits=limits,
+        )
+    return pairs, higher
+
+
+def _with(example: Example, stays: NDArray[np.bool_]) -> Example | None:
+    """Return the example with the positives that stay, and their scores; None without any."""
+    places = stays.nonzero()[0].tolist()
+    if len(places) == len(example.positives):
+        return example
+    if not places:
+        return None
+    scores = example.positive_scores
+    return dataclasses.replace(
+        example,
+        positives=tuple(example.positives[place] for place in places),
+        positive_scores=None if scores is None else tuple(scores[place] for place in places),
+    )

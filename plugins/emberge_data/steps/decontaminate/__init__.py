@@ -1,0 +1,1 @@
+"""Removal of test texts from training sets, with a record of what was found."""

@@ -1,0 +1,241 @@
+"""The `decontaminate` step: training rows with texts of tests go."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from emberge import (
+    Artifact,
+    DataError,
+    Evaluator,
+    PerDataset,
+    Preflight,
+    Problem,
+    Workspace,
+    suggest,
+)
+
+from emberge_data.steps.data_step import TABLE, DataStep
+from emberge_data.steps.decontaminate.test_texts import EvalSets
+from emberge_data.steps.lonely import drop_lonely
+from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.without_negatives import without_negatives
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from emberge import Example, Side
+    from emberge.engine import StoredDataset
+
+    from emberge_data.steps.decontaminate.findings import Findings, Verdict
+    from emberge_data.steps.row_texts import RowTexts
+
+__all__ = ["Decontaminate"]
+
+# The share of a set's rows from which on near matches are a sign of templates rather than of leaks.
+_MANY = 0.05
+# Kinds of task whose texts are often short and of one template.
+_SHORT = dict.fromkeys(("sts", "pair_classification", "classification", "clustering"), 0.8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decontaminate(DataStep):
+    """Training sets without the rows that contain a text of a test.
+
+    A training text contains a test text if both are equal without case, punctuation and white space, if a run
+    of `words` words is in both (Brown et al., 2020, arXiv:2005.14165), or if the Jaccard similarity of their
+    runs of `shingle` characters is `jaccard` or more, found by MinHash and then computed exactly. A row whose
+    anchor or positive does so is dropped; a negative that does so is taken out of its row.
+
+    Tests are the tasks of `evaluators` and both halves of `eval_sets`, with their queries and documents; all
+    texts of other tasks than search count as queries. A classifier's own training texts are no test.
+
+    A run of words counts only if at most ten training texts and ten test texts have it, as it is a set phrase
+    otherwise.
+
+    At 0.55 most questions of ten words are found again after one word was changed. Short texts of one
+    template are as near without being copies, so the sets of other tasks than search have 0.8, and a warning
+    names sets that lose more than a twentieth: look at the examples in `changes.json`, and raise `jaccard`
+    for them (`{default: 0.55, by_dataset: {faq: 0.85}}`). A text of several sets has the lowest of theirs.
+
+    The table by task has the test texts that the data had, and the rows before and after; cards of models
+    that are trained on the result show it.
+
+    Example:
+        clean:
+          decontaminate:
+            data: ./datasets.yaml
+            eval_sets: ./datasets.yaml
+            evaluators: {mteb: {tasks: [NFCorpus, STS12]}}
+    """
+
+    evaluators: tuple[Evaluator, ...] = ()
+    """Evaluators whose tasks are tests: `{mteb: {…}}`."""
+    eval_sets: tuple[EvalSets, ...] = ()
+    """Catalogues whose evaluation sets are tests."""
+    words: int | None = 13
+    """Length of a run of words that no training text may share with a test text; null for any."""
+    jaccard: PerDataset[float] = field(
+        default_factory=lambda: PerDataset(default=0.55, by_task=_SHORT)
+    )
+    """Similarity from 0 to 1 from which on a training text is too near a test text; 1 for copies alone."""
+    shingle: int = 4
+    """Characters of a run, in the similarity of `jaccard`."""
+    drop: tuple[Literal["queries", "documents"], ...] = ("queries", "documents")
+    """Test texts for which rows are changed; of the others rows are only counted."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        problems, checked = self.checked_data(context)
+        yield from problems
+        if not (self.evaluators or self.eval_sets):
+            yield context.problem("there is no test; name evaluators or eval_sets")
+        if not self.drop:
+            yield context.problem("drop names queries, documents or both", "drop")
+        yield from self._check_likeness(context)
+        if not problems:
+            names = [head.info.name for head in checked.heads]
+            yield from (context.problem(stray, "jaccard") for stray in self._strays(names))
+        yield from self._check_tests(context)
+
+    def _strays(self, names: Sequence[str]) -> Iterator[str]:
+        for name in self.jaccard.by_dataset if names else ():
+            if name not in names:
+                hint = suggest(name, names) or f"; there are {', '.join(names)}"
+                yield f"there is no set '{name}'{hint}"
+
+    def _check_tests(self, context: Preflight) -> Iterator[Problem]:
+        for evaluator in self.evaluators:
+            if type(evaluator).texts is Evaluator.texts:
+                name = type(evaluator).__name__
+                yield context.problem(f"{name} does not give the texts of its tasks", "evaluators")
+            yield from map(_unreadable_offline, evaluator.check(context))
+        for sets in self.eval_sets:
+            yield from sets.check(context, "eval_sets")
+
+    def _check_likeness(self, context: Preflight) -> Iterator[Problem]:
+        if self.words is not None and self.words < 1:
+            yield context.problem(f"a run has at least 1 word, not {self.words}", "words")
+        for jaccard in self._thresholds():
+            if not 0 < jaccard <= 1:
+                fault = f"jaccard is a share above 0 and up to 1, not {jaccard:g}"
+                yield context.problem(fault, "jaccard")
+        if self.shingle < 1:
+            yield context.problem(
+                f"a shingle has at least 1 character, not {self.shingle}", "shingle"
+            )
+
+    def _thresholds(self) -> list[float]:
+        given = self.jaccard
+        default = [] if given.default is None else [given.default]
+        return [*default, *given.by_task.values(), *given.by_dataset.values()]
+
+    def _threshold(self, dataset: StoredDataset) -> float:
+        found = self.jaccard.of(dataset.info.name, dataset.info.task)
+        return 1.0 if found is None else found
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import write_text
+
+        from emberge_data.steps.decontaminate.findings import tests_table
+        from emberge_data.steps.row_texts import RowTexts
+
+        datasets = self.load(workspace)
+        training = RowTexts(datasets, workspace.work)
+        findings = self._find(training, [self._threshold(one) for one in datasets], workspace)
+        verdicts = self._verdicts(findings, training)
+
+        def outcomes(dataset: StoredDataset) -> Iterator[Outcome]:
+            start = training.starts[dataset.info.name]
+            for row in range(len(dataset)):
+                yield self._outcome(row, dataset[row], verdicts.get(start + row))
+
+        for dataset in datasets:
+            self._warn_of_templates(dataset, training, verdicts, workspace)
+        each = [(dataset, functools.partial(outcomes, dataset)) for dataset in datasets]
+        details = {
+            "contamination": {
+                "tests": findings.plain(),
+                "words": self.words,
+                "jaccard": {one.info.name: self._threshold(one) for one in datasets},
+                "shingle": self.shingle,
+            }
+        }
+        artifact = self.finish(
+            workspace, ((dataset, drop_lonely(dataset, found)) for dataset, found in each), details
+        )
+        table = workspace.folder / TABLE
+        write_text(table, table.read_text(encoding="utf-8") + tests_table(findings.plain()))
+        return artifact
+
+    def _find(
+        self, training: RowTexts, thresholds: Sequence[float], workspace: Workspace
+    ) -> Findings:
+        from emberge_data.steps.decontaminate.findings import Findings, lowest_of_text
+        from emberge_data.steps.decontaminate.test_index import Likeness
+        from emberge_data.steps.decontaminate.test_texts import every_test_text, gathered
+
+        findings = Findings(lowest_of_text(training, thresholds))
+        likeness = Likeness(self.words, min(thresholds), self.shingle)
+        for block in gathered(every_test_text(self.evaluators, self.eval_sets, workspace)):
+            note = f"{len(block.texts):,} test texts"
+            for done in findings.search(block, training, likeness):
+                workspace.progress(done, len(training.distinct), "texts", note)
+        if not findings.tasks:
+            raise DataError("the tests have no texts")
+        return findings
+
+    def _verdicts(self, findings: Findings, training: RowTexts) -> dict[int, Verdict]:
+        """Return the verdicts on all rows that contain a test text, and count them by task."""
+        import numpy as np
+
+        drop: set[Side] = {"query" if word == "queries" else "document" for word in self.drop}
+        held = np.array(sorted(findings.by_text), dtype=np.int64)
+        verdicts = {
+            row: findings.verdict(training, row, drop) for row in training.rows_with(held).tolist()
+        }
+        for verdict in verdicts.values():
+            findings.count(verdict)
+        return verdicts
+
+    def _outcome(self, row: int, example: Example, verdict: Verdict | None) -> Outcome:
+        if verdict is None or verdict.why is None:
+            return Outcome(row, example, example)
+        note = verdict.why.note(self.words)
+        if verdict.dropped:
+            return Outcome(row, example, None, note, verdict.why.test)
+        after = without_negatives(example, verdict.negatives)
+        return Outcome(row, example, after, f"a negative is {note}", verdict.why.test)
+
+    def _warn_of_templates(
+        self,
+        dataset: StoredDataset,
+        training: RowTexts,
+        verdicts: Mapping[int, Verdict],
+        workspace: Workspace,
+    ) -> None:
+        start = training.starts[dataset.info.name]
+        mine = (verdicts.get(row) for row in range(start, start + len(dataset)))
+        like = sum(
+            one is not None and one.dropped and one.why is not None and one.why.way != "equal"
+            for one in mine
+        )
+        if like > _MANY * len(dataset):
+            workspace.warn(
+                f"{dataset.info.name}: {like:,} of {len(dataset):,} rows ({like / len(dataset):.0%}) go "
+                f"because they are like test texts (jaccard {self._threshold(dataset):g}); if its texts are "
+                f"made from templates, raise it: by_dataset: {{{dataset.info.name}: …}}"
+            )
+
+
+def _unreadable_offline(problem: Problem) -> Problem:
+    """Return an error in place of data that was not looked at and cannot be loaded later either."""
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if not HF_HUB_OFFLINE or problem.severity != "unseen":
+        return problem
+    message = f"{problem.message}, and HF_HUB_OFFLINE forbids one"
+    return dataclasses.replace(problem, message=message, severity="error")

@@ -1,0 +1,180 @@
+"""Findings of test texts in training texts, the verdicts on rows, and their counts by task."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emberge_data.steps.decontaminate.test_index import TestIndex
+
+if TYPE_CHECKING:
+    from emberge import Side
+    from numpy.typing import NDArray
+
+    from emberge_data.steps.decontaminate.test_index import Likeness, Match, Way
+    from emberge_data.steps.decontaminate.test_texts import TestTexts
+    from emberge_data.steps.row_texts import RowTexts
+
+__all__ = ["Finding", "Findings", "TaskCounts", "Verdict", "lowest_of_text", "tests_table"]
+
+_AT_ONCE = 256
+_COLUMNS = (
+    *("queries", "in the data", "documents", "in the data"),
+    *("rows before", "dropped", "changed", "after"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One test text's part in a training text."""
+
+    task: str
+    side: Side
+    way: Way
+    similarity: float
+    test: str
+
+    def note(self, words: int | None) -> str:
+        """Return the finding in words, without the text."""
+        ways = {"equal": "equal to", "overlap": f"{words} words of", "near": "nearly"}
+        return f"{ways[self.way]} a {self.side} of {self.task}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Fate of a row that contains test texts: it goes, or its negatives at `negatives` do.
+
+    `why` is the finding that decides, None where nothing is done. `before` and `after` are the tasks whose
+    texts the row has.
+    """
+
+    dropped: bool
+    negatives: tuple[int, ...]
+    why: Finding | None
+    before: frozenset[str]
+    after: frozenset[str]
+
+
+@dataclass
+class TaskCounts:
+    """Counts of one task: its distinct test texts, those that the data had, and the rows that had any."""
+
+    queries: int = 0
+    queries_found: int = 0
+    documents: int = 0
+    documents_found: int = 0
+    rows_before: int = 0
+    rows_dropped: int = 0
+    rows_changed: int = 0
+    rows_after: int = 0
+
+
+@dataclass
+class Findings:
+    """Findings by training text, and counts by task.
+
+    `least` is the similarity from which on each training text is near a test text.
+    """
+
+    least: NDArray[np.float64]
+    tasks: dict[str, TaskCounts] = field(default_factory=lambda: defaultdict(TaskCounts))
+    by_text: dict[int, dict[tuple[str, Side], Finding]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+
+    def search(self, tests: TestTexts, training: RowTexts, likeness: Likeness) -> Iterator[int]:
+        """Look for one block of test texts in all training texts; yield how many were looked at."""
+        index, found = TestIndex(tests.texts, likeness), set[int]()
+        texts = training.distinct
+        for start in range(0, len(texts), _AT_ONCE):
+            for match in index.look(texts[start : start + _AT_ONCE], start):
+                if match.way == "equal" or match.similarity >= self.least[match.text]:
+                    found.add(match.test)
+                    self._note(match, tests)
+            yield min(start + _AT_ONCE, len(texts))
+        for match in index.overlaps():
+            found.add(match.test)
+            self._note(match, tests)
+        for place, uses in enumerate(tests.uses):
+            for task, side in uses:
+                self._count(task, side, place in found)
+
+    def _note(self, match: Match, tests: TestTexts) -> None:
+        """Keep the match with the highest similarity for a text, task and side."""
+        kept = self.by_text[match.text]
+        for use in tests.uses[match.test]:
+            known = kept.get(use)
+            if known is None or match.similarity > known.similarity:
+                kept[use] = Finding(*use, match.way, match.similarity, tests.originals[match.test])
+
+    def _count(self, task: str, side: Side, found: bool) -> None:
+        counts = self.tasks[task]
+        if side == "query":
+            counts.queries += 1
+            counts.queries_found += found
+        else:
+            counts.documents += 1
+            counts.documents_found += found
+
+    def verdict(self, training: RowTexts, row: int, drop: Collection[Side]) -> Verdict:
+        """Return what becomes of a row, given the sides of tests whose texts go."""
+        own, negatives = training.of_row(row)
+        held = [one for place in own for one in self._of(place)]
+        why = next((one for one in held if one.side in drop), None)
+        gone = tuple(
+            number
+            for number, place in enumerate(negatives)
+            if any(one.side in drop for one in self._of(place))
+        )
+        beside = {number: self._of(place) for number, place in enumerate(negatives)}
+        before = {one.task for one in [*held, *(one for some in beside.values() for one in some)]}
+        if why is not None:
+            return Verdict(True, (), why, frozenset(before), frozenset())
+        left = [some for number, some in beside.items() if number not in gone]
+        after = {one.task for one in [*held, *(one for some in left for one in some)]}
+        if gone:
+            why = next(one for one in beside[gone[0]] if one.side in drop)
+        return Verdict(False, gone, why, frozenset(before), frozenset(after))
+
+    def _of(self, text: int) -> list[Finding]:
+        return list(self.by_text.get(text, {}).values())
+
+    def count(self, verdict: Verdict) -> None:
+        """Count one row's verdict for each task whose texts it had."""
+        for task in verdict.before:
+            counts = self.tasks[task]
+            counts.rows_before += 1
+            counts.rows_dropped += verdict.dropped
+            counts.rows_changed += bool(verdict.negatives)
+            counts.rows_after += task in verdict.after
+
+    def plain(self) -> dict[str, dict[str, int]]:
+        """Return the counts by task as JSON values."""
+        return {task: asdict(counts) for task, counts in self.tasks.items()}
+
+
+def lowest_of_text(training: RowTexts, thresholds: Sequence[float]) -> NDArray[np.float64]:
+    """Return for each distinct text the lowest threshold of the sets that have it [texts]."""
+    least = np.ones(len(training.distinct))
+    for threshold, texts in zip(thresholds, training.of_sets(), strict=True):
+        least[texts] = np.minimum(least[texts], threshold)
+    return least
+
+
+def tests_table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the counts of tasks as a Markdown table."""
+    lines = [
+        "",
+        "Test texts in the data, before and after:",
+        "",
+        f"| test | {' | '.join(_COLUMNS)} |",
+        "|---|" + "---:|" * len(_COLUMNS),
+    ]
+    for task, counts in tasks.items():
+        numbers = " | ".join(f"{number:,}" for number in counts.values())
+        lines.append(f"| {task.replace('|', '/')} | {numbers} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,186 @@
+"""Index of test texts: those that a text equals, shares a run of words with, or nearly equals."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from emberge_data.steps.near.minhash import HASHES, MinHash
+from emberge_data.steps.near.normalise import words
+from emberge_data.steps.near.shingles import jaccard, shingles, word_hashes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Pairs = NDArray[np.int64]
+
+__all__ = ["Likeness", "Match", "TestIndex", "Way"]
+
+Way = Literal["equal", "overlap", "near"]
+# Standard deviations of an estimated similarity below the threshold at which a candidate is let go.
+_DEVIATIONS = 4
+_AT_ONCE = 4096
+# A run of words that is in more texts than this is a set phrase.
+COMMON = 10
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Ways in which a text contains a test text, beside being equal to it.
+
+    `words` is the length of a run of words that both have, None for any; `jaccard` the similarity of their
+    shingles of `shingle` characters.
+    """
+
+    words: int | None
+    jaccard: float
+    shingle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One text that contains a test text, both by their places, with the way and their similarity."""
+
+    text: int
+    test: int
+    way: Way
+    similarity: float = 1.0
+
+
+class TestIndex:
+    """Index of one block of normalised test texts, which looks at texts one block after another."""
+
+    __test__ = False  # for pytest: the name is a noun
+
+    def __init__(self, tests: Sequence[str], likeness: Likeness) -> None:
+        self._place = {test: place for place, test in enumerate(tests)}
+        self._runs = None if likeness.words is None else _Runs(tests, likeness.words)
+        self._near = _Near(tests, MinHash(likeness.jaccard, likeness.shingle))
+
+    def look(self, texts: Sequence[str], first: int = 0) -> Iterator[Match]:
+        """Yield the equal and the near tests of a block of normalised texts, the first at place `first`."""
+        for place, text in enumerate(texts):
+            if (test := self._place.get(text)) is not None:
+                yield Match(first + place, test, "equal")
+        for place, test, similarity in self._near.found(texts):
+            yield Match(first + place, test, "near", similarity)
+        if self._runs is not None:
+            self._runs.look(texts, first)
+
+    def overlaps(self) -> Iterator[Match]:
+        """Yield the tests of all texts that share a run of words, once all texts were looked at."""
+        if self._runs is not None:
+            yield from (Match(text, test, "overlap") for text, test in self._runs.found())
+
+
+class _Runs:
+    """Runs of so many words in test texts, and the texts that have them too.
+
+    A run of more than COMMON texts of either kind is a set phrase and no sign of a copy (as in GPT-3's
+    filter, Brown et al., 2020, arXiv:2005.14165, which lets 13 words go that are in more than ten documents).
+    """
+
+    def __init__(self, tests: Sequence[str], size: int) -> None:
+        self._size = size
+        owners, hashes = _runs_of(tests, size)
+        order = np.argsort(hashes, kind="stable")
+        self._hashes, self._starts, tests_of = np.unique(
+            hashes[order], return_index=True, return_counts=True
+        )
+        self._owners = owners[order]
+        self._tests_of = tests_of
+        self._texts_of = np.zeros(len(self._hashes), dtype=np.int64)
+        self._texts: dict[int, list[int]] = defaultdict(list)
+
+    def look(self, texts: Sequence[str], first: int) -> None:
+        """Remember the runs of a block of texts that test texts have too."""
+        if not len(self._hashes):
+            return
+        places, hashes = _runs_of(texts, self._size)
+        runs = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        known = (self._hashes[runs] == hashes) & (self._tests_of[runs] <= COMMON)
+        for place, run in zip(places[known].tolist(), runs[known].tolist(), strict=True):
+            self._texts_of[run] += 1
+            if self._texts_of[run] <= COMMON:
+                self._texts[run].append(first + place)
+
+    def found(self) -> list[tuple[int, int]]:
+        """Return (text, test) of all that share a run."""
+        pairs = {
+            (text, test)
+            for run, texts in self._texts.items()
+            if self._texts_of[run] <= COMMON
+            for test in self._owners[self._starts[run] :][: self._tests_of[run]].tolist()
+            for text in texts
+        }
+        return sorted(pairs)
+
+
+def _runs_of(texts: Sequence[str], size: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return the place of a text and the hash of a run for each run that a text has, once."""
+    hashes, counts = word_hashes([words(text) for text in texts], size)
+    places = np.repeat(np.arange(len(texts)), counts)
+    order = np.lexsort((hashes, places))
+    places, hashes = places[order], hashes[order]
+    new = np.ones(len(places), dtype=bool)
+    new[1:] = (places[1:] != places[:-1]) | (hashes[1:] != hashes[:-1])
+    return places[new], hashes[new]
+
+
+class _Near:
+    """MinHash signatures of test texts, and the order of their keys in each band."""
+
+    def __init__(self, tests: Sequence[str], minhash: MinHash) -> None:
+        self._minhash = minhash
+        self._signatures = np.concatenate(
+            [minhash.signatures(tests[i : i + 256]) for i in range(0, len(tests), 256)]
+        )
+        keys = minhash.keys(self._signatures)
+        self._order = np.argsort(keys, axis=1, kind="stable")
+        self._keys = np.take_along_axis(keys, self._order, axis=1)
+        self._shingles = functools.lru_cache(maxsize=4096)(
+            lambda test: shingles(tests[test], minhash.size)
+        )
+        deviation = (minhash.threshold * (1 - minhash.threshold) / HASHES) ** 0.5
+        self._least = minhash.threshold - _DEVIATIONS * deviation
+
+    def found(self, texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+        """Yield (text, test, similarity) of all that are as alike as the threshold, computed exactly."""
+        signatures = self._minhash.signatures(texts)
+        every = np.arange(len(texts))
+        bands = zip(self._minhash.keys(signatures), self._keys, self._order, strict=True)
+        pairs = np.concatenate([_pairs(every, keys, *own) for keys, *own in bands])
+        candidates = np.unique(pairs, axis=0)
+        mine = functools.cache(lambda text: shingles(texts[text], self._minhash.size))
+        for text, test in candidates[self._likely(candidates, signatures)].tolist():
+            similarity = jaccard(mine(text), self._shingles(test))
+            if similarity >= self._minhash.threshold:
+                yield text, test, similarity
+
+    def _likely(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Return flags of the pairs whose signatures do not rule the threshold out."""
+        likely = np.zeros(len(pairs), dtype=bool)
+        for start in range(0, len(pairs), _AT_ONCE):
+            texts, tests = pairs[start : start + _AT_ONCE].T
+            agree = (signatures[texts] == self._signatures[tests]).mean(axis=1)
+            likely[start : start + _AT_ONCE] = agree >= self._least
+        return likely
+
+
+def _pairs(
+    texts: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    test_keys: NDArray[np.uint64],
+    tests: NDArray[np.int64],
+) -> Pairs:
+    """Return (text, test) of equal keys [pairs, 2]; `test_keys` are in order."""
+    left = np.searchsorted(test_keys, keys, side="left")
+    counts = np.searchsorted(test_keys, keys, side="right") - left
+    before = np.cumsum(counts) - counts
+    places = np.arange(counts.sum()) + np.repeat(left - before, counts)
+    return np.stack([np.repeat(texts, counts), tests[places]], axis=1)

@@ -1,0 +1,112 @@
+"""Texts of tests, by task: those of evaluators and of the evaluation sets of catalogues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from emberge import DataError, DataRef, EvalSet, Evaluator, Preflight, Problem, Side, Workspace
+from emberge.engine import eval_texts, lacking_half, load_eval_set, pick_eval_sets
+
+from emberge_data.steps.near.normalise import normalise
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Split = Literal["test", "dev"]
+
+__all__ = ["EvalSets", "TestTexts", "every_test_text", "gathered"]
+
+# Distinct test texts in memory at a time: about 4 kB each, with a thousand characters.
+AT_ONCE = 100_000
+_HALVES: tuple[Split, ...] = ("test", "dev")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSets:
+    """Evaluation sets of a catalogue, or those in `only`: both halves, test and development."""
+
+    path: DataRef
+    only: tuple[str, ...] = ()
+
+    def check(self, context: Preflight, option: str) -> Iterator[Problem]:
+        """Yield problems that the catalogue and its folders show."""
+        path = context.data(self.path)
+        if path is None:
+            return
+        try:
+            sets = pick_eval_sets(path, self.only)
+        except DataError as error:
+            yield context.problem(str(error), option)
+            return
+        for one in sets:
+            if fault := lacking_half(one, "test"):
+                yield context.problem(fault, option)
+
+    def texts(self, workspace: Workspace) -> Iterator[tuple[str, Side, str]]:
+        """Yield (set, side, text) of every set.
+
+        Raises:
+            DataError: naming file and line, for what cannot be read.
+        """
+        limit = workspace.rehearsal.rows if workspace.rehearsal else None
+        for one in pick_eval_sets(workspace.data(self.path), self.only):
+            for half in self._halves(one):
+                data = load_eval_set(one, readers=workspace.readers, split=half, limit=limit)
+                yield from ((one.name, side, text) for side, text in eval_texts(data))
+
+    def _halves(self, one: EvalSet) -> list[Split]:
+        return [half for half in _HALVES if half == "test" or lacking_half(one, half) is None]
+
+
+def every_test_text(
+    evaluators: Sequence[Evaluator], eval_sets: Sequence[EvalSets], workspace: Workspace
+) -> Iterator[tuple[str, Side, str]]:
+    """Yield (task, side, text) of all tests.
+
+    Raises:
+        DataError: for data that cannot be read.
+    """
+    for evaluator in evaluators:
+        tasks = {task.name_without_size: task for task in evaluator.plan(workspace)}
+        for number, (name, task) in enumerate(tasks.items()):
+            workspace.progress(number, len(tasks), "tasks", f"texts of {name}")
+            texts = evaluator.texts(task, workspace)
+            if texts is None:
+                raise DataError(f"{type(evaluator).__name__} keeps the texts of {name} to itself")
+            yield from ((name, side, text) for side, text in texts)
+    for sets in eval_sets:
+        yield from sets.texts(workspace)
+
+
+@dataclass
+class TestTexts:
+    """Distinct normalised texts of tests; `uses` has for each the (task, side) that it is of."""
+
+    __test__ = False  # for pytest: the name is a noun
+
+    texts: list[str] = field(default_factory=list)
+    originals: list[str] = field(default_factory=list)
+    uses: list[tuple[tuple[str, Side], ...]] = field(default_factory=list)
+
+
+def gathered(texts: Iterable[tuple[str, Side, str]], most: int = AT_ONCE) -> Iterator[TestTexts]:
+    """Yield all texts in blocks of at most `most` distinct ones, so that memory is bounded."""
+    block, places = TestTexts(), dict[str, int]()
+    for task, side, text in texts:
+        normalised = normalise(text)
+        if not normalised:
+            continue
+        if len(places) == most and normalised not in places:
+            yield block
+            block, places = TestTexts(), {}
+        place = places.setdefault(normalised, len(places))
+        if place == len(block.texts):
+            block.texts.append(normalised)
+            block.originals.append(text)
+            block.uses.append(())
+        if (task, side) not in block.uses[place]:
+            block.uses[place] += ((task, side),)
+    if places:
+        yield block

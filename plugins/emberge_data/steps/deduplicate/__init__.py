@@ -1,0 +1,1 @@
+"""Removal of rows that others repeat, word for word or nearly."""

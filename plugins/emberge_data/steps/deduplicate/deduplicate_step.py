@@ -1,0 +1,209 @@
+"""The `deduplicate` step: of rows that repeat one another the first stays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from emberge import Artifact, Preflight, Problem, RecipeError, Workspace, suggest
+
+from emberge_data.steps.data_step import DataStep
+from emberge_data.steps.deduplicate.units import Of
+from emberge_data.steps.lonely import drop_lonely
+from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.teacher import Teacher
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge import Example
+    from emberge.engine import StoredDataset
+    from numpy.typing import NDArray
+
+    from emberge_data.steps.deduplicate.row_vectors import RowVectors
+    from emberge_data.steps.deduplicate.units import RowsInOrder
+
+__all__ = ["Deduplicate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deduplicate(DataStep):
+    """Training sets without the rows that repeat an earlier one, within a set and across sets.
+
+    Texts are compared without case, punctuation, white space and differences in Unicode's ways of writing
+    (NFKC; Lee et al., 2022, arXiv:2107.06499). With `jaccard` a row also goes if it is nearly a copy: the
+    share of the runs of `shingle` characters that two texts have in common is as high or higher. Candidates
+    are found by MinHash with 128 hashes, which misses at most 1 % of the pairs at the threshold and far
+    fewer above it, and each is then compared exactly. The row that stays was not dropped itself.
+
+    With a `teacher` a row also goes if it means the same: the cosine of its anchor with an earlier row's, and
+    of each positive with one of that row's, is `cosine` or more (SemDeDup, Abbas et al., 2023,
+    arXiv:2303.09540). All pairs are compared, in blocks, exactly at the threshold; the work grows with the
+    square of the rows.
+
+    What is compared is `of` a row:
+
+    - `rows`: anchor with anchor and positives with positives, so that two questions on one passage both
+      stay; in symmetric sets in either order. Rows with a label are compared by their anchors, if their
+      labels are equal.
+    - `anchors`: the anchor alone. Of a question with two answers in two rows one row goes.
+    - `texts`: no text is left that is in an earlier row, be it as an anchor or a positive.
+
+    Negatives are not compared, as they are repeated on purpose.
+
+    Example:
+        unique:
+          deduplicate:
+            data: ./datasets.yaml
+            jaccard: 0.8
+            prefer: [squad, medquad]
+    """
+
+    every_rank: ClassVar[bool] = True
+
+    of: Of = "rows"
+    """What of a row is compared with other rows."""
+    jaccard: float | None = None
+    """Similarity from 0 to 1 from which on texts are copies; by default equal texts alone are."""
+    shingle: int = 4
+    """Characters of a run, in the similarity of `jaccard`."""
+    teacher: Teacher | None = None
+    """Encoder whose cosines find rows that mean the same."""
+    cosine: float = 0.95
+    """Cosine from which on two texts mean the same, with a teacher."""
+    across: bool = True
+    """Comparison of rows of different sets too."""
+    prefer: tuple[str, ...] = ()
+    """Sets whose rows stay, the first before the second; other sets follow in the order of `data`."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        problems, checked = self.checked_data(context)
+        yield from problems
+        if self.jaccard is not None and not 0 < self.jaccard <= 1:
+            fault = f"jaccard is a share above 0 and up to 1, not {self.jaccard:g}"
+            yield context.problem(fault, "jaccard")
+        if self.shingle < 1:
+            yield context.problem(
+                f"a shingle has at least 1 character, not {self.shingle}", "shingle"
+            )
+        yield from self._check_teacher(context)
+        if checked.heads and not problems:
+            names = [head.info.name for head in checked.heads]
+            yield from (context.problem(stray, "prefer") for stray in self._strays(names))
+
+    def _check_teacher(self, context: Preflight) -> Iterator[Problem]:
+        if not 0 < self.cosine <= 1:
+            fault = f"cosine is above 0 and up to 1, not {self.cosine:g}"
+            yield context.problem(fault, "cosine")
+        if self.teacher is None:
+            return
+        yield from self.teacher.check(context, "teacher")
+        if self.of == "texts":
+            yield context.problem("a teacher compares rows or anchors, not texts", "of")
+
+    def _strays(self, names: Sequence[str]) -> Iterator[str]:
+        for place, name in enumerate(self.prefer):
+            if name in self.prefer[:place]:
+                yield f"set '{name}' is preferred twice; once is enough"
+            elif name not in names:
+                hint = suggest(name, names) or f"; there are {', '.join(names)}"
+                yield f"there is no set '{name}' to prefer{hint}"
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import join_ranks
+
+        from emberge_data.steps.deduplicate.units import RowsInOrder
+
+        datasets = self.load(workspace)
+        for stray in self._strays([dataset.info.name for dataset in datasets]):
+            raise RecipeError(stray)
+        place = {name: number for number, name in enumerate(self.prefer)}
+        ordered = sorted(datasets, key=lambda one: place.get(one.info.name, len(place)))
+        rows = RowsInOrder(ordered, self.of, across=self.across)
+        vectors = self._vectors(ordered, workspace)
+        if not join_ranks(workspace.machine.devices[0]).first:
+            return Artifact(kind="data")
+        found = self._find(rows, vectors, workspace)
+        starts = dict(zip([one.info.name for one in ordered], rows.starts.tolist(), strict=False))
+
+        def outcomes(dataset: StoredDataset) -> Iterator[Outcome]:
+            start = starts[dataset.info.name]
+            return (found.outcome(start + row, row, example) for row, example in _rows(dataset))
+
+        return self.finish(
+            workspace,
+            (
+                (dataset, drop_lonely(dataset, functools.partial(outcomes, dataset)))
+                for dataset in datasets
+            ),
+        )
+
+    def _vectors(
+        self, datasets: Sequence[StoredDataset], workspace: Workspace
+    ) -> RowVectors | None:
+        """Return the vectors of all rows, embedded by all ranks; None without a teacher."""
+        from emberge_data.steps.deduplicate.row_vectors import embed_rows
+
+        if self.teacher is None:
+            return None
+        return embed_rows(datasets, self.teacher, workspace, positives=self.of == "rows")
+
+    def _find(self, rows: RowsInOrder, vectors: RowVectors | None, workspace: Workspace) -> _Copies:
+        """Return all copies; each way of looking for them takes the rows that those before it leave."""
+        from emberge_data.steps.deduplicate.likeness import equal_copies, near_copies
+
+        found = _Copies(rows)
+        folder = workspace.work / "keys"
+        workspace.progress(0, 1, note="equal rows")
+        found.add("equal to", equal_copies(rows, found.kept, folder))
+        if self.jaccard is not None:
+            workspace.progress(0, 1, note="near copies")
+            near = near_copies(rows, found.kept, folder, threshold=self.jaccard, size=self.shingle)
+            found.add("nearly", near)
+        if vectors is not None:
+            from emberge_data.steps.deduplicate.cosine_copies import cosine_copies
+
+            workspace.progress(0, 1, note="rows of one meaning")
+            device = workspace.machine.devices[0]
+            found.add(
+                "means the same as", cosine_copies(rows, found.kept, vectors, self.cosine, device)
+            )
+        return found
+
+
+class _Copies:
+    """Rows that are copies, with the row that each is a copy of."""
+
+    def __init__(self, rows: RowsInOrder) -> None:
+        import numpy as np
+
+        self._rows = rows
+        self._earlier = np.full(len(rows), -1, dtype=np.int64)
+        self._way = np.zeros(len(rows), dtype=np.int8)
+        self._ways: list[str] = []
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """Flags of the rows that are no copies, as far as was looked."""
+        kept: NDArray[np.bool_] = self._earlier < 0
+        return kept
+
+    def add(self, way: str, copies: Iterator[tuple[int, int]]) -> None:
+        """Take (row, earlier row) of each copy that was found in one way."""
+        for row, earlier in copies:
+            self._earlier[row], self._way[row] = earlier, len(self._ways)
+        self._ways.append(way)
+
+    def outcome(self, place: int, row: int, example: Example) -> Outcome:
+        """Return the outcome of the row at a place of the numbering over all sets."""
+        if self._earlier[place] < 0:
+            return Outcome(row, example, example)
+        dataset, earlier = self._rows.place(int(self._earlier[place]))
+        note = f"{self._ways[self._way[place]]} a row of {dataset.info.name}"
+        return Outcome(row, example, None, note, f"row {earlier + 1}: {dataset[earlier].anchor}")
+
+
+def _rows(dataset: StoredDataset) -> Iterator[tuple[int, Example]]:
+    """Yield the rows with their numbers."""
+    return ((row, dataset[row]) for row in range(len(dataset)))

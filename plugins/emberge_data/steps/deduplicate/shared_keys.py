@@ -1,0 +1,102 @@
+"""Keys of texts in files, and the first of the rows whose texts are copies of one another."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["SharedKeys", "first_copies"]
+
+_AT_ONCE = 1 << 16
+
+
+class SharedKeys:
+    """Units that share a key with another, by row: those whose keys are all their own are forgotten.
+
+    Keys are in files while they are gathered, one for each band, and are looked at band by band: memory has
+    8 bytes for each unit, 24 while a band is sorted, and 16 for each key that units share.
+    """
+
+    def __init__(
+        self, keys: Iterable[tuple[list[int], NDArray[np.uint64]]], bands: int, folder: Path
+    ) -> None:
+        """Take (the row of each unit, keys [bands, units]) block by block, rows in ascending order."""
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [folder / f"band-{band}.keys" for band in range(bands)]
+        rows = array("q")
+        with ExitStack() as stack:
+            opened = [stack.enter_context(file.open("wb")) for file in files]
+            for block, found in keys:
+                rows.extend(block)
+                for band, file in enumerate(opened):
+                    file.write(found[band].tobytes())
+        self.rows = np.frombuffer(rows, np.int64) if rows else np.zeros(0, np.int64)
+        self._units, self._buckets = _in_buckets(files)
+
+    def __iter__(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """Yield rows in order with (unit, bucket) of each key that they share."""
+        return (
+            (row, [(unit, bucket) for _, unit, bucket in group])
+            for row, group in groupby(self._entries(), key=itemgetter(0))
+        )
+
+    def _entries(self) -> Iterator[tuple[int, int, int]]:
+        for start in range(0, len(self._units), _AT_ONCE):
+            units = self._units[start : start + _AT_ONCE]
+            buckets = self._buckets[start : start + _AT_ONCE]
+            yield from zip(self.rows[units].tolist(), units.tolist(), buckets.tolist(), strict=True)
+
+
+def _in_buckets(files: Iterable[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return units that share a key and the bucket of that key, in the order of units; remove the files."""
+    units: list[NDArray[np.int64]] = []
+    buckets: list[NDArray[np.int64]] = []
+    count = 0
+    for file in files:
+        keys = np.fromfile(file, np.uint64)
+        file.unlink()
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        again = np.zeros(len(keys) + 1, dtype=bool)  # equal to the one before; one more at the end
+        again[1:-1] = keys[1:] == keys[:-1]
+        first = again[1:] & ~again[:-1]
+        shared = again[:-1] | first
+        units.append(order[shared])
+        buckets.append(np.cumsum(first)[shared] + count)
+        count += int(first.sum())
+    joined = np.concatenate([np.zeros(0, np.int64), *units])
+    order = np.argsort(joined, kind="stable")
+    return joined[order], np.concatenate([np.zeros(0, np.int64), *buckets])[order]
+
+
+def first_copies(
+    shared: Iterable[tuple[int, list[tuple[int, int]]]], same: Callable[[int, int], bool]
+) -> Iterator[tuple[int, int]]:
+    """Yield (row, earlier row that it is a copy of); the earlier one is never a copy itself.
+
+    `same` compares two units that share a key. As only rows that stay are compared with, a thousand copies of
+    a text cost a thousand comparisons and not a million.
+    """
+    stay: dict[int, list[tuple[int, int]]] = defaultdict(list)  # (row, unit) by bucket
+    for row, entries in shared:
+        candidates = dict.fromkeys(
+            (unit, *other) for unit, bucket in entries for other in stay.get(bucket, ())
+        )
+        found = (other for unit, other, place in candidates if other != row and same(unit, place))
+        earlier = next(found, None)
+        if earlier is not None:
+            yield row, earlier
+            continue
+        for unit, bucket in entries:
+            stay[bucket].append((row, unit))

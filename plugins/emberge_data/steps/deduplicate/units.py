@@ -1,0 +1,79 @@
+"""Units of comparison: the parts of a row that are looked for in other rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from emberge_data.steps.near.normalise import normalise
+
+if TYPE_CHECKING:
+    from emberge import Example
+    from emberge.engine import StoredDataset
+
+__all__ = ["Of", "RowsInOrder", "Unit", "units_of"]
+
+Of = Literal["rows", "anchors", "texts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Normalised texts, each to be compared with the one at its place; the tags of copies are equal."""
+
+    tag: str
+    parts: tuple[str, ...]
+
+
+def units_of(dataset: StoredDataset, example: Example, of: Of, tag: str = "") -> list[Unit]:
+    """Return what is compared of a row; a row is a copy if any of its units is.
+
+    - `rows`: anchor and positives, each with the other row's; in a symmetric set in either order. Of a row
+      with a label it is the anchor, and the labels of copies are equal: its positives are other rows of
+      the label.
+    - `anchors`: the anchor.
+    - `texts`: the anchor, and each positive that is not drawn, each by itself.
+    """
+    anchor = normalise(example.anchor)
+    if of == "anchors":
+        return [Unit(tag, (anchor,))]
+    positives = () if dataset.draws else example.positives
+    if of == "texts":
+        texts = dict.fromkeys([anchor, *map(normalise, positives)])
+        return [Unit(tag, (text,)) for text in texts]
+    if example.label is not None or not positives:
+        return [Unit(f"{tag}\0{example.label}", (anchor,))]
+    parts = [anchor, "\n".join(sorted(map(normalise, positives)))]
+    return [Unit(tag, tuple(sorted(parts) if dataset.symmetric else parts))]
+
+
+class RowsInOrder:
+    """Rows of all sets under one numbering, in the order in which the first copy is kept."""
+
+    def __init__(self, datasets: Sequence[StoredDataset], of: Of, *, across: bool) -> None:
+        self.datasets = datasets
+        self._of = of
+        self._across = across
+        self.starts = np.cumsum([0, *(len(dataset) for dataset in datasets)])
+        self.units = functools.lru_cache(maxsize=4096)(self._units)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def place(self, row: int) -> tuple[StoredDataset, int]:
+        """Return the set of a row, and its number there."""
+        number = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.datasets[number], row - int(self.starts[number])
+
+    def _units(self, row: int) -> list[Unit]:
+        dataset, own = self.place(row)
+        tag = "" if self._across else dataset.info.name
+        return units_of(dataset, dataset[own], self._of, tag)
+
+    def every_unit(self, kept: np.ndarray) -> Iterator[tuple[int, Unit]]:
+        """Yield (row, unit) of the rows that are kept so far."""
+        for row in np.flatnonzero(kept).tolist():
+            yield from ((row, unit) for unit in self._units(row))

@@ -1,0 +1,115 @@
+"""The `filter_negatives` step: negatives go that a teacher takes for positives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import DataError, Example, Preflight, Problem, Workspace
+
+from emberge_data.steps.listed_set import ListedSet, rows_of
+from emberge_data.steps.mining.threshold import margin_problem
+from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.taught_step import TaughtStep
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge.engine import StoredDataset
+    from numpy.typing import NDArray
+
+    from emberge_data.steps.arranged_set import ArrangedSet
+    from emberge_data.steps.search.space import Space
+
+__all__ = ["FilterNegatives"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterNegatives(TaughtStep):
+    """Negatives of a set without those that a teacher takes for positives.
+
+    A negative goes if any teacher scores it above the threshold of `mine_hard_negatives`, which follows from
+    the lowest score of the query's positives (NV-Retriever, 2024, arXiv:2407.15831; of mined sets Nomic Embed
+    v2, 2025, arXiv:2502.07972), or if it is one of those positives. Rows with the same anchor are one query.
+    Rows stay, also those that have no negative any more, and so do scores of what stays.
+
+    Example:
+        filtered:
+          filter_negatives:
+            data: ./triplets.jsonl
+            teachers: sentence-transformers/all-MiniLM-L6-v2
+    """
+
+    margin: float = 0.95
+    """Highest score of a negative as a share of the lowest positive's, 0 to 1."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        yield from super().check(context)
+        margin = margin_problem(self.margin)
+        if margin is not None:
+            yield context.problem(margin, "margin")
+
+    def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
+        import numpy as np
+
+        from emberge_data.steps.arranged_set import ArrangedSet
+
+        listed = ListedSet.of(dataset, workspace)
+        if not len(listed.negatives.places):
+            raise DataError(
+                f"dataset '{listed.name}' has no negatives to filter; leave it out with `only`"
+            )
+        return ArrangedSet.of(listed, np.union1d(listed.positives.places, listed.negatives.places))
+
+    def outcomes(
+        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
+    ) -> Iterator[Outcome]:
+        kept = self._kept(arranged, spaces)
+        starts = arranged.listed.negatives.starts
+        for row, example in enumerate(rows_of(arranged.dataset)):
+            stays = kept[starts[row] : starts[row + 1]]
+            after = example if stays.all() else _without(example, stays)
+            yield Outcome(row, example, after, "negatives above the threshold are gone")
+
+    def _kept(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> NDArray[np.bool_]:
+        """Return whether each negative stays.
+
+        Raises:
+            DataError: when none does, with the scores seen.
+        """
+        import numpy as np
+
+        from emberge_data.steps.mining.threshold import lowest_positives, thresholds
+        from emberge_data.steps.scores_seen import spread
+
+        positives = arranged.lists(arranged.numbers(arranged.listed.positives))
+        queries, negatives = arranged.numbers(arranged.listed.negatives)
+        kept = np.ones(len(queries), dtype=bool)
+        kept[~positives.lacks(queries, negatives)] = False
+        seen = []
+        for teacher, space in zip(self.teachers, spaces, strict=True):
+            lowest = lowest_positives(space, np.arange(len(arranged.queries)), positives)
+            scores = space.scores(queries, negatives)
+            kept &= scores <= thresholds(lowest, self.margin)[queries]
+            seen.append(
+                f"{teacher.model} scores the lowest positives {spread(lowest)} and negatives "
+                f"{spread(scores)}"
+            )
+        if not kept.any():
+            raise DataError(
+                f"dataset '{arranged.name}': every negative is above the threshold ({'; '.join(seen)}); "
+                f"raise margin ({self.margin}), or mine others"
+            )
+        return kept
+
+
+def _without(example: Example, stays: NDArray[np.bool_]) -> Example:
+    """Return the example with those negatives that stay, and their scores."""
+    places = stays.nonzero()[0].tolist()
+    scores = example.negative_scores
+    return dataclasses.replace(
+        example,
+        negatives=tuple(example.negatives[place] for place in places),
+        negative_scores=None if scores is None else tuple(scores[place] for place in places),
+    )

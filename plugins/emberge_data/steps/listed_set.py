@@ -1,0 +1,136 @@
+"""Texts of a set, listed once each: which row has which of them as anchor, positives and negatives."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
+
+from emberge import DataError, Example, Workspace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge.engine import DistinctTexts, StoredDataset
+    from numpy.typing import NDArray
+
+__all__ = ["ChosenTexts", "ListedSet", "Parts"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Texts of rows in their order: those of row i are `places[starts[i] : starts[i + 1]]`."""
+
+    places: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Row of each text."""
+        import numpy as np
+
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    def of(self, row: int) -> NDArray[np.int64]:
+        """Return the places of a row's texts."""
+        return self.places[self.starts[row] : self.starts[row + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class ListedSet:
+    """A set whose texts are listed; `extra` are the places of further texts, such as a corpus."""
+
+    dataset: StoredDataset
+    texts: DistinctTexts
+    anchors: NDArray[np.int64]
+    positives: Parts
+    negatives: Parts
+    labels: Sequence[str | None]
+    extra: NDArray[np.int64]
+
+    @property
+    def name(self) -> str:
+        """Name of the set."""
+        return self.dataset.info.name
+
+    @classmethod
+    def of(
+        cls, dataset: StoredDataset, workspace: Workspace, extra: Iterable[str] = ()
+    ) -> ListedSet:
+        """List the texts of a set: those of the first row first, and `extra` texts last.
+
+        Raises:
+            DataError: for a set whose rows have no positives of their own.
+        """
+        import numpy as np
+        from emberge.engine import DistinctTexts
+
+        if dataset.info.task == "text" or dataset.draws:
+            raise DataError(without_positives(dataset.info.name))
+        above, below, labels = array("q", [0]), array("q", [0]), []
+
+        def given() -> Iterator[str]:
+            for example in rows_of(dataset):
+                above.append(above[-1] + len(example.positives))
+                below.append(below[-1] + len(example.negatives))
+                labels.append(example.label)
+                yield example.anchor
+                yield from example.positives
+                yield from example.negatives
+            yield from extra
+
+        texts = DistinctTexts(given(), workspace.work)
+        starts, others = np.asarray(above, np.int64), np.asarray(below, np.int64)
+        if not np.diff(starts).all():
+            row = 1 + int(np.argmin(np.diff(starts)))
+            raise DataError(f"dataset '{dataset.info.name}': row {row} has no positive; remove it")
+        # Row i begins after an anchor, and all positives and negatives, of each row before it.
+        begins = np.arange(len(starts)) + starts + others
+        own = begins[:-1]
+        kinds = np.full(begins[-1], 2, dtype=np.int8)
+        kinds[own] = 0
+        positives = np.repeat(own + 1 - starts[:-1], np.diff(starts)) + np.arange(starts[-1])
+        kinds[positives] = 1
+        places = texts.places[: begins[-1]]
+        return cls(
+            dataset,
+            texts,
+            places[kinds == 0],
+            Parts(places[kinds == 1], starts),
+            Parts(places[kinds == 2], others),
+            labels,
+            texts.places[begins[-1] :],
+        )
+
+
+def rows_of(dataset: StoredDataset) -> Iterator[Example]:
+    """Yield the examples of a set in order."""
+    for row in range(len(dataset)):
+        yield dataset[row]
+
+
+def without_positives(name: str) -> str:
+    """Return the message for a set whose rows have no positives of their own."""
+    return (
+        f"dataset '{name}' has no positives of its own, so no pair to judge; leave it out with `only`, or "
+        "give its rows positives"
+    )
+
+
+class ChosenTexts(Sequence[str]):
+    """The texts at some places of a list, read when they are asked for."""
+
+    def __init__(self, texts: Sequence[str], places: NDArray[np.int64]) -> None:
+        self.texts, self.places = texts, places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self.texts[int(place)] for place in self.places[index]]
+        return self.texts[int(self.places[index])]

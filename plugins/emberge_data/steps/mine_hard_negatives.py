@@ -1,0 +1,194 @@
+"""The `mine_hard_negatives` step: negatives for every query among the passages nearest to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from emberge import DataError, DataRef, Preflight, Problem, Workspace
+
+from emberge_data.steps.listed_set import ListedSet, rows_of
+from emberge_data.steps.mining.choice import Choice
+from emberge_data.steps.mining.threshold import margin_problem
+from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.taught_step import TaughtStep
+
+if TYPE_CHECKING:
+    from emberge.engine import FirstRows, StoredDataset
+
+    from emberge_data.steps.arranged_set import ArrangedSet
+    from emberge_data.steps.mining.choice import Passages
+    from emberge_data.steps.search.space import Space
+
+__all__ = ["MineHardNegatives"]
+
+# Queries whose scores are shown where nothing passed.
+SHOWN = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class MineHardNegatives(TaughtStep):
+    """Hard negatives: for every query the nearest passages that are no positives, by exact cosine.
+
+    A passage too near to a query may be a positive that nobody has marked. So with a `margin` of 0.95 no
+    negative has more than 95 % of the score of the query's lowest positive, by its teacher (NV-Retriever,
+    2024, arXiv:2407.15831, "TopK-PercPos"; Nomic Embed v2, 2025, arXiv:2502.07972); below a negative score s
+    the threshold is s - (1 - margin) |s|.
+
+    Passages are the positives and negatives of the set's rows, each text once; with a `corpus` its texts and
+    the positives. Rows with the same anchor are one query. A query never gets one of its positives or itself,
+    nor, in a set with labels, a text of a row with the same label, even if that text has another label in
+    another row; there a negative whose label no row states is no passage.
+
+    Several teachers each list passages by their own scores, none of which any teacher scores above that
+    teacher's threshold; the lists are joined in turns, the first of each, then the second, each passage once.
+
+    Scores are computed so that they depend on the stored embeddings alone, and of equal scores the earlier
+    passage comes first: the same negatives on every device, with any memory.
+
+    Example:
+        mined:
+          mine_hard_negatives:
+            data: ./pairs.jsonl
+            teachers: sentence-transformers/all-MiniLM-L6-v2
+            count: 10
+    """
+
+    count: int = 10
+    """Negatives to mine for a query."""
+    margin: float | None = 0.95
+    """Highest score of a negative as a share of the lowest positive's, 0 to 1; null for none."""
+    range: tuple[int, int] | None = None
+    """First and last rank, from 1, among the passages that a query may get, before the threshold; by default
+    as deep as it takes."""
+    sampling: Literal["top", "random"] = "top"
+    """The nearest ones that pass, or any of those in `range`, drawn by seed and text."""
+    on_short: Literal["keep", "drop", "fill"] = "keep"
+    """Rows with fewer negatives than `count`: kept with those they have, dropped, or filled with passages
+    drawn from all ranks that pass the threshold."""
+    existing: Literal["replace", "keep"] = "replace"
+    """Negatives that rows have already: replaced, or kept before those that are mined."""
+    corpus: tuple[DataRef, ...] = ()
+    """Files of passages: rows with `text`, and maybe `title` and `_id`."""
+    seed: int | None = None
+    """Seed of what is drawn; by default the recipe's."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        yield from super().check(context)
+        margin = margin_problem(self.margin)
+        if margin is not None:
+            yield context.problem(margin, "margin")
+        if self.count < 1:
+            yield context.problem(f"count is 1 or more, not {self.count}", "count")
+        if self.range is not None:
+            yield from self._check_range(context, *self.range)
+        elif self.sampling == "random":
+            yield context.problem(
+                f"sampling: random draws among ranks; name them, such as range: [1, {10 * self.count}]",
+                "sampling",
+            )
+        for reference in self.corpus:
+            path = context.data(reference)
+            if path is not None and not path.is_file():
+                yield context.problem(f"{reference}: there is no such file of passages", "corpus")
+
+    def _check_range(self, context: Preflight, first: int, last: int) -> Iterator[Problem]:
+        if not 1 <= first <= last:
+            yield context.problem(
+                f"range [{first}, {last}] is not a first and a last rank, counted from 1", "range"
+            )
+        elif last - first + 1 < self.count:
+            yield context.problem(
+                f"range [{first}, {last}] has fewer ranks than count ({self.count}); end it at "
+                f"{first + self.count - 1} or later",
+                "range",
+            )
+
+    def set_problems(self, head: FirstRows) -> Iterator[str]:
+        yield from super().set_problems(head)
+        if head.texts is not None and not self.corpus and head.texts <= self.count:
+            yield (
+                f"dataset '{head.info.name}' has fewer passages than count ({self.count}); lower count, or "
+                "name a corpus"
+            )
+
+    def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
+        from emberge_data.steps.arranged_set import ArrangedSet
+        from emberge_data.steps.mining.corpus import read_corpora
+        from emberge_data.steps.mining.passages import places_of_passages
+
+        paths = [workspace.data(reference) for reference in self.corpus]
+        listed = ListedSet.of(dataset, workspace, read_corpora(paths, workspace.readers))
+        arranged = ArrangedSet.of(listed, places_of_passages(listed))
+        if len(arranged.documents) <= self.count and workspace.rehearsal is None:
+            raise DataError(
+                f"dataset '{arranged.name}' has {len(arranged.documents):,} passages, too few for count "
+                f"({self.count}) beside a positive; lower count, or name a corpus"
+            )
+        return arranged
+
+    def outcomes(
+        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
+    ) -> Iterator[Outcome]:
+        from emberge_data.steps.mining.choice import choose
+        from emberge_data.steps.mining.kept_blocks import KeptBlocks
+        from emberge_data.steps.mining.passages import passages_of
+
+        seed = workspace.seed if self.seed is None else self.seed
+        passages = passages_of(arranged, seed, keep_negatives=self.existing == "keep")
+        choice = Choice(
+            count=self.count,
+            margin=self.margin,
+            ranks=self.range,
+            sampling=self.sampling,
+            fill=self.on_short == "fill",
+        )
+        limits = self.limits(workspace)
+        blocks = KeptBlocks(
+            workspace.work / "mined" / str(number),
+            len(arranged.queries),
+            lambda queries: choose(spaces, queries, passages, choice, limits).places,
+            lambda done, total: workspace.progress(done, total, "queries", arranged.name),
+        )
+        if not any((block >= 0).any() for block in blocks):
+            raise DataError(self._nothing_passed(arranged, spaces, passages))
+        for row, example in enumerate(rows_of(arranged.dataset)):
+            places = blocks[int(arranged.query_of[row])]
+            texts = [arranged.documents[int(place)] for place in places if place >= 0]
+            short = len(texts) < self.count
+            note = f"fewer than {self.count} negatives" if short else "negatives mined"
+            if short and self.on_short == "drop":
+                yield Outcome(row, example, None, note)
+                continue
+            before = example.negatives if self.existing == "keep" else ()
+            # Scores that negatives had are not those of a teacher that has mined others.
+            changed = {"negatives": (*before, *texts), "negative_scores": None}
+            yield Outcome(row, example, dataclasses.replace(example, **changed), note)
+
+    def _nothing_passed(
+        self, arranged: ArrangedSet, spaces: Sequence[Space], passages: Passages
+    ) -> str:
+        import numpy as np
+
+        from emberge_data.steps.mining.threshold import lowest_positives
+        from emberge_data.steps.scores_seen import spread
+        from emberge_data.steps.search.nearest import nearest
+
+        queries = np.arange(min(SHOWN, len(arranged.queries)))
+        best = nearest(spaces, queries, 1, excluded=passages.excluded)
+        seen = [
+            f"{teacher.model} scores the lowest positives {spread(lowest)} and the nearest other passages "
+            f"{spread(found.scores)}"
+            for teacher, found, lowest in zip(
+                self.teachers,
+                best,
+                (lowest_positives(space, queries, passages.positives) for space in spaces),
+                strict=True,
+            )
+        ]
+        return (
+            f"dataset '{arranged.name}': no passage passes for any query ({'; '.join(seen)}); raise margin "
+            f"({self.margin}), widen range, or name a corpus"
+        )

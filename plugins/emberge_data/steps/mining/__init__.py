@@ -1,0 +1,1 @@
+"""Choice of hard negatives: thresholds of teachers, ranks, draws."""

@@ -1,0 +1,187 @@
+"""Choice of negatives among the passages nearest to a query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from emberge_data.steps.mining.threshold import lowest_positives, thresholds
+from emberge_data.steps.search.nearest import nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from emberge_data.steps.search.exclusions import Exclusions, Lists
+    from emberge_data.steps.search.space import Space
+    from emberge_data.steps.search.tiles import Limits
+
+__all__ = ["Choice", "Mined", "Passages", "choose", "in_turns"]
+
+# Passages looked at for a place that is still empty, at most: most of a corpus is below a threshold.
+DRAWS = 64
+EMPTY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Options of a choice; `ranks` are the first and last rank, from 1, and None allows all."""
+
+    count: int
+    margin: float | None = 0.95
+    ranks: tuple[int, int] | None = None
+    sampling: Literal["top", "random"] = "top"
+    fill: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passages:
+    """Queries and passages of a search: positives and exclusions by query, and keys of all texts.
+
+    `query_keys` and `keys` are random numbers, uint64, that depend on a seed and the text alone: draws use
+    nothing else, so they are the same in whichever order texts come.
+    """
+
+    positives: Lists
+    excluded: Exclusions
+    query_keys: NDArray[np.uint64]
+    keys: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mined:
+    """Negatives of queries: places [n, count], -1 where there are fewer, and thresholds [teachers, n]."""
+
+    places: NDArray[np.int64]
+    thresholds: NDArray[np.float64] | None
+
+
+def choose(
+    spaces: Sequence[Space],
+    queries: NDArray[np.int64],
+    passages: Passages,
+    choice: Choice,
+    limits: Limits | None = None,
+) -> Mined:
+    """Return the negatives of these queries, one space for each teacher.
+
+    A candidate passes if no teacher scores it above that teacher's threshold. Each teacher lists candidates
+    by its own scores; lists are joined in turns, the first of each, then the second, and so on.
+    Without `ranks` a list goes as deep as it takes; ranks count what is allowed before the threshold.
+    """
+    import numpy as np
+
+    ceilings = None
+    if choice.margin is not None:
+        lowest = [lowest_positives(space, queries, passages.positives) for space in spaces]
+        ceilings = np.stack([thresholds(scores, choice.margin) for scores in lowest])
+    if choice.ranks is None:
+        found = nearest(
+            spaces,
+            queries,
+            choice.count,
+            ceilings=ceilings,
+            excluded=passages.excluded,
+            limits=limits,
+        )
+        lists = [one.places for one in found]
+    else:
+        first, last = choice.ranks
+        found = nearest(spaces, queries, last, excluded=passages.excluded, limits=limits)
+        lists = [_passing(spaces, queries, one.places[:, first - 1 :], ceilings) for one in found]
+    chosen = _chosen(lists, queries, passages, choice)
+    if choice.fill:
+        _fill(chosen, spaces, queries, passages, ceilings)
+    return Mined(chosen, ceilings)
+
+
+def in_turns(lists: Sequence[Sequence[int]]) -> list[int]:
+    """Return the items of several lists, the first of each, then the second, each item once."""
+    longest = max(map(len, lists), default=0)
+    turns = (one[turn] for turn in range(longest) for one in lists if turn < len(one))
+    return list(dict.fromkeys(turns))
+
+
+def _passing(
+    spaces: Sequence[Space],
+    queries: NDArray[np.int64],
+    places: NDArray[np.int64],
+    ceilings: NDArray[np.float64] | None,
+) -> NDArray[np.int64]:
+    """Move the candidates to the front that pass every threshold; the rest becomes empty."""
+    import numpy as np
+
+    kept = places != EMPTY
+    if ceilings is not None:
+        for space, ceiling in zip(spaces, ceilings, strict=True):
+            kept &= space.scores(queries, np.where(kept, places, 0)) <= ceiling[:, None]
+    order = np.argsort(~kept, axis=1, kind="stable")
+    return np.take_along_axis(np.where(kept, places, EMPTY), order, axis=1)
+
+
+def _chosen(
+    lists: Sequence[NDArray[np.int64]],
+    queries: NDArray[np.int64],
+    passages: Passages,
+    choice: Choice,
+) -> NDArray[np.int64]:
+    import numpy as np
+
+    chosen = np.full((len(queries), choice.count), EMPTY, dtype=np.int64)
+    if len(lists) == 1 and choice.sampling == "top":
+        found = lists[0][:, : choice.count]
+        chosen[:, : found.shape[1]] = found
+        return chosen
+    for row, query in enumerate(queries):
+        pool = in_turns([one[row][one[row] != EMPTY].tolist() for one in lists])
+        if choice.sampling == "random" and len(pool) > choice.count:
+            drawn = _draw_keys(passages.query_keys[query], passages.keys[pool])
+            best = np.sort(np.argsort(drawn, kind="stable")[: choice.count])
+            pool = [pool[i] for i in best]
+        pool = pool[: choice.count]
+        chosen[row, : len(pool)] = pool
+    return chosen
+
+
+def _fill(
+    chosen: NDArray[np.int64],
+    spaces: Sequence[Space],
+    queries: NDArray[np.int64],
+    passages: Passages,
+    ceilings: NDArray[np.float64] | None,
+) -> None:
+    """Draw passages for empty places: any that is allowed, passes and is not chosen yet."""
+    import numpy as np
+
+    for row in np.flatnonzero((chosen == EMPTY).any(axis=1)):
+        query = int(queries[row])
+        drawn = _draws(passages, query, DRAWS * chosen.shape[1])
+        drawn = drawn[passages.excluded.allows(query, drawn) & ~np.isin(drawn, chosen[row])]
+        limit = None if ceilings is None else ceilings[:, row : row + 1]
+        passing = _passing(spaces, queries[row : row + 1], drawn[None], limit)[0]
+        empty = np.flatnonzero(chosen[row] == EMPTY)
+        found = passing[passing != EMPTY][: len(empty)]
+        chosen[row, empty[: len(found)]] = found
+
+
+def _draws(passages: Passages, query: int, most: int) -> NDArray[np.int64]:
+    """Return places of passages in a random order, each once: all of them, or as many as `most`."""
+    import numpy as np
+
+    key, size = passages.query_keys[query], len(passages.keys)
+    if size <= most:
+        return np.argsort(_draw_keys(key, passages.keys), kind="stable")
+    draws = _draw_keys(key, np.arange(most, dtype=np.uint64)) % np.uint64(size)
+    return np.asarray(list(dict.fromkeys(draws.tolist())), dtype=np.int64)
+
+
+def _draw_keys(query: np.uint64, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return random numbers that depend on both keys (the finaliser of splitmix64)."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        mixed = keys * np.uint64(0x9E3779B97F4A7C15) + query
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return mixed ^ (mixed >> np.uint64(31))

@@ -1,0 +1,84 @@
+"""Distinct normalised texts of training sets, and the rows that have them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from emberge.engine import DistinctTexts
+
+from emberge_data.steps.near.normalise import normalise
+
+if TYPE_CHECKING:
+    from emberge.engine import StoredDataset
+    from numpy.typing import NDArray
+
+    Places = NDArray[np.int64]
+
+__all__ = ["RowTexts"]
+
+
+class RowTexts:
+    """Texts of the rows of all sets, each once, on disk; rows are numbered over all sets.
+
+    A row has its own texts, which are its anchor and positives, then its negatives; of a set whose positives
+    and negatives are drawn from other rows, the anchor alone. `starts` has the first row of each set.
+    """
+
+    def __init__(self, datasets: Sequence[StoredDataset], folder: Path) -> None:
+        first = np.cumsum([0, *map(len, datasets)])
+        self.starts = {
+            one.info.name: int(row) for one, row in zip(datasets, first[:-1], strict=True)
+        }
+        self.set_of_row = np.repeat(np.arange(len(datasets)), np.diff(first))
+        own, ends = array("q"), array("q")
+        self.distinct = DistinctTexts(_read(datasets, own, ends), folder)
+        self._ends = np.frombuffer(ends, np.int64)
+        self._counts = np.diff(self._ends, prepend=0)
+        self._own = np.frombuffer(own, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def own(self) -> tuple[Places, Places]:
+        """Return (rows, texts) of all anchors and positives."""
+        rows = np.repeat(np.arange(len(self)), self._counts)
+        number = np.arange(len(rows)) - np.repeat(self._ends - self._counts, self._counts)
+        own = number < self._own[rows]
+        return rows[own], self.distinct.places[own]
+
+    def rows_with(self, texts: Places) -> Places:
+        """Return the rows that have any of these distinct texts."""
+        wanted = np.zeros(len(self.distinct), dtype=bool)
+        wanted[texts] = True
+        given = np.flatnonzero(wanted[self.distinct.places])
+        return np.unique(np.searchsorted(self._ends, given, side="right"))
+
+    def of_sets(self) -> list[Places]:
+        """Return the distinct texts of each set's rows, as often as the rows have them."""
+        last = [*self.starts.values()][1:]
+        return np.split(
+            self.distinct.places, [int(self._ends[row - 1]) if row else 0 for row in last]
+        )
+
+    def of_row(self, row: int) -> tuple[list[int], list[int]]:
+        """Return the distinct texts of a row by place: its own, and its negatives."""
+        end = int(self._ends[row])
+        places = self.distinct.places[end - int(self._counts[row]) : end].tolist()
+        own = int(self._own[row])
+        return places[:own], places[own:]
+
+
+def _read(datasets: Sequence[StoredDataset], own: array[int], ends: array[int]) -> Iterator[str]:
+    """Yield all texts; add the number of each row's own texts, and where its texts end."""
+    for dataset in datasets:
+        for row in range(len(dataset)):
+            example = dataset[row]
+            texts = [example.anchor, *(() if dataset.draws else example.positives)]
+            own.append(len(texts))
+            texts += () if dataset.draws else example.negatives
+            ends.append(len(texts) + (ends[-1] if ends else 0))
+            yield from map(normalise, texts)

@@ -1,0 +1,147 @@
+"""Cross-encoders: models that read two texts together and give one score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import CheckpointError
+from emberge.engine import Checkpoint, read_modules, read_object, read_settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["CrossEncoderModel", "cross_encoder_problems", "is_cross_encoder"]
+
+_CLASSIFIER = "ForSequenceClassification"
+# A class of transformers has so many outputs unless its config names them.
+_LABELS = 2
+
+
+def is_cross_encoder(folder: Path) -> bool:
+    """Return whether a model folder is a cross-encoder, from its configs alone.
+
+    It is one if sentence-transformers' CrossEncoder saved it, or if it is a bare folder of a
+    sequence-classification class of transformers.
+    """
+    if read_modules(folder):
+        return bool(read_settings(folder).get("model_type") == "CrossEncoder")
+    return _architecture(_config(folder)).endswith(_CLASSIFIER)
+
+
+def cross_encoder_problems(folder: Path) -> list[str]:
+    """Return reasons why a cross-encoder cannot score pairs, from its configs alone."""
+    path, config = folder / "config.json", _config(folder)
+    outputs = len(config.get("id2label") or range(_LABELS))
+    if _architecture(config).endswith(_CLASSIFIER) and outputs != 1:
+        return [
+            f"{path}: the model has {outputs} outputs, which are classes; a cross-encoder that scores pairs "
+            "has one (id2label), so choose such a model"
+        ]
+    return []
+
+
+def _config(folder: Path) -> Mapping[str, Any]:
+    path = folder / "config.json"
+    return read_object(path) if path.is_file() else {}
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    return str(next(iter(config.get("architectures") or ()), ""))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress transformers' loading bar and report; a head without weights is refused afterwards."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+class CrossEncoderModel:
+    """A cross-encoder of sentence-transformers on a device; pairs of like length run together.
+
+    `max_length` counts the tokens of both texts, by default the model's own limit; what is over is cut from
+    the longer text. `limit` is the number in use.
+
+    Raises:
+        CheckpointError: for a model of several outputs, or one whose head has no weights in the folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device: str,
+        max_length: int | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        import torch
+        from sentence_transformers import CrossEncoder
+
+        for problem in cross_encoder_problems(folder):
+            raise CheckpointError(problem)
+        with _quiet():
+            self._model = CrossEncoder(
+                str(folder),
+                device=device,
+                max_length=max_length,
+                local_files_only=True,
+                model_kwargs={"dtype": torch.float32, "use_safetensors": True},
+            )
+        self._batch_size = batch_size
+        self._plain = _architecture(_config(folder)).endswith(_CLASSIFIER)
+        self.limit: int | None = self._model.max_seq_length
+        if self._plain:
+            self._require_head(folder)
+
+    def _require_head(self, folder: Path) -> None:
+        """Refuse a head that transformers has filled with random numbers, as no file has it."""
+        model = self._model.model
+        trunk, stored = f"{model.base_model_prefix}.", Checkpoint(folder).specs
+        head = [name for name in model.state_dict() if not name.startswith(trunk)]
+        if missing := [name for name in head if name not in stored]:
+            raise CheckpointError(
+                f"{folder}: has no {missing[0]}, so its scores would be random; train the cross-encoder first"
+            )
+
+    def logits(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Return the model's outputs float32 [n] in the order of pairs, before any activation.
+
+        Raises:
+            CheckpointError: for outputs that are not finite.
+        """
+        import numpy as np
+        from torch.nn import Identity
+
+        if not pairs:
+            return np.empty(0, np.float32)
+        found = self._model.predict(
+            list(pairs),
+            batch_size=self._batch_size,
+            activation_fn=Identity(),
+            show_progress_bar=False,
+        )
+        scores = np.asarray(found, np.float32)
+        if not np.isfinite(scores).all():
+            raise CheckpointError("the cross-encoder's scores are not finite; is the model sound?")
+        return scores
+
+    def count_cut(self, pairs: Sequence[tuple[str, str]]) -> int:
+        """Return how many pairs are longer than what the model reads; 0 where it has no limit."""
+        if not pairs or self.limit is None or not self._plain:
+            return 0
+        first, second = zip(*pairs, strict=True)
+        ids = self._model.tokenizer([*first], [*second], truncation=False, verbose=False)
+        return sum(len(one) > self.limit for one in ids["input_ids"])

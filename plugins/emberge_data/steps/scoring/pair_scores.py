@@ -1,0 +1,94 @@
+"""Scores of a set's pairs, written in segments, so that a killed run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from emberge import Dataset, Example
+from emberge.engine import write_text
+
+__all__ = ["SEGMENT", "PairScores", "Score", "Segment", "pairs_of"]
+
+# Pairs that are scored and written at once: what a kill can cost, and what is in memory at a time.
+SEGMENT = 4096
+
+Segment: TypeAlias = "Sequence[tuple[int, Example]]"
+"""Rows of a set by number, which are scored together."""
+Score: TypeAlias = "Callable[[Segment], tuple[Sequence[float], int]]"
+"""Function to one score for each of `pairs_of`, and how many of these pairs were cut."""
+
+
+def pairs_of(segment: Segment) -> list[tuple[str, str]]:
+    """Return the anchor with each positive, then each negative, row after row."""
+    return [
+        (example.anchor, text)
+        for _, example in segment
+        for text in (*example.positives, *example.negatives)
+    ]
+
+
+class PairScores:
+    """A model's own scores of a set's rows, in a folder that outlives a kill.
+
+    Which rows make a segment depends on the set alone, so rows that are scored again are so in the same
+    company, and get the same bytes.
+    """
+
+    def __init__(self, folder: Path, dataset: Dataset, size: int | None = None) -> None:
+        self._folder = folder
+        self._dataset = dataset
+        self._size = size or SEGMENT
+
+    def fill(
+        self,
+        score: Score,
+        *,
+        rank: int = 0,
+        ranks: int = 1,
+        done: Callable[[int], None] | None = None,
+    ) -> None:
+        """Score the segments that the folder lacks; `ranks` take turns.
+
+        `done` is called with the number of rows after each segment.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for number, segment in enumerate(self._segments()):
+            path = self._path(number)
+            if number % ranks == rank and not path.is_file():
+                scores, cut = score(segment)
+                write_text(path, json.dumps({"cut": cut, "scores": [float(one) for one in scores]}))
+            if done is not None:
+                done(segment[-1][0] + 1)
+
+    def cut(self) -> int:
+        """Return how many pairs were longer than what the model reads."""
+        paths = self._folder.glob("[!.]*.json")
+        return sum(json.loads(path.read_text(encoding="utf-8"))["cut"] for path in paths)
+
+    def rows(self) -> Iterator[tuple[int, Example, tuple[float, ...], tuple[float, ...]]]:
+        """Yield each row's number and example, the scores of its positives and those of its negatives."""
+        for number, segment in enumerate(self._segments()):
+            found = json.loads(self._path(number).read_text(encoding="utf-8"))
+            scores = iter(found["scores"])
+            for row, example in segment:
+                above = tuple(next(scores) for _ in example.positives)
+                yield row, example, above, tuple(next(scores) for _ in example.negatives)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.json"
+
+    def _segments(self) -> Iterator[Segment]:
+        found: list[tuple[int, Example]] = []
+        pairs = 0
+        for row in range(len(self._dataset)):
+            example = self._dataset[row]
+            found.append((row, example))
+            pairs += len(example.positives) + len(example.negatives)
+            if pairs >= self._size:
+                yield found
+                found, pairs = [], 0
+        if found:
+            yield found

@@ -1,0 +1,227 @@
+"""The `score_pairs` step: a teacher's scores of every positive and negative."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from emberge import Artifact, DataError, Preflight, Problem, Workspace
+
+from emberge_data.steps.data_step import DataStep
+from emberge_data.steps.listed_set import without_positives
+from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.scoring.cross_encoder import (
+    CrossEncoderModel,
+    cross_encoder_problems,
+    is_cross_encoder,
+)
+from emberge_data.steps.scoring.pair_cosines import pair_cosines
+from emberge_data.steps.scoring.pair_scores import PairScores, Score, Segment, pairs_of
+from emberge_data.steps.teacher import Teacher
+
+if TYPE_CHECKING:
+    from emberge.engine import StoredDataset
+
+__all__ = ["ScorePairs"]
+
+_HIGHER = "scored, a negative above a positive"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorePairs(DataStep):
+    """Write a teacher's score of every positive and negative beside it, from 0 to 1.
+
+    The teacher is an encoder, which scores by cosines, or a cross-encoder, which reads both texts together:
+    a folder of sentence-transformers' CrossEncoder, or a sequence classification of transformers with one
+    output. Scores are what the losses `margin_mse` (Hofstätter et al., 2020, arXiv:2010.02666) and
+    `kl_distillation` learn from. A cross-encoder's logit x becomes 1 / (1 + e^-x), a cosine c becomes
+    (1 + c) / 2; with `score_range` either grows evenly from 0 at its lowest to 1 at its highest instead, and
+    what lies beyond counts as these. Scores that the sets have are replaced.
+
+    A cross-encoder's `max_length` counts the tokens of both texts together, and prompts are put before texts
+    only where the teacher's options give them. The table counts rows of which a negative has a higher score
+    than a positive; either may be wrong.
+
+    Example:
+        scored:
+          score_pairs:
+            data: ./pairs.jsonl
+            teacher: {model: cross-encoder/ms-marco-MiniLM-L6-v2}
+    """
+
+    every_rank = True
+
+    teacher: Teacher
+    """The model that scores."""
+    score_range: tuple[float, float] | None = None
+    """The teacher's own scores that become 0 and 1, such as [-12, 12] for logits."""
+    batch_size: int = 32
+    """Pairs that a cross-encoder reads at once, those of like length together."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        problems, checked = self.checked_data(context)
+        yield from problems
+        for head in checked.heads:
+            if not head.example.positives:
+                yield context.problem(without_positives(head.info.name), "data")
+            elif head.example.positive_scores or head.example.negative_scores:
+                yield context.warning(
+                    f"{head.info.name}: it has scores, which are replaced by the teacher's", "data"
+                )
+        folder = context.model(self.teacher.model)
+        if folder is not None and is_cross_encoder(folder):
+            for message in cross_encoder_problems(folder):
+                yield context.problem(message, "teacher")
+        else:
+            yield from self.teacher.check(context)
+        if self.batch_size < 1:
+            fault = f"batch_size is a number of pairs, not {self.batch_size}"
+            yield context.problem(fault, "batch_size")
+        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
+            yield context.problem("score_range is [lowest, highest]", "score_range")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        """Score all pairs, ranks together; then the first one writes the sets with their scores.
+
+        Raises:
+            DataError: for a set without pairs.
+        """
+        from emberge.engine import join_ranks
+
+        datasets = self.load(workspace)
+        for dataset in datasets:
+            if dataset.info.task == "text" or dataset.draws:
+                raise DataError(without_positives(dataset.info.name))
+        found = [
+            PairScores(workspace.work / "scores" / str(number), dataset)
+            for number, dataset in enumerate(datasets)
+        ]
+        with self._scorer(workspace) as (scale, scorer):
+            for dataset, scores in zip(datasets, found, strict=True):
+                self._fill(dataset, scores, scorer(dataset), workspace)
+        if not join_ranks(workspace.machine.devices[0]).first:
+            return Artifact(kind="data")
+        figures = {dataset.info.name: _Figures() for dataset in datasets}
+        sets = (
+            (dataset, _outcomes(scores, scale, figures[dataset.info.name]))
+            for dataset, scores in zip(datasets, found, strict=True)
+        )
+        artifact = self.finish(workspace, sets)
+        self._warn_outside(figures, workspace)
+        plain = {name: one.plain() for name, one in figures.items()}
+        return dataclasses.replace(artifact, details={**artifact.details, "scores": plain})
+
+    def _fill(
+        self, dataset: StoredDataset, scores: PairScores, score: Score, workspace: Workspace
+    ) -> None:
+        """Score a set's pairs on all ranks, and count those that are too long for the teacher."""
+        from emberge.engine import join_ranks
+
+        ranks = join_ranks(workspace.machine.devices[0])
+        shown = partial(workspace.progress, total=len(dataset), unit="rows", note=dataset.info.name)
+        scores.fill(score, rank=ranks.rank, ranks=ranks.size, done=shown)
+        if ranks.size > 1:  # each waits for all, however long that takes
+            key = f"scored/{workspace.id}/{dataset.info.name}"
+            ranks.send(f"{key}/{ranks.rank}", True)
+            for rank in range(ranks.size):
+                ranks.receive(f"{key}/{rank}")
+        if cut := scores.cut():
+            workspace.warn(
+                f"{dataset.info.name}: {cut:,} pairs are longer than the teacher reads, so the end of their "
+                "longer text counts for nothing"
+            )
+
+    @contextmanager
+    def _scorer(
+        self, workspace: Workspace
+    ) -> Iterator[tuple[Callable[[float], float], Callable[[StoredDataset], Score]]]:
+        """Load the teacher; give the scale of its scores, and a function that scores a set's segments."""
+        from emberge.engine import whole_model
+
+        model = workspace.model(self.teacher.model)
+        if not is_cross_encoder(model.folder):
+            with self.teacher.opened(workspace) as teacher:
+                yield self._scale(_half), partial(pair_cosines, teacher, workspace=workspace)
+            return
+        with whole_model(model, workspace.work, workspace.machine) as folder:
+            cross = CrossEncoderModel(
+                folder,
+                device=workspace.machine.devices[0],
+                max_length=self.teacher.max_length,
+                batch_size=self.batch_size,
+            )
+            yield self._scale(_sigmoid), lambda _: partial(self._logits, cross)
+
+    def _logits(self, cross: CrossEncoderModel, segment: Segment) -> tuple[Sequence[float], int]:
+        """Return a cross-encoder's outputs for the pairs of a segment; equal pairs are read once."""
+        before, between = self.teacher.query_prompt or "", self.teacher.document_prompt or ""
+        pairs = [(before + anchor, between + text) for anchor, text in pairs_of(segment)]
+        places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+        logits = cross.logits([*places])
+        return [float(logits[places[pair]]) for pair in pairs], cross.count_cut(pairs)
+
+    def _scale(self, usual: Callable[[float], float]) -> Callable[[float], float]:
+        """Return the function from the teacher's own scores to those from 0 to 1."""
+        if self.score_range is None:
+            return usual
+        low, high = self.score_range
+        return lambda score: min(max((score - low) / (high - low), 0.0), 1.0)
+
+    def _warn_outside(self, figures: Mapping[str, _Figures], workspace: Workspace) -> None:
+        """Warn of sets with scores beyond `score_range`."""
+        low, high = self.score_range or (-math.inf, math.inf)
+        for name, one in figures.items():
+            if one.lowest < low or one.highest > high:
+                workspace.warn(
+                    f"{name}: the teacher's scores run from {one.lowest:.4g} to {one.highest:.4g}, and those "
+                    f"beyond score_range ({low:g} to {high:g}) became 0 or 1"
+                )
+
+
+def _sigmoid(logit: float) -> float:
+    small = math.exp(-abs(logit))
+    return (1.0 if logit >= 0 else small) / (1.0 + small)
+
+
+def _half(cosine: float) -> float:
+    return (1.0 + cosine) / 2.0
+
+
+@dataclass
+class _Figures:
+    """Sums and extremes of one set's scores."""
+
+    lowest: float = math.inf
+    highest: float = -math.inf
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, side: str, own: Sequence[float], scaled: Sequence[float]) -> None:
+        """Count scores of one side, as the teacher gave them and as they are written."""
+        if own:
+            self.lowest, self.highest = min(self.lowest, *own), max(self.highest, *own)
+            self.sums[side] = self.sums.get(side, 0.0) + sum(scaled)
+            self.counts[side] = self.counts.get(side, 0) + len(own)
+
+    def plain(self) -> dict[str, float]:
+        """Return the extremes of the teacher's own scores, and the means of the written ones by side."""
+        means = {side: round(self.sums[side] / count, 6) for side, count in self.counts.items()}
+        return {"lowest": self.lowest, "highest": self.highest, **means}
+
+
+def _outcomes(
+    scores: PairScores, scale: Callable[[float], float], figures: _Figures
+) -> Iterator[Outcome]:
+    """Yield every row with its scores."""
+    for row, before, above, below in scores.rows():
+        positives, negatives = (tuple(scale(one) for one in own) for own in (above, below))
+        figures.add("positives", above, positives)
+        figures.add("negatives", below, negatives)
+        after = dataclasses.replace(before, positive_scores=positives, negative_scores=negatives)
+        higher = bool(below) and max(below) > min(above)
+        yield Outcome(row, before, after, _HIGHER if higher else "scored")

@@ -1,0 +1,75 @@
+"""Cosines that come out the same on every machine, and a bound on those that a matrix product gives.
+
+A product of two float32 numbers is exact in float64, and a sum that halves a vector again and again adds
+element to element in one order. So the cosine of two stored vectors is a function of their bits alone: no
+library, device or block size has a part in it, and equal vectors have equal cosines.
+
+A matrix product in float32 is many times as fast. It finds the candidates, among which exact cosines
+decide. `slack` bounds how far it may be off. With u = 2^-24: both vectors are scaled to length 1 and rounded,
+which moves their product by at most 2u + u² (Cauchy and Schwarz), and a sum of d products in any order, fused
+or not, is off by at most γ(d) = d u / (1 - d u) times the product of the lengths (Higham, Accuracy and
+Stability of Numerical Algorithms, 2002, section 3.1). γ(d + 4) is more than both with the rounding of the
+exact cosine itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emberge import EmbergeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["cosines", "slack", "squared_lengths", "unit_rows"]
+
+UNIT = 2.0**-24
+
+
+def slack(dimension: int) -> float:
+    """Return how far a float32 product of unit vectors may be from their exact cosine at most."""
+    addends = dimension + 4
+    return addends * UNIT / (1 - addends * UNIT)
+
+
+def squared_lengths(vectors: Tensor) -> Tensor:
+    """Return the squared length of each float32 vector [..., d] in float64.
+
+    Raises:
+        EmbergeError: for a vector with a number that is not finite.
+    """
+    wide = vectors.double()
+    lengths = _sum(wide.mul_(wide))
+    if not bool(lengths.isfinite().all()):
+        raise EmbergeError(
+            "a text's vector has numbers that are not finite; embed with dtype: float32, or take another "
+            "model"
+        )
+    return lengths
+
+
+def cosines(left: Tensor, right: Tensor, left_lengths: Tensor, right_lengths: Tensor) -> Tensor:
+    """Return the exact cosines of float32 vectors [..., d], which broadcast, given their squared lengths.
+
+    A vector of zeros has the cosine 0 with every other.
+    """
+    products = _sum(left.double() * right.double())
+    lengths = (left_lengths * right_lengths).sqrt_()
+    return products / lengths.masked_fill_(lengths == 0, 1.0)
+
+
+def unit_rows(vectors: Tensor, lengths: Tensor) -> Tensor:
+    """Return float32 vectors [n, d] scaled to length 1, given their squared lengths [n]."""
+    scale = lengths.sqrt()
+    scale.masked_fill_(scale == 0, 1.0)
+    return (vectors.double() / scale[:, None]).float()
+
+
+def _sum(addends: Tensor) -> Tensor:
+    """Add up the last axis of float64 numbers, which are overwritten, halving it again and again."""
+    width = addends.shape[-1]
+    while width > 1:
+        half = (width + 1) // 2
+        addends[..., : width - half] += addends[..., half:width]
+        width = half
+    return addends[..., 0].clone()

@@ -1,0 +1,119 @@
+"""Documents that are out of the question for a query, whatever their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+__all__ = ["Exclusions", "Lists"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lists:
+    """Sorted lists of places, one after the other: list i is `places[starts[i] : starts[i + 1]]`."""
+
+    places: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lists: Sequence[Iterable[int]]) -> Lists:
+        """Return these lists, each sorted and without repetitions."""
+        import numpy as np
+
+        pairs = [(number, place) for number, one in enumerate(lists) for place in one]
+        numbers, places = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return cls.of_pairs(numbers, places, len(lists))
+
+    @classmethod
+    def of_pairs(cls, numbers: NDArray[np.int64], places: NDArray[np.int64], size: int) -> Lists:
+        """Return `size` lists of which number `numbers[i]` has `places[i]`, each place once."""
+        import numpy as np
+
+        order = np.lexsort((places, numbers))
+        numbers, places = numbers[order], places[order]
+        new = np.ones(len(numbers), dtype=bool)
+        new[1:] = (numbers[1:] != numbers[:-1]) | (places[1:] != places[:-1])
+        starts = np.searchsorted(numbers[new], np.arange(size + 1))
+        return cls(places[new], starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> NDArray[np.int64]:
+        return self.places[self.starts[number] : self.starts[number + 1]]
+
+    def pairs(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the places of these lists, one after the other, each with the list's row in `numbers`."""
+        import numpy as np
+
+        starts, ends = self.starts[numbers], self.starts[numbers + 1]
+        rows = np.repeat(np.arange(len(numbers)), ends - starts)
+        within = np.arange(len(rows)) - np.repeat(
+            np.cumsum(ends - starts) - (ends - starts), ends - starts
+        )
+        return rows, self.places[starts[rows] + within]
+
+    def taken(self, numbers: NDArray[np.int64]) -> Lists:
+        """Return these lists as lists 0, 1, 2 and so on."""
+        rows, places = self.pairs(numbers)
+        return Lists.of_pairs(rows, places, len(numbers))
+
+    def lacks(self, numbers: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether list `numbers[i]` does not have `places[i]`."""
+        import numpy as np
+
+        size = 1 + int(max(self.places.max(initial=0), places.max(initial=0)))
+        mine = np.repeat(np.arange(len(self)), np.diff(self.starts)) * size + self.places
+        asked = numbers * size + places
+        at = np.minimum(np.searchsorted(mine, asked), max(0, len(mine) - 1))
+        return mine[at] != asked if len(mine) else np.ones(len(asked), dtype=bool)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exclusions:
+    """Documents that a query must not get: its own list, and those of its group.
+
+    `own` has a list for each query. A query of a group (`group[query]` is not -1) gets none of the documents
+    of that group's list either; groups are few and their lists long, as those of labels are.
+    """
+
+    own: Lists
+    group: NDArray[np.int64] | None = None
+    grouped: Lists | None = None
+
+    def fill(self, scores: Tensor, queries: NDArray[np.int64], first: int, value: float) -> None:
+        """Overwrite the scores [queries, documents from `first`] of what is out of the question."""
+        import numpy as np
+        import torch
+
+        last = first + scores.shape[1]
+        rows, places = self.own.pairs(queries)
+        here = (places >= first) & (places < last)
+        at = (
+            torch.from_numpy(part).to(scores.device) for part in (rows[here], places[here] - first)
+        )
+        scores[tuple(at)] = value
+        if self.group is None or self.grouped is None:
+            return
+        groups = self.group[queries]
+        for group in np.unique(groups[groups >= 0]):
+            members = self.grouped[group]
+            inside = members[np.searchsorted(members, first) : np.searchsorted(members, last)]
+            of_group = torch.from_numpy(np.flatnonzero(groups == group)).to(scores.device)
+            columns = torch.from_numpy(inside - first).to(scores.device)
+            scores[of_group[:, None], columns] = value
+
+    def allows(self, query: int, documents: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether a query may get each of these documents."""
+        import numpy as np
+
+        banned = np.isin(documents, self.own[query])
+        if self.group is not None and self.grouped is not None and self.group[query] >= 0:
+            banned |= np.isin(documents, self.grouped[int(self.group[query])])
+        return ~banned

@@ -1,0 +1,90 @@
+"""Numbers of documents that score higher than a given one, exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emberge_data.steps.search.tiles import Limits, full_precision, rounded_down, rounded_up
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from emberge_data.steps.search.exclusions import Lists
+    from emberge_data.steps.search.space import Space
+
+__all__ = ["count_higher"]
+
+
+def count_higher(
+    space: Space,
+    queries: NDArray[np.int64],
+    documents: NDArray[np.int64],
+    among: NDArray[np.int64],
+    *,
+    spared: Lists | None = None,
+    limits: Limits | None = None,
+) -> NDArray[np.int64]:
+    """Return how many documents of `among` score strictly higher with each query than the one given for it.
+
+    `among` are sorted places without repetitions; the documents in `spared[i]` are not counted for the i-th
+    pair. Float32 products decide where the bound on them allows, and exact cosines everywhere else.
+    """
+    import numpy as np
+
+    limits = limits or Limits()
+    scores = space.scores(queries, documents)
+    highest = rounded_up(scores + space.slack, space.device)
+    lowest = rounded_down(scores - space.slack, space.device)
+    found = np.zeros(len(queries), dtype=np.int64)
+    rows, columns = limits.tile(space.device, len(queries))
+    units = space.queries.units(queries)
+    with full_precision():
+        for first in range(0, len(among), columns):
+            here = space.documents.units(among[first : first + columns])
+            for row in range(0, len(queries), rows):
+                part = slice(row, row + rows)
+                tile = units[part] @ here.T
+                sure = tile > highest[part, None]
+                found[part] += sure.sum(dim=1).cpu().numpy()
+                near, at = _places((tile > lowest[part, None]) & ~sure)
+                found += _exactly(space, queries, among, scores, near + row, at + first)
+    if spared is not None:
+        found -= _spared(space, queries, scores, among, spared)
+    return found
+
+
+def _places(mask: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rows, columns = mask.nonzero(as_tuple=True)
+    return rows.cpu().numpy(), columns.cpu().numpy()
+
+
+def _exactly(
+    space: Space,
+    queries: NDArray[np.int64],
+    among: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return for each query how many of these pairs (row, column of `among`) have a higher exact cosine."""
+    import numpy as np
+
+    theirs = space.scores(queries[rows], among[columns])
+    return np.bincount(rows[theirs > scores[rows]], minlength=len(queries))
+
+
+def _spared(
+    space: Space,
+    queries: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    among: NDArray[np.int64],
+    spared: Lists,
+) -> NDArray[np.int64]:
+    import numpy as np
+
+    rows, places = spared.pairs(np.arange(len(queries)))
+    at = np.searchsorted(among, places)
+    counted = among[np.minimum(at, len(among) - 1)] == places
+    return _exactly(space, queries, among, scores, rows[counted], at[counted])

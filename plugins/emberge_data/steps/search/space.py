@@ -1,0 +1,123 @@
+"""Space of one teacher: the vectors of queries and documents, and the cosines between them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from emberge_data.steps.search.exact import cosines, slack, squared_lengths, unit_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+__all__ = ["Side", "Space", "StoredVectors"]
+
+# Vectors that are looked at together, in bytes of float32: what is computed of them takes four times that.
+PIECE = 16 << 20
+
+
+class StoredVectors(Protocol):
+    """Vectors on disk or in memory: float32 [n, d] by their places."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, places: Any) -> NDArray[np.float32]: ...
+
+
+class Side:
+    """Vectors of one side of a search with their lengths, on the device where they are compared."""
+
+    def __init__(self, vectors: StoredVectors, device: str = "cpu") -> None:
+        self.vectors = vectors
+        self.device = device
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @cached_property
+    def dimension(self) -> int:
+        """Size of a vector."""
+        return int(self.vectors[0:1].shape[1])
+
+    @cached_property
+    def piece(self) -> int:
+        """Number of vectors to look at together."""
+        return max(1, PIECE // (4 * self.dimension))
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Squared length of every vector, float64 [n]: eight bytes a text stay in memory."""
+        import torch
+
+        found = torch.empty(len(self), dtype=torch.float64, device=self.device)
+        for first in range(0, len(self), self.piece):
+            last = min(first + self.piece, len(self))
+            found[first:last] = squared_lengths(self.at(slice(first, last)))
+        return found
+
+    def at(self, places: NDArray[np.int64] | slice) -> Tensor:
+        """Return the float32 vectors at these places [n, d]."""
+        import numpy as np
+        import torch
+
+        found = np.array(self.vectors[places], dtype=np.float32, order="C")
+        return torch.from_numpy(found).to(self.device)
+
+    def units(self, places: NDArray[np.int64] | slice) -> Tensor:
+        """Return the vectors at these places scaled to length 1, float32 [n, d]."""
+        import numpy as np
+        import torch
+
+        if isinstance(places, slice):
+            places = np.arange(*places.indices(len(self)))
+        found = torch.empty((len(places), self.dimension), device=self.device)
+        for first in range(0, len(places), self.piece):
+            some = places[first : first + self.piece]
+            at = torch.from_numpy(some).to(self.device)
+            found[first : first + self.piece] = unit_rows(self.at(some), self.lengths[at])
+        return found
+
+
+class Space:
+    """Queries and documents as one teacher embeds them."""
+
+    def __init__(
+        self, queries: StoredVectors, documents: StoredVectors, device: str = "cpu"
+    ) -> None:
+        self.queries = Side(queries, device)
+        self.documents = Side(documents, device)
+        self.device = device
+
+    @property
+    def slack(self) -> float:
+        """Largest difference of a float32 product of unit vectors and their exact cosine."""
+        return slack(self.queries.dimension)
+
+    def scores(
+        self, queries: NDArray[np.int64], documents: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the exact cosines of queries [n] and documents, [n] or [n, k], by their places."""
+        import numpy as np
+
+        wide = documents if documents.ndim == 2 else documents[:, None]
+        found = np.empty(wide.shape, dtype=np.float64)
+        rows = max(1, self.queries.piece // max(1, wide.shape[1]))
+        for first in range(0, len(queries), rows):
+            part = slice(first, first + rows)
+            found[part] = self._scores(queries[part], wide[part]).cpu().numpy()
+        return found.reshape(documents.shape)
+
+    def _scores(self, queries: NDArray[np.int64], documents: NDArray[np.int64]) -> Tensor:
+        import torch
+
+        flat = documents.reshape(-1)
+        asked, found = (torch.from_numpy(places).to(self.device) for places in (queries, flat))
+        right = self.documents.at(flat).reshape(*documents.shape, -1)
+        return cosines(
+            self.queries.at(queries)[:, None],
+            right,
+            self.queries.lengths[asked][:, None],
+            self.documents.lengths[found].reshape(documents.shape),
+        )

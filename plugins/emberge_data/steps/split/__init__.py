@@ -1,0 +1,1 @@
+"""Development parts that share nothing with the training part."""

@@ -1,0 +1,202 @@
+"""The `split` step: a development part that shares no text, document or class with the training part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from emberge import Artifact, DataError, Preflight, Problem, Workspace
+
+from emberge_data.steps.data_step import DataStep
+from emberge_data.steps.lonely import drop_lonely
+from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.without_negatives import without_negatives
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge import Example
+    from emberge.engine import StoredDataset
+    from numpy.typing import NDArray
+
+    from emberge_data.steps.row_texts import RowTexts
+
+__all__ = ["Split"]
+
+SHARE = 0.1
+MOVED = "in the development part"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(DataStep):
+    """Training sets in two parts: one to train on, and one for choosing settings and early stopping.
+
+    The result names the training part, `data: $parts`; its development part is the same sets under
+    `data: {path: $parts, split: dev}`.
+
+    Rows go to a part in whole groups, so that what is learned from one part is not asked for in the other
+    (Lewis et al., 2021, arXiv:2008.02637, found most answers of tests in training sets). Rows with an anchor
+    or a positive in common are in one group, be they of one set or two; texts are compared without case,
+    punctuation and white space. By `labels`, all rows of a label of a set are in one group too, so that
+    the development part has classes that were never trained on.
+
+    Negatives join no groups, as a few that are everywhere would join nearly all rows. A negative that is an
+    anchor or a positive of the other part is taken out of its row instead, in both parts.
+
+    Groups come in a random order that depends on `seed`, and one that is too large for what is still wanted
+    is passed over: the development part has at most the rows that were asked for.
+
+    Example:
+        parts:
+          split:
+            data: ./datasets.yaml
+            share: 0.05
+    """
+
+    share: float | None = None
+    """Share of each set's rows for development; by default 0.1."""
+    rows: int | None = None
+    """Rows of each set for development, instead of a share."""
+    by: Literal["texts", "labels"] = "texts"
+    """What rows of different parts never have in common."""
+    seed: int | None = None
+    """Seed of the choice; by default the recipe's."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        problems, checked = self.checked_data(context)
+        yield from problems
+        if self.share is not None and self.rows is not None:
+            yield context.problem("share and rows both set the size; keep one", "rows")
+        if self.share is not None and not 0 < self.share < 1:
+            fault = f"share is above 0 and below 1, not {self.share:g}"
+            yield context.problem(fault, "share")
+        if self.rows is not None and self.rows < 1:
+            yield context.problem(f"rows is at least 1, not {self.rows}", "rows")
+        if self.by == "labels":
+            for head in checked.heads:
+                if head.example.label is None:
+                    fault = f"the rows of {head.info.name} have no label; split it by texts"
+                    yield context.problem(fault, "by")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge_data.steps.row_texts import RowTexts
+        from emberge_data.steps.split.groups import choose_rows, group_rows
+
+        datasets = self.load(workspace)
+        wanted = [self._wanted(dataset) for dataset in datasets]
+        texts = RowTexts(datasets, workspace.work)
+        groups = group_rows(len(texts), *self._links(texts, datasets))
+        seed = workspace.seed if self.seed is None else self.seed
+        chosen = choose_rows(groups, texts.set_of_row, wanted, seed)
+        parts = _Parts(texts, chosen)
+        for number, dataset in enumerate(datasets):
+            found = parts.development(dataset)
+            if not found and not workspace.rehearsal:
+                raise DataError(_too_large(dataset, groups[texts.set_of_row == number]))
+            if found < wanted[number] / 2:
+                workspace.warn(
+                    f"{dataset.info.name}: the development part has {found:,} of {wanted[number]:,} rows, "
+                    "as other groups of rows that share texts are too large"
+                )
+        return self.finish(
+            workspace,
+            (
+                (dataset, drop_lonely(dataset, partial(parts.train, dataset)))
+                for dataset in datasets
+            ),
+            {"development": {one.info.name: parts.development(one) for one in datasets}},
+            dev=((dataset, parts.dev_examples(dataset)) for dataset in datasets),
+        )
+
+    def _wanted(self, dataset: StoredDataset) -> int:
+        """Return how many rows of a set the development part may have.
+
+        Raises:
+            DataError: when that leaves nothing to train on.
+        """
+        share = SHARE if self.share is None else self.share
+        wanted = self.rows if self.rows is not None else max(1, round(share * len(dataset)))
+        if wanted >= len(dataset):
+            raise DataError(
+                f"{dataset.info.name} has {len(dataset):,} rows, so {wanted:,} for development leave none to "
+                "train on; ask for fewer"
+            )
+        return wanted
+
+    def _links(
+        self, texts: RowTexts, datasets: Sequence[StoredDataset]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (rows, things) of all that rows of one group have in common."""
+        import numpy as np
+
+        rows, things = texts.own()
+        if self.by == "texts":
+            return rows, things
+        places: dict[tuple[str, str | None], int] = {}
+        labels = [
+            places.setdefault((dataset.info.name, dataset[row].label), len(places))
+            for dataset in datasets
+            for row in range(len(dataset))
+        ]
+        more = np.array(labels, dtype=np.int64) + len(texts.distinct)
+        return np.concatenate([rows, np.arange(len(texts))]), np.concatenate([things, more])
+
+
+class _Parts:
+    """Rows of both parts, without negatives that are an anchor or a positive of the other part."""
+
+    def __init__(self, texts: RowTexts, chosen: NDArray[np.bool_]) -> None:
+        import numpy as np
+
+        self._texts = texts
+        self._chosen = chosen
+        rows, own = texts.own()
+        self._in_dev = np.zeros(len(texts.distinct), dtype=bool)
+        self._in_dev[own[chosen[rows]]] = True
+        self._in_train = np.zeros(len(texts.distinct), dtype=bool)
+        self._in_train[own[~chosen[rows]]] = True
+
+    def development(self, dataset: StoredDataset) -> int:
+        """Return how many rows of a set are in the development part."""
+        start = self._texts.starts[dataset.info.name]
+        return int(self._chosen[start : start + len(dataset)].sum())
+
+    def train(self, dataset: StoredDataset) -> Iterator[Outcome]:
+        """Yield the outcomes of all rows for the training part."""
+        start = self._texts.starts[dataset.info.name]
+        for row in range(len(dataset)):
+            example = dataset[row]
+            if self._chosen[start + row]:
+                yield Outcome(row, example, None, MOVED)
+            else:
+                after = self._without(example, start + row, self._in_dev)
+                yield Outcome(row, example, after, f"a negative is {MOVED}")
+
+    def dev_examples(self, dataset: StoredDataset) -> Iterator[Example]:
+        """Yield the rows of the development part."""
+        outcomes = drop_lonely(dataset, partial(self._dev, dataset))
+        return (outcome.after for outcome in outcomes if outcome.after is not None)
+
+    def _dev(self, dataset: StoredDataset) -> Iterator[Outcome]:
+        start = self._texts.starts[dataset.info.name]
+        for row in range(len(dataset)):
+            if self._chosen[start + row]:
+                example = dataset[row]
+                yield Outcome(row, example, self._without(example, start + row, self._in_train))
+
+    def _without(self, example: Example, row: int, elsewhere: NDArray[np.bool_]) -> Example:
+        _, negatives = self._texts.of_row(row)
+        gone = [number for number, text in enumerate(negatives) if elsewhere[text]]
+        return without_negatives(example, gone) if gone else example
+
+
+def _too_large(dataset: StoredDataset, groups: NDArray[np.int64]) -> str:
+    import numpy as np
+
+    _, sizes = np.unique(groups, return_counts=True)
+    return (
+        f"{dataset.info.name}: no group of rows that share texts or labels is small enough for the "
+        f"development part; its {len(sizes):,} groups have {sizes.min():,} to {sizes.max():,} of "
+        f"{len(dataset):,} rows; raise share or rows, or give the set a development file of its own"
+    )

@@ -1,0 +1,104 @@
+"""Base of the steps over data in which the similarities of teachers decide."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from emberge import Artifact, Preflight, Problem, Workspace
+
+from emberge_data.steps.data_step import DataStep
+from emberge_data.steps.listed_set import without_positives
+from emberge_data.steps.teacher import Teacher
+
+if TYPE_CHECKING:
+    from emberge.engine import FirstRows, StoredDataset
+
+    from emberge_data.steps.arranged_set import ArrangedSet
+    from emberge_data.steps.outcome import Outcome
+    from emberge_data.steps.search.space import Space
+    from emberge_data.steps.search.tiles import Limits
+
+__all__ = ["TaughtStep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaughtStep(DataStep):
+    """Step over sets of queries and their positives, in which the similarities of teachers decide.
+
+    All ranks embed the texts together, and the first one goes on alone.
+    """
+
+    every_rank: ClassVar[bool] = True
+
+    teachers: tuple[Teacher, ...]
+    """Encoders that judge: one, or several that must agree."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        problems, checked = self.checked_data(context)
+        yield from problems
+        if not self.teachers:
+            yield context.problem("there is no teacher; name a model", "teachers")
+        for teacher in self.teachers:
+            yield from teacher.check(context, "teachers")
+        for head in checked.heads:
+            for message in self.set_problems(head):
+                yield context.problem(message, "data")
+
+    def set_problems(self, head: FirstRows) -> Iterator[str]:
+        """Yield reasons why the step cannot work on a set, from its first rows."""
+        if not head.example.positives:
+            yield without_positives(head.info.name)
+        elif head.info.task == "sts":
+            yield (
+                f"dataset '{head.info.name}' has pairs of any similarity, not queries and positives; leave "
+                "it out with `only`"
+            )
+
+    @abstractmethod
+    def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
+        """Return the queries and documents of a set that teachers are to embed."""
+
+    @abstractmethod
+    def outcomes(
+        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
+    ) -> Iterable[Outcome]:
+        """Yield the outcome of every row of a set, the `number`-th, as the teachers see it."""
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import join_ranks
+
+        sets = [self.arranged(dataset, workspace) for dataset in self.load(workspace)]
+        spaces = self._embedded(sets, workspace)
+        if not join_ranks(workspace.machine.devices[0]).first:
+            return Artifact(kind="data")
+        return self.finish(
+            workspace,
+            (
+                (one.dataset, self.outcomes(number, one, spaces[number], workspace))
+                for number, one in enumerate(sets)
+            ),
+            {"teachers": [str(teacher.model) for teacher in self.teachers]},
+        )
+
+    def _embedded(self, sets: Sequence[ArrangedSet], workspace: Workspace) -> list[list[Space]]:
+        """Return the vectors of each set by each teacher, of which one is in memory at a time."""
+        from emberge_data.steps.search.space import Space
+
+        found: list[list[Space]] = [[] for _ in sets]
+        for teacher in self.teachers:
+            with teacher.opened(workspace) as opened:
+                for spaces, one in zip(found, sets, strict=True):
+                    queries = opened.queries(one.queries, one.dataset)
+                    documents = opened.documents(one.documents, one.dataset)
+                    spaces.append(Space(queries, documents, workspace.machine.devices[0]))
+        return found
+
+    def limits(self, workspace: Workspace) -> Limits:
+        """Return the memory that a search may take."""
+        from emberge_data.steps.search.tiles import Limits
+
+        memory = workspace.machine.memory
+        return Limits() if memory is None else Limits(memory)

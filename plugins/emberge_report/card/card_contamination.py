@@ -1,0 +1,89 @@
+"""Lines of a card on the test texts that the training data had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge.engine import OutFolder, read_artifact
+
+from emberge_report.card.card_text import grid, prose
+
+__all__ = ["Contamination", "contamination_behind", "contamination_lines"]
+
+_HEAD = ("Test", "Test texts", "In the data before", "Rows with them before", "After")
+
+
+@dataclass(frozen=True, slots=True)
+class Contamination:
+    """Record of a step that looked for tests in training data: its counts by test.
+
+    `words` is the length of the runs of words that it looked for, None if it looked for none.
+    """
+
+    step: str
+    tests: Mapping[str, Mapping[str, int]]
+    words: int | None = None
+
+
+def contamination_behind(folder: Path, out: Path) -> tuple[Contamination, ...]:
+    """Return the records of all steps in `out` that a result goes back to, by its inputs and theirs."""
+    found: list[Contamination] = []
+    waiting, met = [folder], set[str]()
+    while waiting:
+        for name in _steps_named(waiting.pop(0)):
+            if name in met:
+                continue
+            met.add(name)
+            place = OutFolder(out).link(name)
+            artifact = read_artifact(place) if place.is_dir() else None
+            if artifact is None:
+                continue
+            waiting.append(place)
+            record = artifact.details.get("contamination")
+            if isinstance(record, Mapping) and isinstance(record.get("tests"), Mapping):
+                found.append(Contamination(name, record["tests"], record.get("words")))
+    return tuple(found)
+
+
+def _steps_named(folder: Path) -> Iterator[str]:
+    """Yield the steps that are inputs of a result."""
+    try:
+        record = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    for one in record.get("inputs") or ():
+        main = str(one.get("reference", "")).partition("+")[0]
+        if main.startswith("$"):
+            yield main.removeprefix("$").removesuffix(".checkpoints")
+
+
+def contamination_lines(records: Sequence[Contamination]) -> list[str]:
+    """Return lines on what of the tests the training data had, before and after they were looked for."""
+    lines: list[str] = []
+    for record in records:
+        rows = [[prose(test), *_numbers(counts)] for test, counts in record.tests.items()]
+        if rows:
+            lines += [*_opening(record), "", *grid(list(_HEAD), rows), ""]
+    return ["## Test texts in the training data", "", *lines[:-1]] if lines else []
+
+
+def _opening(record: Contamination) -> list[str]:
+    runs = f", that share {record.words} words in a row," if record.words else ""
+    return [
+        f"Step {prose(record.step)} looked in the training data for texts that equal a test text{runs} or "
+        "that are near one. Counted are distinct test texts, and the rows of training data that had any."
+    ]
+
+
+def _numbers(counts: Mapping[str, Any]) -> list[str]:
+    numbers = (
+        counts.get("queries", 0) + counts.get("documents", 0),
+        counts.get("queries_found", 0) + counts.get("documents_found", 0),
+        counts.get("rows_before", 0),
+        counts.get("rows_after", 0),
+    )
+    return [f"{number:,}" for number in numbers]

@@ -1,0 +1,204 @@
+"""Recipes with steps over data have the paper's numbers, and arms that differ in one thing alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+from emberge import Plugins, load_plugins, load_recipe, parse_recipe
+from emberge.engine import load_catalogue
+from emberge.recipes.parse.shipped import shipped_recipes
+
+from tests.support.places import ROOT
+
+MARGINS, COUNTS = (None, 0.95, 0.98), (4, 7, 10)
+TEACHERS = {
+    "mistral": "intfloat/e5-mistral-7b-instruct",
+    "arctic": "Snowflake/snowflake-arctic-embed-l",
+    "stella": "NovaSearch/stella_en_1.5B_v5",
+}
+
+
+@cache
+def plugins() -> Plugins:
+    return load_plugins()
+
+
+@cache
+def steps(name: str) -> Mapping[str, Any]:
+    """The concrete steps of a shipped recipe by id."""
+    return {
+        one.id: one.step
+        for one in load_recipe(shipped_recipes()[name].path, plugins=plugins()).steps
+    }
+
+
+def corpus(name: str) -> Any:
+    return load_catalogue(shipped_recipes()["moe/nomic_v2"].path.parent / "corpora" / name)
+
+
+def group(name: str, found: Mapping[str, Any]) -> list[Any]:
+    return [step for id_, step in found.items() if id_.partition(".")[0] == name]
+
+
+# ── Nomic Embed v2 ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_stage_of_nomic_v2_begins_where_the_one_before_ended() -> None:
+    found = steps("moe/nomic_v2")
+    order = ("rotary", "adapted", "upcycled", "pretrained", "tuned")
+    for before, after in pairwise(order):
+        assert found[after].model.step == before
+    assert found["pretrained"].data[0].path.step == "pairs"
+    (data,) = found["clean"].data
+    assert data.path.step == "distinct"
+    assert {entry.path.step for entry in found["tuned"].data} == {"english", "multilingual"}
+
+
+def test_its_backbone_is_that_of_the_recipe_for_long_texts() -> None:
+    for name in ("rotary", "adapted"):
+        assert steps("moe/nomic_v2")[name] == steps("moe/rope_xlmr")[name]
+
+
+def test_it_has_the_papers_numbers() -> None:
+    found = steps("moe/nomic_v2")
+    pairs, upcycled = found["pairs"], found["upcycled"]
+    assert (pairs.top_k, pairs.shard_size) == (2, 1_000_000)
+    assert [str(one.model) for one in pairs.teachers] == ["intfloat/multilingual-e5-small"]
+    routing = (upcycled.layers, upcycled.experts, upcycled.top_k, upcycled.normalize_gates)
+    assert routing == ("alternate", 8, 2, False)
+    first, last = found["pretrained"], found["tuned"]
+    assert first.sampler[-1].batch_size.default == 16_384
+    assert (first.query_length.default, first.document_length.default) == (32, 256)
+    assert (first.learning_rate, first.schedule, first.epochs) == (8e-5, "cosine", 1)
+    assert first.loss.default[0].temperature == 0.02
+    assert (first.backbone.balance, last.backbone.balance) == (1.0, 0.0)
+    assert last.sampler[-1].batch_size.default == 256
+    assert (last.hard_negatives, last.max_length.default) == (10, 512)
+    assert (last.learning_rate, last.schedule, last.epochs) == (2e-5, "linear", 1)
+    assert last.weight_decay == 0.01
+    (matryoshka,) = last.loss.default
+    assert (matryoshka.dims, matryoshka.loss[0].temperature) == ((768, 256), 0.02)
+    assert (found["multilingual"].count, found["multilingual"].margin) == (10, 0.95)
+    assert found["english"].margin == 0.95
+    for train in (first, last):
+        assert train.backbone.inner.prompts == {
+            "query": "search_query: ",
+            "document": "search_document: ",
+        }
+    # 400 of the steps over what is about 900,000 rows.
+    assert last.warmup_ratio * 900_000 / 256 == pytest.approx(400, rel=0.05)
+    assert first.warmup_ratio * 1.6e9 / 16_384 == pytest.approx(1000, rel=0.05)
+
+
+def test_it_is_scored_where_the_paper_scores_at_both_sizes_of_embeddings() -> None:
+    beir, miracl = steps("moe/nomic_v2")["scores"].evaluators
+    assert (beir.benchmark, miracl.tasks) == ("BEIR", ("MIRACLRetrieval",))
+    assert beir.dims == miracl.dims == (768, 256)
+
+
+def test_every_labelled_set_gets_its_negatives_one_way_or_the_other() -> None:
+    found = steps("moe/nomic_v2")
+    names = [one.name for one in corpus("labelled").train]
+    taken = [*found["english"].data[0].only, *found["multilingual"].data[0].only]
+    assert sorted(taken) == sorted(names)
+    assert [name for name in names if name.startswith("miracl_")] == list(
+        found["multilingual"].data[0].only
+    )
+    tested = {task for one in corpus("labelled").train for task in one.ind_tasks}
+    assert {"MIRACLRetrieval", "NQ", "HotpotQA", "FEVER", "MSMARCO"} < tested
+
+
+def test_pairs_have_a_language_each_and_none_is_listed_twice() -> None:
+    for name in ("labelled", "pairs"):
+        sets = corpus(name).train
+        assert all(one.language and one.task == "retrieval" for one in sets)
+        assert len({(one.hub, one.subset, one.split) for one in sets}) == len(sets)
+
+
+# ── ablations of mining ─────────────────────────────────────────────────────────────────────────
+
+
+def test_every_teacher_mines_with_every_margin_and_count() -> None:
+    found = steps("moe/mining_ablations")
+    for name, model in TEACHERS.items():
+        mined = group(f"by_{name}", found)
+        assert {(one.margin, one.count) for one in mined} == {*product(MARGINS, COUNTS)}
+        assert {str(one.teachers[0].model) for one in mined} == {model}
+        assert len({repr(one.teachers) for one in mined}) == 1
+        for one in group(name, found):
+            miner = found[one.data[0].path.step]
+            assert one.data[0].path.step.startswith(f"by_{name}.")
+            assert one.hard_negatives == miner.count
+    (none,) = group("none", found)
+    assert none.hard_negatives == 0
+    assert {entry.model.step.partition(".")[0] for entry in found["scores"].models} == {
+        "none",
+        *TEACHERS,
+    }
+
+
+def test_trainings_of_the_ablations_differ_in_their_negatives_alone() -> None:
+    found = steps("moe/mining_ablations")
+    trained = [one for name in ("none", *TEACHERS) for one in group(name, found)]
+    assert len(trained) == 1 + len(TEACHERS) * len(MARGINS) * len(COUNTS)
+    assert len({repr(dataclasses.replace(one, data=(), hard_negatives=0)) for one in trained}) == 1
+
+
+# ── the laptop's ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_arms_of_the_laptop_see_the_same_rows_with_other_negatives() -> None:
+    found = steps("moe/laptop_mined")
+    arms = {name: group(name, found) for name in ("own", "none", "mined", "mined_freely")}
+    for trained in arms.values():
+        assert sorted(one.seed for one in trained) == [1, 2, 3]
+        assert {one.data[0].limit for one in trained} == {600}
+    same = {
+        repr(dataclasses.replace(one, data=(), hard_negatives=0, seed=0))
+        for trained in arms.values()
+        for one in trained
+    }
+    assert len(same) == 1
+    negatives = {name: {one.hard_negatives for one in trained} for name, trained in arms.items()}
+    assert negatives == {"own": {1}, "none": {0}, "mined": {1}, "mined_freely": {1}}
+    margin, nearest = found["margin"], found["nearest"]
+    assert (margin.margin, nearest.margin) == (0.95, None)
+    assert dataclasses.replace(nearest, margin=0.95) == margin
+    # A row that was dropped would shift the sample of 600.
+    assert margin.on_short == "keep"
+
+
+def test_the_laptop_trains_as_codiembs_comparisons_do_for_retrieval() -> None:
+    ours = steps("moe/laptop_mined")["own.seed=1"]
+    theirs = steps("codiemb/ablations")["retrieval.seed=1"]
+    assert ours.loss.default == theirs.loss.by_task["retrieval"]
+    assert ours.sampler[-1].batch_size.default == theirs.sampler[-1].batch_size.by_task["retrieval"]
+    shared = ("model", "seed", "hard_negatives", "max_length", "learning_rate", "epochs")
+    for name in shared:
+        assert getattr(ours, name) == getattr(theirs, name), name
+    evaluated = steps("moe/laptop_mined")["scores"].evaluators
+    assert evaluated == steps("codiemb/ablations")["scores"].evaluators
+
+
+def test_the_demo_of_mining_compares_with_no_negatives() -> None:
+    found = steps("data/mine")
+    none, tuned = found["none"], found["tuned"]
+    assert (none.data[0].path.step, tuned.data[0].path.step) == ("corpus", "mined")
+    assert dataclasses.replace(none, data=tuned.data) == tuned
+    assert found["mined"].margin == 0.95
+
+
+def test_the_readmes_recipe_of_data_steps_is_understood() -> None:
+    text = (ROOT / "README.md").read_text("utf-8").partition("### Data steps")[2]
+    (recipe, *_) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    kinds = {one.kind for one in parse_recipe(recipe, plugins(), path=ROOT / "recipe.yaml").steps}
+    assert {"data:mine_hard_negatives", "data:score_pairs", "train:train"} < kinds
+    table = set(re.findall(r"^\| `(\w+)` \|", text.partition("### From Python")[0], re.MULTILINE))
+    added = {one.name for one in plugins().components if one.plugin == "data"}
+    assert table == added - {"json_lines", "parquet", "delimited"}

@@ -1,0 +1,183 @@
+"""Choice of negatives: the worked numbers, and every option beside a plain reading of its words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from emberge_data.steps.mining.choice import Choice, Passages, choose, in_turns
+from emberge_data.steps.mining.threshold import lowest_positives, margin_problem, thresholds
+from emberge_data.steps.search.exclusions import Exclusions, Lists
+from emberge_data.steps.search.space import Space
+from numpy.typing import NDArray
+
+from tests.support.tolerance import exactly
+
+
+def on_a_circle(*cosines: float) -> NDArray[np.float32]:
+    """Vectors with these cosines to the first axis."""
+    x = np.array(cosines)
+    return np.stack([x, np.sqrt(1 - x**2)], axis=1).astype(np.float32)
+
+
+def passages(space: Space, positives: list[list[int]], seed: int = 0) -> Passages:
+    """Passages of a space whose queries never get their positives, with keys of their places."""
+    draw = np.random.default_rng(seed)
+    lists = Lists.of(positives)
+    keys = (
+        draw.integers(0, 2**63, n, dtype=np.uint64) for n in (len(positives), len(space.documents))
+    )
+    return Passages(lists, Exclusions(lists), *keys)
+
+
+def one_query(choice: Choice, *cosines: float, positives: list[int]) -> list[int]:
+    """The places chosen for a query beside documents of these cosines."""
+    space = Space(on_a_circle(1.0), on_a_circle(*cosines))
+    places = choose([space], np.array([0]), passages(space, [positives]), choice).places
+    return [place for place in places[0].tolist() if place >= 0]
+
+
+def test_a_margin_keeps_what_is_below_its_share_of_the_positives_score() -> None:
+    cosines = (0.80, 0.79, 0.77, 0.7601, 0.7599, 0.74, 0.60)
+    chosen = one_query(Choice(count=6), *cosines, positives=[0])
+    assert [cosines[place] for place in chosen] == [0.7599, 0.74, 0.60]
+
+
+def test_below_a_negative_score_the_threshold_is_lower_still() -> None:
+    found = thresholds(np.array([0.8, -0.2, 0.0]), 0.95)
+    assert found.tolist() == exactly([0.76, -0.21, 0.0], size=1.0)
+    chosen = one_query(Choice(count=9), -0.2, -0.195, -0.205, -0.215, positives=[0])
+    assert chosen == [3]
+
+
+def test_the_lowest_of_several_positives_sets_the_threshold() -> None:
+    cosines = (0.9, 0.5, 0.6, 0.49, 0.47)
+    assert one_query(Choice(count=9), *cosines, positives=[0, 1]) == [4]
+    space = Space(on_a_circle(1.0, 1.0), on_a_circle(*cosines))
+    lowest = lowest_positives(space, np.array([1, 0]), Lists.of([[0, 1], [2]]))
+    scores = space.scores(np.array([0, 0]), np.array([2, 1]))
+    assert lowest.tolist() == scores.tolist()
+
+
+def test_without_a_margin_all_but_the_positives_are_taken() -> None:
+    chosen = one_query(Choice(count=9, margin=None), 0.5, 0.9, 0.7, positives=[0])
+    assert chosen == [1, 2]
+
+
+def test_ranks_count_what_is_allowed_before_the_threshold() -> None:
+    cosines = (0.99, 0.8, 0.795, 0.75, 0.7, 0.65)
+    choice = Choice(count=2, ranks=(2, 4))
+    # Ranks 1 to 5 are places 0, 2, 3, 4, 5; 0.795 is above the threshold of 0.76.
+    assert one_query(choice, *cosines, positives=[1]) == [3, 4]
+    assert one_query(Choice(count=1, ranks=(1, 2)), *cosines, positives=[1]) == []
+
+
+@pytest.mark.parametrize("margin", [-0.1, 1.1, float("nan")])
+def test_a_margin_outside_0_to_1_is_a_problem_that_names_the_usual_one(margin: float) -> None:
+    assert "0.95" in str(margin_problem(margin))
+    assert margin_problem(None) is None
+    assert margin_problem(1.0) is None
+
+
+def test_lists_are_joined_in_turns_and_an_item_comes_once() -> None:
+    assert in_turns([[1, 2, 3], [4, 1], [2, 5]]) == [1, 4, 2, 5, 3]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw teachers' vectors of few whole numbers, positives, and options."""
+    n, m = draw(st.integers(1, 4)), draw(st.integers(2, 25))
+
+    def side(rows: int) -> NDArray[np.float32]:
+        numbers = draw(st.lists(st.integers(-3, 3), min_size=3 * rows, max_size=3 * rows))
+        return np.array(numbers, np.float32).reshape(rows, 3)
+
+    positives = st.lists(st.integers(0, m - 1), min_size=1, max_size=3)
+    count = draw(st.integers(1, 5))
+    first = draw(st.integers(1, 3))
+    ranks = draw(st.sampled_from([None, (first, first + count + draw(st.integers(0, 9)))]))
+    return {
+        "spaces": [Space(side(n), side(m)) for _ in range(draw(st.integers(1, 3)))],
+        "positives": draw(st.lists(positives, min_size=n, max_size=n)),
+        "choice": Choice(
+            count=count,
+            margin=draw(st.sampled_from([None, 0.5, 0.95, 1.0])),
+            ranks=ranks,
+            sampling="top" if ranks is None else draw(st.sampled_from(["top", "random"])),
+            fill=draw(st.booleans()),
+        ),
+    }
+
+
+def candidates(case: dict[str, Any], query: int) -> tuple[list[list[int]], set[int]]:
+    """Each teacher's list of what a query may be given, in order, and all that passes at any rank."""
+    choice, positives = case["choice"], set(case["positives"][query])
+    rankings, passing = [], set(range(len(case["spaces"][0].documents))) - positives
+    for space in case["spaces"]:
+        m = len(space.documents)
+        scores = space.scores(np.full(m, query), np.arange(m))
+        if choice.margin is not None:
+            lowest = min(scores[place] for place in positives)
+            limit = lowest - (1 - choice.margin) * abs(lowest)
+            passing -= {place for place in range(m) if scores[place] > limit}
+        allowed = [place for place in range(m) if place not in positives]
+        rankings.append(sorted(allowed, key=lambda place: (-scores[place], place)))
+    first, last = choice.ranks or (1, len(case["spaces"][0].documents))
+    return [[p for p in r[first - 1 : last] if p in passing] for r in rankings], passing
+
+
+@hypothesis.given(cases())
+def test_negatives_are_what_the_options_promise(case: dict[str, Any]) -> None:
+    spaces, choice = case["spaces"], case["choice"]
+    given = passages(spaces[0], case["positives"])
+    queries = np.arange(len(case["positives"]))
+    found = choose(spaces, queries, given, choice).places
+    for query, places in enumerate(found):
+        chosen = [place for place in places.tolist() if place >= 0]
+        lists, passing = candidates(case, query)
+        expected = in_turns(lists)
+        assert len(chosen) == len(set(chosen))
+        if choice.sampling == "top":
+            assert chosen[: len(expected)] == expected[: choice.count]
+        else:
+            ranked = [place for place in expected if place in chosen]
+            assert chosen[: len(ranked)] == ranked
+            assert len(ranked) == min(choice.count, len(expected))
+        if choice.fill:
+            assert set(chosen) <= passing
+            assert len(chosen) == min(choice.count, len(passing))
+        else:
+            assert len(chosen) == min(choice.count, len(expected))
+
+
+def test_draws_depend_on_the_texts_and_not_on_what_is_beside_them() -> None:
+    draw = np.random.default_rng(1)
+    vectors = draw.normal(size=(40, 5)).astype(np.float32)
+    queries = draw.normal(size=(6, 5)).astype(np.float32)
+    choice = Choice(count=4, margin=None, ranks=(1, 20), sampling="random")
+    space = Space(queries, vectors)
+    given = passages(space, [[0]] * 6)
+    found = choose([space], np.arange(6), given, choice).places
+    order = draw.permutation(6)
+    alone = [choose([space], order[i : i + 1], given, choice).places[0] for i in range(6)]
+    np.testing.assert_array_equal(np.stack(alone), found[order])
+    nearest = choose([space], np.arange(6), given, Choice(count=4, margin=None)).places
+    assert (found != nearest).any()
+    other = choose([space], np.arange(6), passages(space, [[0]] * 6, seed=9), choice).places
+    assert (found != other).any()
+
+
+def test_an_empty_place_is_filled_from_a_large_corpus_too() -> None:
+    draw = np.random.default_rng(2)
+    space = Space(on_a_circle(1.0), on_a_circle(0.9, *draw.uniform(-1, 0.95, 5000)))
+    given = passages(space, [[0]])
+    choice = Choice(count=8, ranks=(1, 8), fill=True)
+    (places,) = choose([space], np.array([0]), given, choice).places
+    scores = space.scores(np.zeros(8, np.int64), places)
+    ceiling = thresholds(space.scores(np.array([0]), np.array([0])), 0.95)
+    assert len(set(places.tolist())) == 8
+    assert (places > 0).all()
+    assert (scores <= ceiling).all()

@@ -1,0 +1,362 @@
+"""The step `score_pairs`: a teacher's score of each text, kept over a kill, and errors before work."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import (
+    DataEntry,
+    DataRef,
+    EmbergeError,
+    Plugins,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import load_datasets, read_artifact
+from emberge_data.json_lines import JsonLines
+from emberge_data.steps.scoring import pair_scores
+from emberge_data.steps.scoring.cross_encoder import (
+    CrossEncoderModel,
+    cross_encoder_problems,
+    is_cross_encoder,
+)
+from emberge_data.steps.scoring.pair_scores import PairScores, Segment, pairs_of
+
+from tests.support import tiny
+from tests.support.tolerance import of_pass
+from tests.support.training_data import retrieval
+
+# A pass may be off by so much of what one sum is; cosines have lengths beside.
+SLACK, OF_COSINES = 5, 20
+ROWS = [
+    {"query": "find the file", "pos": ["open a file", "the path"], "neg": ["weather"]},
+    {"query": "sort a list", "pos": ["list sort"], "neg": []},
+    {"query": "merge", "pos": ["merge the model"], "neg": ["train data", "music", "open a file"]},
+    {"query": "find the file", "pos": ["the path"], "neg": ["music of the bank " * 4]},
+]
+RECIPE = """
+steps:
+  scored:
+    score_pairs:
+      data: {path: ./pairs.jsonl, task: retrieval}
+      teacher: TEACHER
+      MORE
+"""
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins()
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.reranker(tmp_path_factory.mktemp("models") / "reranker")
+
+
+@pytest.fixture
+def place(tmp_path: Path, reranker: Path, bert: Path) -> Path:
+    """A folder with a set of pairs, a cross-encoder, the same as a bare folder, and an encoder."""
+    (tmp_path / "cross").symlink_to(reranker)
+    (tmp_path / "bare").symlink_to(reranker.with_name(f".{reranker.name}"))
+    (tmp_path / "encoder").symlink_to(bert)
+    write(tmp_path / "pairs.jsonl", ROWS)
+    return tmp_path
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def recipe(place: Path, plugins: Plugins, teacher: str, more: str = "") -> Any:
+    text = RECIPE.replace("TEACHER", teacher).replace("MORE", more)
+    return parse_recipe(text, plugins, path=place / "recipe.yaml")
+
+
+def run(
+    place: Path, plugins: Plugins, teacher: str, more: str = "", out: str = "out"
+) -> list[dict[str, Any]]:
+    """The rows that the step writes."""
+    read = recipe(place, plugins, teacher, more)
+    check_recipe(read, plugins).raise_errors()
+    run_recipe(read, place / out, plugins, quiet=True)
+    (path,) = (place / out / "scored").glob("*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def problems(place: Path, plugins: Plugins, teacher: str, more: str = "") -> list[Any]:
+    return [*check_recipe(recipe(place, plugins, teacher, more), plugins).problems]
+
+
+def plain_logit(folder: Path, query: str, text: str) -> tuple[float, float]:
+    """The logit of one pair alone through plain transformers, and how far a pass may be off it."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    inputs = AutoTokenizer.from_pretrained(folder)(query, text, return_tensors="pt")
+    with torch.no_grad():
+        (logit,) = model(**inputs).logits.double().flatten().tolist()
+    # The head reads a tanh, which is at most 1.
+    return logit, SLACK * of_pass(folder) * float(model.classifier.weight.detach().abs().sum())
+
+
+def test_a_cross_encoders_scores_are_sigmoids_of_what_it_gives_each_pair_alone(
+    place: Path, plugins: Plugins, reranker: Path
+) -> None:
+    found = {
+        name: run(place, plugins, f"{{model: ./{name}}}", out=name) for name in ("cross", "bare")
+    }
+    for rows in found.values():
+        for row, written in zip(ROWS, rows, strict=True):
+            assert {key: written[key] for key in row} == row
+            for side in ("pos", "neg"):
+                for text, score in zip(row[side], written[f"{side}_scores"], strict=True):
+                    logit, off = plain_logit(reranker, str(row["query"]), text)
+                    # A sigmoid is at most a quarter as steep.
+                    near = pytest.approx(1 / (1 + math.exp(-logit)), abs=off / 4)
+                    assert score == near
+    assert found["cross"] == found["bare"]
+    scores = [one for row in found["cross"] for one in (*row["pos_scores"], *row["neg_scores"])]
+    assert max(scores) - min(scores) > off  # so one pair is not taken for another
+
+
+def test_an_encoders_cosines_become_numbers_from_0_to_1(place: Path, plugins: Plugins) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    rows = run(place, plugins, "{model: ./encoder, query_prompt: 'find '}")
+    model = SentenceTransformer(str(place / "encoder"), device="cpu", local_files_only=True)
+    for row, written in zip(ROWS, rows, strict=True):
+        texts = [*row["pos"], *row["neg"]]
+        query = model.encode([str(row["query"])], prompt="find ", show_progress_bar=False)
+        cosines = model.similarity(query, model.encode(texts, show_progress_bar=False))
+        off = OF_COSINES * of_pass(place / "encoder")
+        near = pytest.approx([(1 + cosine) / 2 for cosine in cosines[0].tolist()], abs=off)
+        assert [*written["pos_scores"], *written["neg_scores"]] == near
+
+
+def test_a_range_maps_scores_evenly_and_holds_what_lies_beyond(
+    place: Path, plugins: Plugins
+) -> None:
+    logits = [plain_logit(place / "bare", str(r["query"]), r["pos"][0])[0] for r in ROWS]
+    low, high = sorted(set(logits))[1], max(logits)
+    more = f"score_range: [{low}, {high + 1}]"
+    rows = run(place, plugins, "{model: ./cross}", more)
+    for row, logit in zip(rows, logits, strict=True):
+        assert row["pos_scores"][0] == pytest.approx(
+            max(0, logit - low) / (high + 1 - low), abs=1e-5
+        )
+    artifact = read_artifact(place / "out" / "scored")
+    assert artifact is not None
+    assert [warning for warning in artifact.warnings if "beyond score_range" in warning]
+
+
+def test_prompts_are_put_before_the_texts(place: Path, plugins: Plugins, reranker: Path) -> None:
+    teacher = "{model: ./cross, query_prompt: 'search ', document_prompt: 'text '}"
+    rows = run(place, plugins, teacher)
+    logit, off = plain_logit(reranker, "search sort a list", "text list sort")
+    assert rows[1]["pos_scores"] == pytest.approx([1 / (1 + math.exp(-logit))], abs=off / 4)
+
+
+def test_what_is_written_is_read_as_scores_that_distillation_learns_from(
+    place: Path, plugins: Plugins
+) -> None:
+    write(place / "pairs.jsonl", [row for row in ROWS if row["neg"]])
+    text = RECIPE + (
+        "  trained:\n"
+        "    train:\n"
+        "      model: ./encoder\n"
+        "      data: $scored\n"
+        "      loss: margin_mse\n"
+        "      sampler: {batch_shuffle: {batch_size: 2}}\n"
+        "      max_steps: 1\n"
+    )
+    text = text.replace("TEACHER", "{model: ./cross}").replace("MORE", "")
+    read = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    check_recipe(read, plugins).raise_errors()
+    made = run_recipe(read, place / "out", plugins, quiet=True)
+    entry = DataEntry(path=DataRef(str(made["scored"])))
+    (dataset,) = load_datasets(
+        [entry], readers=[JsonLines()], resolve=lambda reference: Path(reference.text)
+    )
+    assert dataset.info.task == "retrieval"
+    rows = [dataset[row] for row in range(len(dataset))]
+    assert all(len(row.negative_scores or ()) == len(row.negatives) for row in rows)
+    artifact = read_artifact(made["trained"])
+    assert artifact is not None
+    assert artifact.details["losses"]
+
+
+def test_the_table_counts_rows_with_a_negative_above_a_positive(
+    place: Path, plugins: Plugins
+) -> None:
+    rows = run(place, plugins, "{model: ./cross}")
+    higher = sum(max(row["neg_scores"], default=-1) > min(row["pos_scores"]) for row in rows)
+    artifact = read_artifact(place / "out" / "scored")
+    assert artifact is not None
+    notes = artifact.details["changes"]["pairs"]["notes"]
+    assert notes.get("scored, a negative above a positive", 0) == higher
+    assert sum(notes.values()) == len(rows)
+    positives = [score for row in rows for score in row["pos_scores"]]
+    assert artifact.details["scores"]["pairs"]["positives"] == pytest.approx(
+        np.mean(positives), abs=1e-6
+    )
+
+
+# ── kills, ranks ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_killed_step_scores_the_rest_and_ends_in_the_same_bytes(
+    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_scores, "SEGMENT", 3)
+    whole = run(place, plugins, "{model: ./cross}", out="whole")
+    logits, read = CrossEncoderModel.logits, []
+
+    def mortal(self: CrossEncoderModel, pairs: Sequence[tuple[str, str]]) -> Any:
+        if len(read) == 1:
+            raise KeyboardInterrupt
+        read.append(len(pairs))
+        return logits(self, pairs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CrossEncoderModel, "logits", mortal)
+        with pytest.raises(KeyboardInterrupt):
+            run(place, plugins, "{model: ./cross}")
+    left: list[int] = []
+    monkeypatch.setattr(
+        CrossEncoderModel, "logits", lambda self, p: left.append(len(p)) or logits(self, p)
+    )
+    assert run(place, plugins, "{model: ./cross}") == whole
+    # Equal pairs of a segment are read once; of the first segment nothing is read again.
+    assert read == [3]
+    assert sum(left) == sum(len(row["pos"]) + len(row["neg"]) for row in ROWS) - 3
+    names = [path.name for path in (place / "whole" / "scored").iterdir()]
+    for name in names:
+        if name != "artifact.json":
+            same = (place / "out" / "scored" / name).read_bytes()
+            assert same == (place / "whole" / "scored" / name).read_bytes()
+
+
+def test_ranks_share_the_segments_and_leave_what_one_leaves(tmp_path: Path) -> None:
+    dataset = retrieval(20)
+    taken: dict[int, list[int]] = {0: [], 1: []}
+
+    def score(segment: Segment, rank: int = 0) -> tuple[list[float], int]:
+        taken[rank] += [row for row, _ in segment]
+        return [float(len(text)) for _, text in pairs_of(segment)], 1
+
+    alone = PairScores(tmp_path / "alone", dataset, 7)
+    alone.fill(score)
+    assert taken[0] == [*range(20)]
+    taken[0].clear()
+    shared = PairScores(tmp_path / "shared", dataset, 7)
+    for rank in (1, 0):
+        shared.fill(lambda segment, rank=rank: score(segment, rank), rank=rank, ranks=2)
+    assert sorted(taken[0] + taken[1]) == [*range(20)]
+    assert taken[0]
+    assert taken[1]
+    assert [*shared.rows()] == [*alone.rows()]
+    assert shared.cut() == alone.cut() > 1
+
+
+# ── bad input ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pairs_that_are_too_long_are_counted(place: Path, plugins: Plugins) -> None:
+    run(place, plugins, "{model: ./cross, max_length: 12}")
+    artifact = read_artifact(place / "out" / "scored")
+    assert artifact is not None
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(place / "cross")
+    pairs = [(r["query"], text) for r in ROWS for text in (*r["pos"], *r["neg"])]
+    long = sum(len(tokenizer(*pair)["input_ids"]) > 12 for pair in pairs)
+    assert 0 < long < len(pairs)
+    assert [w for w in artifact.warnings if w.startswith(f"pairs: {long:,} pairs are longer")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        ([{"text": "a file"}, {"text": "a list"}], "task text"),
+        ([{"text": f"t{i}", "label": str(i % 2)} for i in range(4)], "labels"),
+    ],
+)
+def test_sets_without_pairs_are_refused(
+    rows: list[dict[str, Any]], columns: str, place: Path, plugins: Plugins
+) -> None:
+    write(place / "pairs.jsonl", rows)
+    text = RECIPE.replace(", task: retrieval", "").replace("TEACHER", "{model: ./cross}")
+    read = parse_recipe(text.replace("MORE", ""), plugins, path=place / "recipe.yaml")
+    (found,) = check_recipe(read, plugins).problems
+    assert found.severity == "error"
+    assert found.where.endswith("recipe.yaml:5")
+    assert "no positives of its own" in found.message
+    with pytest.raises(EmbergeError, match="no positives of its own"):
+        run_recipe(read, place / "out", plugins, quiet=True)
+
+
+def test_a_classifier_is_no_teacher(place: Path, plugins: Plugins) -> None:
+    tiny.transformer(place / "classes", "AutoModelForSequenceClassification", num_labels=3)
+    assert is_cross_encoder(place / "classes")
+    (found,) = problems(place, plugins, "{model: ./classes}")
+    assert "3 outputs" in found.message
+    assert str(place / "classes" / "config.json") in found.message
+
+
+def test_a_head_without_weights_is_refused(place: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = tiny.transformer(
+        place / "headless", "AutoModelForSequenceClassification", num_labels=1
+    )
+    path = folder / "model.safetensors"
+    trunk = {n: t for n, t in load_file(path).items() if not n.startswith("classifier.")}
+    save_file(trunk, path, metadata={"format": "pt"})
+    assert not cross_encoder_problems(folder)
+    with pytest.raises(EmbergeError, match=r"classifier\.") as found:
+        CrossEncoderModel(folder, device="cpu")
+    assert str(folder) in str(found.value)
+
+
+def test_encoders_are_no_cross_encoders(place: Path, minilm: Path) -> None:
+    assert not is_cross_encoder(place / "encoder")
+    assert not is_cross_encoder(minilm)
+    assert is_cross_encoder(place / "cross")
+    assert is_cross_encoder(place / "bare")
+
+
+@pytest.mark.parametrize("more", ["score_range: [1, 0]", "batch_size: 0"])
+def test_odd_options_are_refused_at_their_line(more: str, place: Path, plugins: Plugins) -> None:
+    (found,) = problems(place, plugins, "{model: ./cross}", more)
+    assert found.severity == "error"
+    assert found.where.endswith("recipe.yaml:7")
+
+
+def test_scores_that_will_be_replaced_are_warned_about(place: Path, plugins: Plugins) -> None:
+    write(place / "pairs.jsonl", [{**ROWS[1], "pos_scores": [0.5], "neg_scores": []}])
+    (found,) = problems(place, plugins, "{model: ./cross}")
+    assert found.severity == "warning"
+    assert "replaced" in found.message
+    assert run(place, plugins, "{model: ./cross}")[0]["pos_scores"] != [0.5]
+
+
+def test_scores_that_are_not_finite_stop_the_step(place: Path, plugins: Plugins) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = tiny.transformer(place / "broken", "AutoModelForSequenceClassification", num_labels=1)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["classifier.weight"].fill_(math.nan)
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(EmbergeError, match="not finite"):
+        run(place, plugins, "{model: ./broken}")

@@ -1,0 +1,350 @@
+"""Rows that hold texts of tests go, whatever was done to the texts; other rows stay."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from emberge import DataEntry, DataError, DataRef, Evaluator, PerDataset, Side, TaskInfo, Workspace
+from emberge.engine import load_datasets
+from emberge_data.json_lines import JsonLines
+from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
+from emberge_data.steps.decontaminate.test_texts import EvalSets, gathered
+from emberge_data.steps.near.normalise import normalise
+from emberge_mteb.evaluator import Mteb
+from emberge_mteb.local_sets import EvalEntry
+
+from tests.plugins.data.steps.steps import Glance, written
+from tests.plugins.mteb.bench import BACKBONE, Bench
+
+REAL = Path(__file__).parents[4].parent / "shared" / "data"
+PLANTED = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tests(Evaluator):
+    """An evaluator of one task with given texts."""
+
+    __test__ = False
+
+    given: tuple[tuple[Side, str], ...]
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return [TaskInfo("exam", "retrieval", "ndcg_at_10")]
+
+    def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
+        return iter(self.given)
+
+
+def entry(path: Path) -> tuple[DataEntry, ...]:
+    return (DataEntry(path=DataRef(str(path))),)
+
+
+def cleaned(step: Decontaminate, bench: Bench) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows that are left, and the counts by test."""
+    artifact = step.run(bench)
+    (left,) = load_datasets(
+        entry(bench.folder), readers=[JsonLines()], resolve=lambda ref: Path(ref.text)
+    )
+    rows = [left[row] for row in range(len(left))]
+    plain = [{"query": r.anchor, "pos": list(r.positives), "neg": list(r.negatives)} for r in rows]
+    return plain, artifact.details["contamination"]["tests"]
+
+
+def pair(anchor: str, positive: str, *negatives: str) -> dict[str, Any]:
+    return {"query": anchor, "pos": [positive], "neg": list(negatives)}
+
+
+def numbered(first: int, count: int) -> str:
+    """So many words that no other text has."""
+    return " ".join(f"w{number}x{number * 7}" for number in range(first, first + count))
+
+
+def test_a_row_goes_for_its_anchor_or_positive_and_loses_negatives(tmp_path: Path) -> None:
+    rows = [
+        pair("Who wrote it?", "Nobody knows who did."),
+        pair("who wrote IT", "Some answer of its own."),
+        pair("Another question", "THE DOCUMENT; of the test"),
+        pair("A third question", "Its own answer", "the document of the test", "something else"),
+        pair("A fourth question", "Its own passage"),
+    ]
+    path = written(tmp_path / "a.jsonl", rows)
+    tests = Tests(given=(("query", "Who wrote it"), ("document", "The document of the test.")))
+    left, counts = cleaned(
+        Decontaminate(data=entry(path), evaluators=(tests,), jaccard=PerDataset(default=1.0)),
+        Bench(tmp_path),
+    )
+    assert [row["query"] for row in left] == ["A third question", "A fourth question"]
+    assert left[0]["neg"] == ["something else"]
+    assert counts["exam"] == {
+        "queries": 1,
+        "queries_found": 1,
+        "documents": 1,
+        "documents_found": 1,
+        "rows_before": 4,
+        "rows_dropped": 3,
+        "rows_changed": 1,
+        "rows_after": 0,
+    }
+
+
+def test_rows_for_documents_alone_are_counted_and_stay_if_queries_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    rows = [pair("Its question", "The document"), pair("The query", "An answer"), pair("a", "b")]
+    path = written(tmp_path / "a.jsonl", rows)
+    tests = Tests(given=(("query", "The query"), ("document", "The document")))
+    left, counts = cleaned(
+        Decontaminate(data=entry(path), evaluators=(tests,), drop=("queries",)), Bench(tmp_path)
+    )
+    assert [row["query"] for row in left] == ["Its question", "a"]
+    assert (counts["exam"]["rows_before"], counts["exam"]["rows_after"]) == (2, 1)
+
+
+@pytest.mark.parametrize(("common", "dropped"), [(13, True), (12, False)])
+def test_thirteen_words_in_a_row_are_a_copy_and_twelve_are_not(
+    tmp_path: Path, common: int, dropped: bool
+) -> None:
+    run = numbered(0, common)
+    rows = [pair("q", f"{numbered(100, 40)} {run.upper()}, {numbered(200, 40)}"), pair("r", "s")]
+    path = written(tmp_path / "a.jsonl", rows)
+    tests = Tests(given=(("document", f"{numbered(300, 40)} {run} {numbered(400, 40)}"),))
+    left, _ = cleaned(Decontaminate(data=entry(path), evaluators=(tests,)), Bench(tmp_path))
+    assert ([row["query"] for row in left] == ["r"]) == dropped
+
+
+def test_a_phrase_of_many_texts_is_no_copy(tmp_path: Path) -> None:
+    phrase = numbered(0, 15)
+    for count, dropped in ((10, 10), (11, 0)):
+        rows = [
+            *(pair(f"q{i}", f"{phrase} {numbered(100 * i + 100, 40)}") for i in range(count)),
+            pair("r", "s"),
+        ]
+        path = written(tmp_path / f"{count}.jsonl", rows)
+        tests = Tests(given=(("document", f"{numbered(5000, 40)} {phrase}"),))
+        left, _ = cleaned(
+            Decontaminate(data=entry(path), evaluators=(tests,)), Bench(tmp_path / str(count))
+        )
+        assert len(rows) - len(left) == dropped
+
+
+def exactly(text: str, rng: random.Random, vocabulary: Sequence[str]) -> str:
+    return text
+
+
+def otherwise_written(text: str, rng: random.Random, vocabulary: Sequence[str]) -> str:
+    """The text with other case and punctuation, and other blanks."""
+    words = [word.upper() if rng.random() < 0.5 else word.capitalize() for word in text.split()]
+    return "  ".join(words).replace("?", "").replace(",", " ;") + rng.choice(("!", " ...", " ?!"))
+
+
+def one_word_changed(text: str, rng: random.Random, vocabulary: Sequence[str]) -> str:
+    words = text.split()
+    place = rng.randrange(len(words))
+    words[place] = rng.choice([word for word in vocabulary if word != words[place]])
+    return " ".join(words)
+
+
+WAYS: dict[Callable[..., str], float] = {
+    exactly: 1.0,
+    otherwise_written: 1.0,
+    one_word_changed: 0.9,
+}
+
+
+def planted_and_clean(
+    rows: list[dict[str, Any]], queries: list[str], path: Path, step: dict[str, Any], seed: int = 0
+) -> tuple[dict[str, float], float]:
+    """Shares of planted queries that were found, by what was done to them, and of clean rows that went."""
+    rng = random.Random(seed)
+    vocabulary = sorted({word for row in rows for word in row["query"].split()})
+    chosen = rng.sample(queries, PLANTED * len(WAYS))
+    planted = {
+        way.__name__: [
+            way(text, rng, vocabulary) for text in chosen[number * PLANTED : (number + 1) * PLANTED]
+        ]
+        for number, way in enumerate(WAYS)
+    }
+    added = [{**rng.choice(rows), "query": text} for texts in planted.values() for text in texts]
+    mixed = [*rows, *added]
+    rng.shuffle(mixed)
+    bench = Bench(path.parent / "run")
+    left, _ = cleaned(Decontaminate(data=entry(written(path, mixed)), **step), bench)
+    anchors = [row["query"] for row in left]
+    stayed = set(anchors)
+    found = {
+        name: sum(text not in stayed for text in texts) / PLANTED for name, texts in planted.items()
+    }
+    every = {text for texts in planted.values() for text in texts}
+    clean_left = sum(text not in every for text in anchors)
+    return found, 1 - clean_left / sum(row["query"] not in every for row in rows)
+
+
+def report(
+    name: str, found: dict[str, float], lost: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        shares = ", ".join(f"{way} {share:.0%}" for way, share in found.items())
+        print(f"\n{name}: planted queries found: {shares}; clean rows dropped {lost:.2%}")
+
+
+def test_planted_queries_are_found_in_made_up_questions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = random.Random(4)
+    letters = "aaabcdeeefghiiklmnooprsttuvw"
+    vocabulary = ["".join(rng.choices(letters, k=rng.randint(3, 9))) for _ in range(4000)]
+
+    def question() -> str:
+        asked = " ".join(rng.choices(vocabulary, k=rng.randint(8, 13)))
+        return f"{rng.choice(('What', 'Who', 'When did', 'How many'))} {asked}?"
+
+    rows = [pair(question(), " ".join(rng.choices(vocabulary, k=60))) for _ in range(2000)]
+    queries = [question() for _ in range(400)]
+    tests = Tests(given=tuple(("query", text) for text in queries))
+    found, lost = planted_and_clean(rows, queries, tmp_path / "a.jsonl", {"evaluators": (tests,)})
+    report("made-up questions", found, lost, capsys)
+    for way, least in WAYS.items():
+        assert found[way.__name__] >= least
+    assert lost <= 0.01
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="needs real questions in ../shared/data")
+def test_planted_queries_are_found_in_real_questions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with gzip.open(REAL / "train" / "squad.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    with gzip.open(REAL / "eval" / "squad" / "queries.jsonl.gz", "rt", encoding="utf-8") as file:
+        queries = [json.loads(line)["text"] for line in file]
+    catalogue = EvalSets(path=DataRef(str(REAL / "datasets.yaml")), only=("squad", "nq"))
+    found, lost = planted_and_clean(
+        rows, queries, tmp_path / "squad.jsonl", {"eval_sets": (catalogue,)}
+    )
+    report("squad", found, lost, capsys)
+    for way, least in WAYS.items():
+        assert found[way.__name__] >= least
+    assert lost <= 0.01
+
+
+def test_both_halves_of_a_local_set_are_tests_and_mteb_gives_the_half_it_scores(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "exam").mkdir()
+    written(tmp_path / "exam" / "test.jsonl", [{"text": "One of them", "label": "x"}])
+    written(tmp_path / "exam" / "dev.jsonl", [{"text": "Another one", "label": "x"}])
+    exam = {"name": "exam", "dir": "exam", "task": "clustering"}
+    (tmp_path / "datasets.yaml").write_text(yaml.safe_dump({"eval": [exam]}))
+    path = written(tmp_path / "a.jsonl", [pair(t, "p") for t in ("one of them", "another one")])
+    local = {"path": DataRef(str(tmp_path / "datasets.yaml"))}
+    _, counts = cleaned(
+        Decontaminate(data=entry(path), eval_sets=(EvalSets(**local),), drop=("documents",)),
+        Bench(tmp_path / "both"),
+    )
+    assert (counts["exam"]["queries"], counts["exam"]["rows_before"]) == (2, 2)
+    evaluator = Mteb(data=(EvalEntry(**local),), backbone=BACKBONE)
+    left, counts = cleaned(
+        Decontaminate(data=entry(path), evaluators=(evaluator,)), Bench(tmp_path / "half")
+    )
+    assert [row["query"] for row in left] == ["another one"]
+    assert counts["exam"]["queries"] == 1
+
+
+def test_test_texts_come_in_blocks_and_each_once_a_block() -> None:
+    texts: list[tuple[str, Side, str]] = [
+        *(("one", "query", f"text {i}") for i in range(5)),
+        ("two", "document", "Text 4!"),
+        ("two", "query", "?\u200b"),
+    ]
+    blocks = list(gathered(texts, most=2))
+    assert [block.texts for block in blocks] == [
+        ["text 0", "text 1"],
+        ["text 2", "text 3"],
+        ["text 4", "?"],
+    ]
+    assert blocks[2].uses == [(("one", "query"), ("two", "document")), (("two", "query"),)]
+
+
+def test_a_run_that_begins_anew_gives_the_same_bytes(tmp_path: Path) -> None:
+    rows = [pair(numbered(10 * i, 9), numbered(10 * i, 20)) for i in range(30)]
+    path = written(tmp_path / "a.jsonl", rows)
+    tests = Tests(given=tuple(("query", numbered(20 * i, 8)) for i in range(5)))
+    step = Decontaminate(data=entry(path), evaluators=(tests,))
+    files = []
+    for name in ("one", "two"):
+        bench = Bench(tmp_path / name)
+        step.run(bench)
+        files.append({f.name: f.read_bytes() for f in bench.folder.iterdir()})
+    assert files[0] == files[1]
+
+
+def test_data_of_nothing_but_test_texts_stops_with_what_was_seen(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [pair("the query", "p")])
+    step = Decontaminate(data=entry(path), evaluators=(Tests(given=(("query", "The query"),)),))
+    with pytest.raises(DataError, match="equal to a query of exam"):
+        step.run(Bench(tmp_path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silent(Evaluator):
+    """An evaluator that keeps its texts to itself."""
+
+
+def bad_steps(folder: Path) -> dict[str, tuple[dict[str, Any], str, str]]:
+    tests = {"evaluators": (Tests(given=()),)}
+    empty = folder / "datasets.yaml"
+    return {
+        "no test": ({}, "", "name evaluators or eval_sets"),
+        "no texts": ({"evaluators": (Silent(),)}, "evaluators", "Silent does not give the texts"),
+        "jaccard": ({**tests, "jaccard": PerDataset(default=2.0)}, "jaccard", "up to 1"),
+        "stray set": (
+            {**tests, "jaccard": PerDataset(by_dataset={"b": 0.5})},
+            "jaccard",
+            "there are a",
+        ),
+        "words": ({**tests, "words": 0}, "words", "at least 1"),
+        "drop": ({**tests, "drop": ()}, "drop", "queries, documents or both"),
+        "no task": (
+            {"evaluators": (Mteb(tasks=("STSBenchmrk",), backbone=BACKBONE),)},
+            "tasks",
+            "did you mean 'STSBenchmark'",
+        ),
+        "offline": (
+            {"evaluators": (Mteb(tasks=("STS13",), backbone=BACKBONE),)},
+            "tasks",
+            "HF_HUB_OFFLINE",
+        ),
+        "no folder": (
+            {"eval_sets": (EvalSets(path=DataRef(str(empty))),)},
+            "eval_sets",
+            "there is no folder",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(bad_steps(Path())))
+def test_bad_options_are_named_before_work_starts(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    exam = {"name": "exam", "dir": "missing", "task": "sts"}
+    (tmp_path / "datasets.yaml").write_text(yaml.safe_dump({"eval": [exam]}))
+    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
+    options, place, fix = bad_steps(tmp_path)[name]
+    (problem,) = Decontaminate(data=entry(path), **options).check(Glance())
+    assert problem.severity == "error"
+    assert problem.where == f"recipe.yaml:{place}"
+    assert fix in problem.message
+
+
+def test_real_planting_is_of_texts_that_the_step_compares() -> None:
+    assert normalise(otherwise_written("Who, then, was it?", random.Random(0), ())) == (
+        "who then was it"
+    )

@@ -1,0 +1,161 @@
+"""Of rows that repeat one another the first stays, by the order of preference."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import Artifact, DataEntry, DataRef, Problem
+from emberge.engine import load_datasets
+from emberge_data.json_lines import JsonLines
+from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
+from emberge_data.steps.near.normalise import normalise
+from emberge_data.steps.near.shingles import jaccard, shingles
+
+from tests.plugins.data.steps.steps import Glance, written
+from tests.plugins.mteb.bench import Bench
+
+Rows = Sequence[dict[str, Any]]
+
+
+def run(tmp_path: Path, sets: dict[str, Rows], **options: Any) -> dict[str, list[str]]:
+    """The anchors that are left of each set."""
+    entries = tuple(
+        DataEntry(path=DataRef(str(written(tmp_path / f"{name}.jsonl", rows))))
+        for name, rows in sets.items()
+    )
+    bench = Bench(tmp_path / "run")
+    Deduplicate(data=entries, **options).run(bench)
+    left = load_datasets(
+        [DataEntry(path=DataRef(str(bench.folder)))],
+        readers=[JsonLines()],
+        resolve=lambda ref: Path(ref.text),
+    )
+    return {one.info.name: [one[row].anchor for row in range(len(one))] for one in left}
+
+
+def pair(anchor: str, positive: str, *negatives: str) -> dict[str, Any]:
+    return {"query": anchor, "pos": [positive], "neg": list(negatives)}
+
+
+def test_rows_that_differ_in_case_and_punctuation_are_one(tmp_path: Path) -> None:
+    rows = [pair("What is it?", "A thing."), pair("what is IT", "a  thing"), pair("What?", "It.")]
+    assert run(tmp_path, {"a": rows}) == {"a": ["What is it?", "What?"]}
+
+
+def test_two_questions_on_one_passage_stay_and_so_do_two_answers(tmp_path: Path) -> None:
+    rows = [pair("One?", "passage"), pair("Two?", "passage"), pair("One?", "other")]
+    assert run(tmp_path / "rows", {"a": rows}) == {"a": ["One?", "Two?", "One?"]}
+    assert run(tmp_path / "anchors", {"a": rows}, of="anchors") == {"a": ["One?", "Two?"]}
+    assert run(tmp_path / "texts", {"a": rows}, of="texts") == {"a": ["One?"]}
+
+
+def test_negatives_make_no_difference(tmp_path: Path) -> None:
+    rows = [pair("q", "p", "n1"), pair("q", "p", "n2"), pair("r", "s", "n1")]
+    assert run(tmp_path, {"a": rows}) == {"a": ["q", "r"]}
+
+
+def test_the_preferred_set_keeps_its_rows(tmp_path: Path) -> None:
+    sets = {"a": [pair("q", "p"), pair("x", "y")], "b": [pair("Q!", "p"), pair("u", "v")]}
+    assert run(tmp_path / "1", sets) == {"a": ["q", "x"], "b": ["u"]}
+    assert run(tmp_path / "2", sets, prefer=("b",)) == {"a": ["x"], "b": ["Q!", "u"]}
+    assert run(tmp_path / "3", sets, across=False) == {"a": ["q", "x"], "b": ["Q!", "u"]}
+
+
+def test_scored_pairs_are_the_same_in_either_order(tmp_path: Path) -> None:
+    rows = [
+        {"sentence1": "one", "sentence2": "two", "score": 0.4},
+        {"sentence1": "two", "sentence2": "one", "score": 0.4},
+        {"sentence1": "two", "sentence2": "three", "score": 0.1},
+    ]
+    assert run(tmp_path, {"a": rows}) == {"a": ["one", "two"]}
+
+
+def test_a_text_of_two_labels_is_two_rows_and_no_label_is_left_with_one(tmp_path: Path) -> None:
+    rows = [
+        *({"text": text, "label": "x"} for text in ("one", "two", "One!")),
+        *({"text": text, "label": "y"} for text in ("one", "three")),
+        *({"text": text, "label": "z"} for text in ("four", "Four.")),
+    ]
+    assert run(tmp_path, {"a": rows}) == {"a": ["one", "two", "one", "three"]}
+
+
+def test_every_near_copy_is_near_a_row_that_stays_and_no_two_that_stay_are_near(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random(0)
+    words = [f"{a}{b}{c}" for a in "bdfg" for b in "aeiou" for c in ("lt", "rm", "nd", "sk")]
+    rows: list[dict[str, Any]] = []
+    for _ in range(300):
+        if rows and rng.random() < 0.5:
+            anchor = rng.choice(rows)["query"].split()
+            anchor[rng.randrange(len(anchor))] = rng.choice(words)
+        else:
+            anchor = rng.choices(words, k=14)
+        rows.append(pair(" ".join(anchor), "the same passage for all of them"))
+    (left,) = run(tmp_path, {"a": rows}, jaccard=0.7).values()
+    sets = {row["query"]: shingles(normalise(row["query"]), 4) for row in rows}
+    gone = sets.keys() - set(left)
+    assert gone
+    assert all(any(jaccard(sets[a], sets[b]) >= 0.7 for b in left) for a in gone)
+    assert not any(jaccard(sets[a], sets[b]) >= 0.7 for a in left for b in left if a != b)
+
+
+def test_both_sides_of_a_near_copy_are_near(tmp_path: Path) -> None:
+    question = "How many inhabitants does the city of Paris have today"
+    rows = [
+        pair(f"{question}?", "About two million people live in Paris itself."),
+        pair(f"{question} then?", "About two million people live in Paris itself!"),
+        pair(f"{question} now?", "The Seine is a river that flows through it."),
+    ]
+    assert run(tmp_path, {"a": rows}, jaccard=0.8) == {"a": [f"{question}?", f"{question} now?"]}
+
+
+def test_what_a_killed_run_left_makes_no_difference(tmp_path: Path) -> None:
+    rows = [pair(f"question {i % 7}", f"answer {i % 3}") for i in range(60)]
+    data = (DataEntry(path=DataRef(str(written(tmp_path / "a.jsonl", rows)))),)
+    clean, killed = Bench(tmp_path / "clean"), Bench(tmp_path / "killed")
+    (killed.work / "keys").mkdir()
+    (killed.work / "keys" / "band-0.keys").write_bytes(b"x" * 1000)
+    (killed.folder / "0-a.jsonl").write_text("half a row")
+    for bench in (clean, killed):
+        Deduplicate(data=data, jaccard=0.9).run(bench)
+    contents = [{f.name: f.read_bytes() for f in b.folder.iterdir()} for b in (clean, killed)]
+    assert contents[0] == contents[1]
+
+
+def test_counts_and_examples_name_the_row_that_stays(tmp_path: Path) -> None:
+    rows = [pair("q", "p"), pair("Q", "p")]
+    path = written(tmp_path / "a.jsonl", rows)
+    bench = Bench(tmp_path)
+    artifact = Deduplicate(data=(DataEntry(path=DataRef(str(path))),)).run(bench)
+    assert isinstance(artifact, Artifact)
+    assert artifact.size == 1
+    (example,) = json.loads((bench.folder / "changes.json").read_text())["a"]["examples"]
+    assert example["row"] == 2
+    assert example["beside"] == "row 1: q"
+
+
+@pytest.mark.parametrize(
+    ("options", "place", "fix"),
+    [
+        ({"prefer": ("alike",)}, "prefer", "there are a"),
+        ({"prefer": ("a", "a")}, "prefer", "once is enough"),
+        ({"jaccard": 1.5}, "jaccard", "up to 1"),
+        ({"jaccard": 0.0}, "jaccard", "above 0"),
+        ({"shingle": 0}, "shingle", "at least 1"),
+    ],
+)
+def test_bad_options_are_named_before_work_starts(
+    tmp_path: Path, options: dict[str, Any], place: str, fix: str
+) -> None:
+    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
+    step = Deduplicate(data=(DataEntry(path=DataRef(str(path))),), **options)
+    (problem,) = step.check(Glance())
+    assert isinstance(problem, Problem)
+    assert problem.where == f"recipe.yaml:{place}"
+    assert fix in problem.message

@@ -1,0 +1,47 @@
+"""A card shows what of the tests the data behind the model had, and of no other data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from emberge.engine import OutFolder
+from emberge_report.card.card_contamination import contamination_behind, contamination_lines
+
+COUNTS = {
+    **{"queries": 300, "queries_found": 12, "documents": 700, "documents_found": 3},
+    **{"rows_before": 20, "rows_dropped": 15, "rows_changed": 5, "rows_after": 0},
+}
+
+
+def finished(out: Path, step: str, inputs: list[str], **details: Any) -> Path:
+    """A finished step with an artifact, and the link that leads to it."""
+    folder = out / f"{step}-0"
+    folder.mkdir(parents=True)
+    named = [{"reference": f"${name}", "name": name, "content": "0"} for name in inputs]
+    record = {"kind": "data", "details": details, "inputs": named}
+    (folder / "artifact.json").write_text(json.dumps(record))
+    OutFolder(out).link(step).symlink_to(folder.name)
+    return folder
+
+
+def test_the_record_is_found_through_later_steps_and_trainings_alone(tmp_path: Path) -> None:
+    record = {"tests": {"nq": COUNTS}, "words": 13}
+    finished(tmp_path, "clean", [], contamination=record)
+    finished(tmp_path, "unused", [], contamination={"tests": {"other": COUNTS}, "words": 13})
+    finished(tmp_path, "mined", ["clean"])
+    finished(tmp_path, "member", ["mined"])
+    merged = finished(tmp_path, "merged", ["member", "gone"])
+    (found,) = contamination_behind(merged, tmp_path)
+    assert (found.step, dict(found.tests)) == ("clean", {"nq": COUNTS})
+    lines = contamination_lines([found])
+    assert lines[0] == "## Test texts in the training data"
+    assert "| nq | 1,000 | 15 | 20 | 0 |" in lines
+    assert "13 words in a row" in lines[2]
+
+
+def test_data_that_nobody_looked_at_has_no_section(tmp_path: Path) -> None:
+    raw = finished(tmp_path, "raw", [])
+    assert contamination_behind(raw, tmp_path) == ()
+    assert contamination_lines(()) == []
