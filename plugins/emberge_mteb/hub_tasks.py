@@ -132,25 +132,6 @@ def _places(repository: str) -> Iterator[Any]:
     yield Path(HF_DATASETS_CACHE) / repository.replace("/", "___")
 
 
-def _places(repository: str) -> Iterator[Any]:
-    """Yield where data of the hub may be: the folder so named, and the caches of the two libraries."""
-    from pathlib import Path
-
-    from datasets.config import HF_DATASETS_CACHE
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    yield Path(repository)
-    yield Path(HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
-    yield Path(HF_DATASETS_CACHE) / repository.replace("/", "___")
-
-
-def offline() -> bool:
-    """Return whether the user keeps the hub from being asked."""
-    from huggingface_hub.constants import HF_HUB_OFFLINE
-
-    return bool(HF_HUB_OFFLINE)
-
-
 def _repositories(task: Any) -> list[str]:
     """Return hub ids of a task's data; an aggregate has those of its parts."""
     parts = getattr(task, "tasks", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +16,7 @@ from emberge import (
     PerDataset,
     Preflight,
     Problem,
+    RecipeError,
     Workspace,
     suggest,
 )
@@ -26,12 +28,13 @@ from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.without_negatives import without_negatives
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from emberge import Example, Side
     from emberge.engine import StoredDataset
 
     from emberge_data.steps.decontaminate.findings import Findings, Verdict
+    from emberge_data.steps.decontaminate.test_texts import TestTexts
     from emberge_data.steps.row_texts import RowTexts
 
 __all__ = ["Decontaminate"]
@@ -141,11 +144,19 @@ class Decontaminate(DataStep):
         from emberge.engine import write_text
 
         from emberge_data.steps.decontaminate.findings import tests_table
+        from emberge_data.steps.decontaminate.test_texts import every_test_text, gathered
         from emberge_data.steps.row_texts import RowTexts
 
         datasets = self.load(workspace)
+        for stray in self._strays([dataset.info.name for dataset in datasets]):
+            raise RecipeError(stray)
+        blocks = gathered(every_test_text(self.evaluators, self.eval_sets, workspace))
+        first = next(blocks, None)  # tests that cannot be read stop the step before it has worked
+        if first is None:
+            raise DataError("the tests have no texts")
         training = RowTexts(datasets, workspace.work)
-        findings = self._find(training, [self._threshold(one) for one in datasets], workspace)
+        thresholds = [self._threshold(dataset) for dataset in datasets]
+        findings = self._find(itertools.chain([first], blocks), training, thresholds, workspace)
         verdicts = self._verdicts(findings, training)
 
         def outcomes(dataset: StoredDataset) -> Iterator[Outcome]:
@@ -172,20 +183,21 @@ class Decontaminate(DataStep):
         return artifact
 
     def _find(
-        self, training: RowTexts, thresholds: Sequence[float], workspace: Workspace
+        self,
+        blocks: Iterable[TestTexts],
+        training: RowTexts,
+        thresholds: Sequence[float],
+        workspace: Workspace,
     ) -> Findings:
         from emberge_data.steps.decontaminate.findings import Findings, lowest_of_text
         from emberge_data.steps.decontaminate.test_index import Likeness
-        from emberge_data.steps.decontaminate.test_texts import every_test_text, gathered
 
         findings = Findings(lowest_of_text(training, thresholds))
         likeness = Likeness(self.words, min(thresholds), self.shingle)
-        for block in gathered(every_test_text(self.evaluators, self.eval_sets, workspace)):
+        for block in blocks:
             note = f"{len(block.texts):,} test texts"
             for done in findings.search(block, training, likeness):
                 workspace.progress(done, len(training.distinct), "texts", note)
-        if not findings.tasks:
-            raise DataError("the tests have no texts")
         return findings
 
     def _verdicts(self, findings: Findings, training: RowTexts) -> dict[int, Verdict]:

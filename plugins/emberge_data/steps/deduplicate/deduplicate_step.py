@@ -63,7 +63,7 @@ class Deduplicate(DataStep):
     every_rank: ClassVar[bool] = True
 
     of: Of = "rows"
-    """What of a row is compared with other rows."""
+    """Part of a row that is compared with other rows."""
     jaccard: float | None = None
     """Similarity from 0 to 1 from which on texts are copies; by default equal texts alone are."""
     shingle: int = 4

@@ -59,7 +59,7 @@ class Split(DataStep):
     rows: int | None = None
     """Rows of each set for development, instead of a share."""
     by: Literal["texts", "labels"] = "texts"
-    """What rows of different parts never have in common."""
+    """Things that rows of different parts never have in common."""
     seed: int | None = None
     """Seed of the choice; by default the recipe's."""
 

@@ -261,7 +261,7 @@ def test_test_texts_come_in_blocks_and_each_once_a_block() -> None:
     texts: list[tuple[str, Side, str]] = [
         *(("one", "query", f"text {i}") for i in range(5)),
         ("two", "document", "Text 4!"),
-        ("two", "query", "?\u200b"),
+        ("two", "query", "?"),
     ]
     blocks = list(gathered(texts, most=2))
     assert [block.texts for block in blocks] == [
