@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -57,15 +56,15 @@ class TaughtStep(DataStep):
                 "it out with `only`"
             )
 
-    @abstractmethod
     def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
         """Return the queries and documents of a set that teachers are to embed."""
+        raise NotImplementedError
 
-    @abstractmethod
     def outcomes(
         self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
     ) -> Iterable[Outcome]:
         """Yield the outcome of every row of a set, the `number`-th, as the teachers see it."""
+        raise NotImplementedError
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.engine import join_ranks

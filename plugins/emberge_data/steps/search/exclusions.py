@@ -49,7 +49,7 @@ class Lists:
         return self.places[self.starts[number] : self.starts[number + 1]]
 
     def pairs(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places of these lists, one after the other, each with the list's row in `numbers`."""
+        """Return each place of these lists with its list's row in `numbers`: rows, then places."""
         import numpy as np
 
         starts, ends = self.starts[numbers], self.starts[numbers + 1]
