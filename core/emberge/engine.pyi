@@ -11,6 +11,7 @@ from .data.evaluation.eval_choice import pick_eval_sets as pick_eval_sets
 from .data.evaluation.eval_set import load_eval_set as load_eval_set
 from .data.evaluation.eval_texts import eval_texts as eval_texts
 from .data.first_rows import CheckedData as CheckedData
+from .data.first_rows import FirstRows as FirstRows
 from .data.first_rows import check_entries as check_entries
 from .data.load_datasets import load_datasets as load_datasets
 from .data.write_catalogue import write_catalogue as write_catalogue

@@ -164,8 +164,8 @@ class MineHardNegatives(TaughtStep):
                 continue
             before = example.negatives if self.existing == "keep" else ()
             # Scores that negatives had are not those of a teacher that has mined others.
-            changed = {"negatives": (*before, *texts), "negative_scores": None}
-            yield Outcome(row, example, dataclasses.replace(example, **changed), note)
+            after = dataclasses.replace(example, negatives=(*before, *texts), negative_scores=None)
+            yield Outcome(row, example, after, note)
 
     def _nothing_passed(
         self, arranged: ArrangedSet, spaces: Sequence[Space], passages: Passages
