@@ -125,7 +125,7 @@ class Deduplicate(DataStep):
         if not join_ranks(workspace.machine.devices[0]).first:
             return Artifact(kind="data")
         found = self._find(rows, vectors, workspace)
-        starts = dict(zip([one.info.name for one in ordered], rows.starts.tolist(), strict=False))
+        starts = dict(zip([one.info.name for one in ordered], rows.starts, strict=False))
 
         def outcomes(dataset: StoredDataset) -> Iterator[Outcome]:
             start = starts[dataset.info.name]

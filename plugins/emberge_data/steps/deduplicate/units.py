@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from emberge_data.steps.near.normalise import normalise
 
 if TYPE_CHECKING:
+    import numpy as np
     from emberge import Example
     from emberge.engine import StoredDataset
+    from numpy.typing import NDArray
 
 __all__ = ["Of", "RowsInOrder", "Unit", "units_of"]
 
@@ -57,23 +59,23 @@ class RowsInOrder:
         self.datasets = datasets
         self._of = of
         self._across = across
-        self.starts = np.cumsum([0, *(len(dataset) for dataset in datasets)])
+        self.starts = [0, *itertools.accumulate(len(dataset) for dataset in datasets)]
         self.units = functools.lru_cache(maxsize=4096)(self._units)
 
     def __len__(self) -> int:
-        return int(self.starts[-1])
+        return self.starts[-1]
 
     def place(self, row: int) -> tuple[StoredDataset, int]:
         """Return the set of a row, and its number there."""
-        number = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return self.datasets[number], row - int(self.starts[number])
+        number = bisect.bisect_right(self.starts, row) - 1
+        return self.datasets[number], row - self.starts[number]
 
     def _units(self, row: int) -> list[Unit]:
         dataset, own = self.place(row)
         tag = "" if self._across else dataset.info.name
         return units_of(dataset, dataset[own], self._of, tag)
 
-    def every_unit(self, kept: np.ndarray) -> Iterator[tuple[int, Unit]]:
+    def every_unit(self, kept: NDArray[np.bool_]) -> Iterator[tuple[int, Unit]]:
         """Yield (row, unit) of the rows that are kept so far."""
-        for row in np.flatnonzero(kept).tolist():
+        for row in kept.nonzero()[0].tolist():
             yield from ((row, unit) for unit in self._units(row))
