@@ -61,6 +61,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "merge_plan",
         "statistics",
         "streaming",
+        "comparing",
         "planning",
         "merge_checkpoints",
         "merge_in_memory",
