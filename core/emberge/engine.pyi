@@ -52,6 +52,7 @@ from .merging.adapter_output.merge_to_adapter import merge_to_adapter as merge_t
 from .merging.adapter_output.truncation import Truncation as Truncation
 from .merging.adapters.adapter_reader import adapted_names as adapted_names
 from .merging.adapters.base_match import adapter_origin as adapter_origin
+from .merging.comparing.compare_weights import compare_weights as compare_weights
 from .merging.merge_checkpoints import MergeReport as MergeReport
 from .merging.merge_checkpoints import merge_checkpoints as merge_checkpoints
 from .merging.merge_in_memory import merge_state_dicts as merge_state_dicts
@@ -78,6 +79,7 @@ from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.model_files import model_fingerprint as model_fingerprint
+from .model_folder.names.layer_parts import layer_order as layer_order
 from .model_folder.names.name_aliases import prefix_of as prefix_of
 from .model_folder.names.tensor_names import canonical_names as canonical_names
 from .model_folder.names.tensor_names import is_vocabulary as is_vocabulary

@@ -40,8 +40,8 @@ def compare_weights(
     Numbers do not depend on the number of threads.
 
     Raises:
-        CheckpointError: when a folder has no safetensors, the models have no tensor in common, or a tensor has
-            NaN or infinite values.
+        CheckpointError: when a folder has no safetensors, the models have no tensor in common, or a tensor
+            has NaN or infinite values.
     """
     found = _match([first, second, *([base] if base is not None else [])])
     if not found.pairs:

@@ -98,6 +98,13 @@ class Comparison:
         """Return the sums of a layer's changes from the base; None without them."""
         return _sum(self.changes, layer, parts)
 
+    def whole_layers(self) -> dict[str, PairSums]:
+        """Return the sums of every layer's weights, norms and biases too, in the order of the layers."""
+        sums: dict[str, PairSums] = {}
+        for (layer, _), one in self.weights.items():
+            sums[layer] = sums.get(layer, PairSums()) + one
+        return {layer: sums[layer] for layer in layer_order(sums)}
+
     def total(self) -> PairSums:
         """Return the sums over all weights, vectors too."""
         return sum(self.weights.values(), PairSums())

@@ -14,7 +14,7 @@ from emberge.merging.comparing.comparison import (
     is_trunk_layer,
 )
 from emberge.model_folder.names.layer_parts import EMBEDDING_LAYER, PARTS, Part
-from emberge.wording import join_some
+from emberge.wording import join_some, plural
 
 __all__ = ["comparison_json", "comparison_table", "figures_of", "remarks_on"]
 
@@ -65,15 +65,15 @@ def _columns(found: Comparison) -> Iterator[tuple[str, str, Callable[[str], str]
         yield "cosine", view, _cell(found, parts, lambda one: one.cosine, 4)
     for view, parts in VIEWS:
         yield "distance, % of A", view, _cell(found, parts, lambda one: 100 * one.distance, 2)
-    yield "B - A", "norm", _cell(found, MATRICES, lambda one: one.norms[2], 3)
-    yield "B - A", "signs %", _cell(found, MATRICES, lambda one: 100 * one.sign_conflicts, 2)
+    yield "change", "norm", _cell(found, MATRICES, lambda one: one.norms[2], 3)
+    yield "signs", "apart %", _cell(found, MATRICES, lambda one: 100 * one.sign_conflicts, 2)
     if found.base is None:
         return
     numbers: tuple[tuple[str, str, Number, int], ...] = (
         ("changes from the base", "norm A", lambda one: one.norms[0], 3),
         ("changes from the base", "norm B", lambda one: one.norms[1], 3),
         ("changes from the base", "cosine", lambda one: one.cosine, 4),
-        ("changes from the base", "signs %", lambda one: 100 * one.sign_conflicts, 2),
+        ("changes from the base", "apart %", lambda one: 100 * one.sign_conflicts, 2),
     )
     for title, view, number, digits in numbers:
         yield title, view, _cell(found, MATRICES, number, digits, changes=True)
@@ -99,8 +99,8 @@ def remarks_on(found: Comparison) -> list[str]:
     """Return the notes of a comparison, and a warning of layers that are too far apart to be averaged."""
     low = [shown_layer(layer) for layer in found.low_layers()]
     far = [
-        f"the cosine is below {LOW_COSINE} in {'layer' if len(low) == 1 else 'layers'} {join_some(low, 6)}: an "
-        "average of weights this far apart is rarely of use before it is trained"
+        f"the cosine is below {LOW_COSINE} in {plural('layer') if len(low) > 1 else 'layer'} "
+        f"{join_some(low, 6)}: an average of weights this far apart is rarely of use before it is trained"
     ]
     return [*found.notes, *(far if low else [])]
 
@@ -125,7 +125,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
                 for view, parts in views
                 if found.of(layer, parts) is not None
             }
-            for layer in _every_layer(found)
+            for layer in found.whole_layers()
         },
         "below": {
             "cosine": LOW_COSINE,
@@ -134,11 +134,6 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
         "left_out": [*found.left_out],
         "notes": [*found.notes],
     }
-
-
-def _every_layer(found: Comparison) -> list[str]:
-    """Return all layers, those that have only vectors last."""
-    return list(dict.fromkeys([*found.layers, *(layer for layer, _ in found.weights)]))
 
 
 def _key(view: str) -> str:
