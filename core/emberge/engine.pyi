@@ -62,6 +62,7 @@ from .merging.planning.summary import summary as summary
 from .merging.request import MergeInput as MergeInput
 from .merging.request import MergeRequest as MergeRequest
 from .merging.request import MergeSlice as MergeSlice
+from .merging.request import ModelPart as ModelPart
 from .merging.stage_options import plain_stage as plain_stage
 from .merging.statistics.statistics_file import Statistics as Statistics
 from .merging.statistics.statistics_file import join_statistics as join_statistics
@@ -114,6 +115,7 @@ from .training.loop.session import SaveClock as SaveClock
 from .training.loop.session import Session as Session
 from .training.plan.preview import TrainingPreview as TrainingPreview
 from .training.plan.preview import preview_training as preview_training
+from .wording import count_by_first_word as count_by_first_word
 from .wording import count_noun as count_noun
 from .wording import join_some as join_some
 from .wording import parse_size as parse_size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from emberge.model_folder.names.tensor_names import (
     parts_as_in,
 )
 from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.wording import count_noun, join_some
+from emberge.wording import count_by_first_word, count_noun, join_some
 
 if TYPE_CHECKING:
     from emberge.merging.comparing.compare_job import CompareJob
@@ -166,15 +165,9 @@ def _alike(name: str, first: TensorSpec, second: TensorSpec) -> bool:
 def _only_notes(models: Sequence[str], only: Mapping[int, Sequence[str]]) -> Iterator[str]:
     for place, names in only.items():
         if names and place == 2:
-            yield f"no changes are measured of what the base lacks or has in another shape: {_words(names)}"
+            yield f"the base lacks it, or has it in another shape: {count_by_first_word(names)}"
         elif names:
-            yield f"only in '{models[place]}': {_words(names)}"
-
-
-def _words(names: Sequence[str]) -> str:
-    """Return names by their first words, such as `visual (351 tensors), score (1 tensor)`."""
-    counted = Counter(name.partition(".")[0] for name in names)
-    return ", ".join(f"{word} ({count_noun(n, 'tensor')})" for word, n in counted.items())
+            yield f"only in '{models[place]}': {count_by_first_word(names)}"
 
 
 def _have(count: int) -> str:

@@ -103,6 +103,8 @@ def _token_notes(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
 
 def _alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
     template = plan.template
+    if any(model.part == "text" for model in plan.request.inputs):
+        return False  # what else is in their folders was not compared
     return template is not None and not any(
         True
         for _, other in _others(plan, checkpoints)
