@@ -116,7 +116,7 @@ def test_what_is_left_out_is_named_in_plan_and_artifact(place: Path, plugins: Pl
     }
 
 
-def test_a_wrapped_template_keeps_its_towers(place: Path, plugins: Plugins) -> None:
+def test_a_wrapped_template_keeps_its_towers_and_head(place: Path, plugins: Plugins) -> None:
     text = """
     steps:
       merged:
@@ -128,7 +128,7 @@ def test_a_wrapped_template_keeps_its_towers(place: Path, plugins: Plugins) -> N
     old, new = (load_file(one / "model.safetensors") for one in (place / "vision", result))
     assert old.keys() == new.keys()
     for name, tensor in old.items():
-        assert torch.equal(tensor, new[name]) == name.startswith("model.visual."), name
+        assert torch.equal(tensor, new[name]) == name.startswith(("model.visual.", "lm_head.")), name
 
 
 def _other_rope(place: Path) -> None:
