@@ -128,7 +128,9 @@ def test_a_wrapped_template_keeps_its_towers_and_head(place: Path, plugins: Plug
     old, new = (load_file(one / "model.safetensors") for one in (place / "vision", result))
     assert old.keys() == new.keys()
     for name, tensor in old.items():
-        assert torch.equal(tensor, new[name]) == name.startswith(("model.visual.", "lm_head.")), name
+        assert torch.equal(tensor, new[name]) == name.startswith(("model.visual.", "lm_head.")), (
+            name
+        )
 
 
 def _other_rope(place: Path) -> None:
