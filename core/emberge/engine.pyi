@@ -50,7 +50,6 @@ from .merging.adapter_output.low_rank_sums import Combination as Combination
 from .merging.adapter_output.merge_to_adapter import AdapterReport as AdapterReport
 from .merging.adapter_output.merge_to_adapter import merge_to_adapter as merge_to_adapter
 from .merging.adapter_output.truncation import Truncation as Truncation
-from .merging.adapters.adapter_reader import adapted_names as adapted_names
 from .merging.adapters.base_match import adapter_origin as adapter_origin
 from .merging.comparing.compare_weights import compare_weights as compare_weights
 from .merging.merge_checkpoints import MergeReport as MergeReport
