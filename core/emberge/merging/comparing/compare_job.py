@@ -102,7 +102,8 @@ def _sums(first: Tensor, second: Tensor, spare: Tensor, elements: int) -> Tensor
 
 
 def _squares(values: Tensor) -> float:
-    return math.fsum(float(torch.dot(part, part)) for part in values.split(_SUMMED))
+    parts = torch.split(values, _SUMMED)
+    return math.fsum(float(torch.dot(part, part)) for part in parts)
 
 
 def _below_zero(values: Tensor) -> int:

@@ -214,8 +214,8 @@ def _change_figures(found: Comparison) -> Iterator[dict[str, Any]]:
         series = {view: _values(found, parts, number, changes=True) for view, parts in VIEWS}
         yield _figure(found, title, caption, y, series)
     norms = {
-        name: _values(found, MATRICES, lambda one, place=place: one.norms[place], changes=True)
-        for place, name in enumerate((found.first, found.second))
+        found.first: _values(found, MATRICES, lambda one: one.norms[0], changes=True),
+        found.second: _values(found, MATRICES, lambda one: one.norms[1], changes=True),
     }
     caption = f"‖W - W₀‖, the Frobenius norm of a layer's change from {found.base}."
     yield _figure(found, "Norms of the changes", caption, "norm", norms)
