@@ -55,8 +55,8 @@ from .merging.adapter_output.low_rank_sums import Combination as Combination
 from .merging.adapter_output.merge_to_adapter import AdapterReport as AdapterReport
 from .merging.adapter_output.merge_to_adapter import merge_to_adapter as merge_to_adapter
 from .merging.adapter_output.truncation import Truncation as Truncation
-from .merging.adapters.adapter_reader import adapted_names as adapted_names
 from .merging.adapters.base_match import adapter_origin as adapter_origin
+from .merging.comparing.compare_weights import compare_weights as compare_weights
 from .merging.merge_checkpoints import MergeReport as MergeReport
 from .merging.merge_checkpoints import merge_checkpoints as merge_checkpoints
 from .merging.merge_in_memory import merge_state_dicts as merge_state_dicts
@@ -66,6 +66,7 @@ from .merging.planning.summary import summary as summary
 from .merging.request import MergeInput as MergeInput
 from .merging.request import MergeRequest as MergeRequest
 from .merging.request import MergeSlice as MergeSlice
+from .merging.request import ModelPart as ModelPart
 from .merging.stage_options import plain_stage as plain_stage
 from .merging.statistics.statistics_file import Statistics as Statistics
 from .merging.statistics.statistics_file import join_statistics as join_statistics
@@ -83,6 +84,7 @@ from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.model_files import model_fingerprint as model_fingerprint
+from .model_folder.names.layer_parts import layer_order as layer_order
 from .model_folder.names.name_aliases import prefix_of as prefix_of
 from .model_folder.names.tensor_names import canonical_names as canonical_names
 from .model_folder.names.tensor_names import is_vocabulary as is_vocabulary
@@ -118,6 +120,7 @@ from .training.loop.session import SaveClock as SaveClock
 from .training.loop.session import Session as Session
 from .training.plan.preview import TrainingPreview as TrainingPreview
 from .training.plan.preview import preview_training as preview_training
+from .wording import count_by_first_word as count_by_first_word
 from .wording import count_noun as count_noun
 from .wording import join_some as join_some
 from .wording import parse_size as parse_size

@@ -111,6 +111,15 @@ def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
     """
 
 
+@hookspec(firstresult=True)
+def draw_page(title: str, notes: list[str], figures: list[dict[str, Any]]) -> str | None:
+    """Draw figures as one self-contained HTML page, or return None if pages are not yours.
+
+    `figures` have the form of an artifact's `figures`, as data, without files; `notes` are sentences that a
+    reader must not overlook.
+    """
+
+
 # ── events ──────────────────────────────────────────────────────────────────────────────────────
 
 

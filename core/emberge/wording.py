@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from emberge.errors import RecipeError
 
-__all__ = ["count_noun", "human_size", "join_some", "parse_size", "plural"]
+__all__ = [
+    "count_by_first_word",
+    "count_noun",
+    "human_size",
+    "join_some",
+    "parse_size",
+    "plural",
+]
 
 _UNITS = {
     "": 1,
@@ -34,6 +42,12 @@ def join_some(words: Iterable[str], most: int = 3) -> str:
 def count_noun(count: int, noun: str) -> str:
     """Return the number and the noun in its form for it: `1 step`, `1,200 merge strategies`."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"
+
+
+def count_by_first_word(names: Iterable[str]) -> str:
+    """Return tensors' names by their first words: `visual (351 tensors), lm_head (1 tensor)`."""
+    counted = Counter(name.partition(".")[0] for name in names)
+    return ", ".join(f"{word} ({count_noun(n, 'tensor')})" for word, n in counted.items())
 
 
 def plural(noun: str) -> str:

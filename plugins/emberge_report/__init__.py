@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from emberge import Step, hookimpl
 
@@ -16,3 +17,10 @@ def register_steps() -> Mapping[str, type[Step]]:
     from emberge_report.report_step import Report
 
     return {"report": Report}
+
+
+@hookimpl
+def draw_page(title: str, notes: list[str], figures: list[dict[str, Any]]) -> str:
+    from emberge_report.page.document import figure_page
+
+    return figure_page(title, notes, figures)

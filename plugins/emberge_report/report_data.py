@@ -180,7 +180,8 @@ def _with_distances(
         base = given or _own_base(made, everyone, workspace, beside)
         if base is None:
             return replace(made, no_distances="its base is not known; give the report a `base`")
-        return replace(made, distances=layer_distances(base, workspace.model(_as_model(made))))
+        found = layer_distances(base, workspace.model(_as_model(made)), workspace.machine)
+        return replace(made, distances=found)
     except EmbergeError as error:
         return replace(made, no_distances=str(error))
 

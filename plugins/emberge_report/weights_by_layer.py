@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from emberge.engine import layer_order
 from pydantic import ConfigDict, RootModel
 
-from emberge_report.distances import layer_order
 from emberge_report.page.figure_data import FigureData, HeatMapData, checked, number_table
 
 __all__ = ["COMPUTED", "weights_by_layer"]

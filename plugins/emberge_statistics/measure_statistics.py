@@ -182,7 +182,7 @@ class MeasureStatistics(BatchOptions, Step):
         norms: dict[str, dict[str, float]] = {}
         for number, (label, model) in enumerate(models.items()):
             workspace.progress(number, len(models), "models", label)
-            for layer, norm in delta_norms(base, model).items():
+            for layer, norm in delta_norms(base, model, workspace.machine).items():
                 norms.setdefault(layer, {})[label] = norm
         facts = _facts(workspace)
         content = {label: model.fingerprint for label, model in models.items()}

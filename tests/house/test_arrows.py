@@ -48,7 +48,7 @@ ROOMS: Mapping[str, str] = {
     "evaluating": "merging model_folder files",
     "recipes": "data model_folder tensor_files files ranks plugins hookspecs yaml_nodes devices",
     "testing": "encoding merging ranks",
-    "cli": "recipes plugins processes tensor_files files yaml_nodes devices",
+    "cli": "recipes merging plugins processes tensor_files files yaml_nodes devices",
     "__main__": "cli",
 }
 # Rooms of several floors: a module or folder imports those on its own line and on lines above it.
@@ -61,6 +61,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "merge_plan",
         "statistics",
         "streaming",
+        "comparing",
         "planning",
         "merge_checkpoints",
         "merge_in_memory",

@@ -63,6 +63,9 @@ ARGUMENTS: dict[str, Any] = {
     "value": 0.5,
     "at": 10,
     "details": {},
+    "title": "one and two",
+    "notes": [],
+    "figures": [],
 }
 
 
@@ -114,7 +117,7 @@ def arguments_of(name: str) -> dict[str, Any]:
 def test_the_specification_is_a_table_of_contents() -> None:
     assert set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
     assert {*CONTRACTS, "register_architectures"} == REGISTERING
-    assert {"locate_model", "read_recipe"} == ASKING
+    assert {"locate_model", "read_recipe", "draw_page"} == ASKING
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
 
 

@@ -61,6 +61,11 @@ VERBS = {
         "emberge merge ./a ./b ./c --strategy linear --weight 0.5,0.3,0.2 --out merged\n"
         "emberge merge mergekit.yml --out merged",
     ),
+    "diff": (
+        "compare two models' weights layer by layer: cosine, distance, changes, signs",
+        "emberge diff ./a ./b\n"
+        "emberge diff ./a ./b --base me/base --json diff.json --page diff.html",
+    ),
     "convert": (
         "print a mergekit YAML as a recipe; save it beside the YAML, as folders are relative to it",
         "emberge convert mergekit.yml > recipe.yaml",
@@ -228,6 +233,17 @@ def _merge(parser: argparse.ArgumentParser) -> None:
     _machine(parser)
 
 
+def _diff(parser: argparse.ArgumentParser) -> None:
+    for name in ("first", "second"):
+        parser.add_argument(
+            name, metavar="MODEL", help="./folder, owner/name@revision or pkg:module"
+        )
+    parser.add_argument("--base", metavar="MODEL", help="compare their changes from it, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers to this file")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write charts as one HTML file")
+    _machine(parser)
+
+
 def _convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the other tool's file")
 
@@ -283,6 +299,7 @@ _ADD: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "status": _status,
     "clean": _clean,
     "merge": _merge,
+    "diff": _diff,
     "convert": _convert,
     "list": _list,
     "show": _show,

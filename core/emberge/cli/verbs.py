@@ -30,6 +30,7 @@ __all__ = [
     "check",
     "clean",
     "convert",
+    "diff",
     "list",
     "merge",
     "new_plugin",
@@ -220,6 +221,16 @@ def _refuse_beside(config: Path, options: argparse.Namespace) -> None:
     beside = [name for name, value in given.items() if value]
     if beside:
         raise RecipeError(f"{config} says what is merged and how; leave out {', '.join(beside)}")
+
+
+def diff(options: argparse.Namespace) -> int:
+    """Compare the weights of two models layer by layer, and write the files that were asked for."""
+    from emberge.cli.one_diff import OneDiff, run_one_diff
+
+    wanted = OneDiff(options.first, options.second, options.base, options.json, options.page)
+    for line in run_one_diff(wanted, _plugins(options), _machine(options)):
+        print(line)
+    return 0
 
 
 def convert(options: argparse.Namespace) -> int:

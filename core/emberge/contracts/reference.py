@@ -133,7 +133,9 @@ class Artifact:
     - `file`: the name of an SVG file beside the artifact;
     - `heat_map`: `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
       null is an empty cell. If any is below 0, the colours are of two kinds, for both sides of 0;
-    - `points`: `x` and `y`, labels of the axes, and `series`, by name a list of [x, y] or [x, y, text].
+    - `points`: `x` and `y`, labels of the axes, and `series`, by name a list of [x, y] or [x, y, text];
+    - `lines`: `x` and `y`, labels of the axes, `labels`, names of the places on the x axis, and `series`, by
+      name a list of a number for each of them, in which null is a gap.
     Data without a table is shown with one of its numbers.
     """
 

@@ -31,7 +31,8 @@ class MergeReport:
     """The outcome of a merge: tensors by what became of them, effective weights as in MergePlan, warnings.
 
     `foretold` are the warnings that the plan had already. `findings` are numbers that strategies computed,
-    such as weights, by layer and label: means over the layer's elements.
+    such as weights, by layer and label: means over the layer's elements. `left` has by model the tensors
+    beside the text trunk, where only that was taken.
     """
 
     merged: tuple[str, ...]
@@ -46,6 +47,7 @@ class MergeReport:
     foretold: tuple[str, ...] = ()
     shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
     findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def merge_checkpoints(
@@ -123,6 +125,7 @@ def _report(plan: MergePlan, jobs: Sequence[TensorJob]) -> MergeReport:
         foretold=plan.warnings,
         shares=plan.shares,
         findings=findings_of(jobs),
+        left=plan.left,
     )
 
 
@@ -138,7 +141,10 @@ def _key(plan: MergePlan, header: Mapping[str, str]) -> str:
     ]
     for model in request.everyone:
         facts.append(
-            (model.name, repr(model.weight), model.group, repr(model.options), model.first)
+            (
+                *(model.name, repr(model.weight), model.group, repr(model.options)),
+                *(model.first, model.part),
+            )
         )
         facts.append(content_of(model))
     return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()

@@ -93,13 +93,15 @@ class MergePlan:
     `weights` are each model's mean effective weight over elements (divided by their sum where a strategy
     takes shares), and `shares` have them by layer; `weight_sum` is the mean sum of the weights as given.
     `unseen` names the models that do not exist yet; with `alike` the others differ in nothing but their
-    weights. `licences` are those that the parents' cards state. `tokens` is None where all tokenizers are
-    equal byte for byte. `plans` are those of the slices, where there are slices.
+    weights. `left` names the tensors of models of which only the text trunk is taken. `licences` are those
+    that the parents' cards state. `tokens` is None where all tokenizers are equal byte for byte. `plans` are
+    those of the slices, where there are slices.
     """
 
     request: MergeRequest
     tensors: tuple[TensorPlan, ...] = ()
     dropped: tuple[str, ...] = ()
+    left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)

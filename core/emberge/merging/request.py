@@ -27,11 +27,13 @@ __all__ = [
     "MergeRequest",
     "MergeSlice",
     "Missing",
+    "ModelPart",
     "own_chain",
     "shifted",
     "slice_of",
 ]
 
+ModelPart = Literal["whole", "text"]
 Missing = Literal["strict", "copy_base", "average_present"]
 Dtype = Literal["float32", "float16", "bfloat16", "float64"]
 # Stages compute in the dtype of their blocks; the dtype that is stored is free.
@@ -45,7 +47,8 @@ class MergeInput:
     `folder` is None while a recipe is checked and the model is yet to be made. `options` are the model's own
     numbers for the options of a link: `{"trim": {"density": …}}`. `fingerprint` identifies its content, and
     keys random masks and resumption. An `adapter` changes the model of `folder`, its base. `first` is the
-    layer that a slice begins with.
+    layer that a slice begins with. Of the `part` "text" the trunk is taken alone, without towers,
+    projectors, heads and modules.
     """
 
     name: str
@@ -56,6 +59,7 @@ class MergeInput:
     fingerprint: str = ""
     adapter: Path | None = None
     first: int | None = None
+    part: ModelPart = "whole"
 
 
 @dataclass(frozen=True)

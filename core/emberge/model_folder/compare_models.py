@@ -16,7 +16,14 @@ from emberge.model_folder.st_layout import (
     read_trunk_settings,
 )
 
-__all__ = ["differences", "notes", "same_tokenizer", "unlike"]
+__all__ = [
+    "differences",
+    "notes",
+    "same_tokenizer",
+    "trunk_config",
+    "unlike",
+    "unlike_trunks",
+]
 
 _MUST_AGREE = (
     "model_type",
@@ -27,6 +34,11 @@ _MUST_AGREE = (
     "hidden_activation",
     "position_embedding_type",
 )
+# Configs inside those of models with more than text, the outer ones first.
+_NESTED = ("thinker_config", "text_config", "language_config", "llm_config")
+_SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", *_MUST_AGREE[1:])
+# Keys that only place images among positions; text has the same position on every axis.
+_OF_IMAGES = frozenset({"mrope_section", "mrope_interleaved", "type"})
 _SHOULD_AGREE = (
     *("rope_theta", "rope_parameters", "rope_scaling", "sliding_window", "is_causal"),
     # Routing: experts of a token, and how their gates are scaled.
@@ -61,6 +73,40 @@ def unlike(first: Checkpoint, second: Checkpoint, *, modules: bool = True) -> It
     for a, mine, other in _modules(first, second):
         for key in _SHAPES:
             yield from _compare(key, mine, other, f"{a.kind}'s ", f" ({a.path}/config.json)")
+
+
+def unlike_trunks(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
+    """Yield differences that make two models' text trunks incomparable: family, sizes, rope bases.
+
+    A rope base that only one config has is a difference too, as the classes' defaults differ.
+    """
+    mine, other = trunk_config(first.config), trunk_config(second.config)
+    families = [str(config.get("model_type", "")).partition("_")[0] for config in (mine, other)]
+    if families[0] != families[1]:
+        yield f"the text trunk is {families[0]} in one and {families[1]} in the other"
+        return
+    for key in _SIZES:
+        yield from _compare(key, mine, other, "the text config's ")
+    ropes = _rope(mine), _rope(other)
+    for key in sorted(ropes[0].keys() | ropes[1].keys()):
+        a, b = (_short(rope[key]) if key in rope else "missing" for rope in ropes)
+        if a != b:
+            yield f"the text config's {key} is {a} in one and {b} in the other"
+
+
+def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of a model's text trunk: the innermost one for text, or the config itself."""
+    inner = next((config[key] for key in _NESTED if isinstance(config.get(key), dict)), None)
+    return config if inner is None else trunk_config(inner)
+
+
+def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how positions are rotated, in one form for the keys of all releases."""
+    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    found = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
+    kind = given.get("rope_type", given.get("type", "default"))
+    found["rope_type"] = "default" if kind == "mrope" else kind
+    return found | {k: v for k, v in given.items() if k not in {*_OF_IMAGES, "rope_type"}}
 
 
 def differences(first: Checkpoint, second: Checkpoint) -> Iterator[str]:

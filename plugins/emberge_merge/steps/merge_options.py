@@ -21,7 +21,7 @@ from emberge import (
     Stage,
     suggest,
 )
-from emberge.engine import MergeInput, VocabularyPolicy, read_artifact
+from emberge.engine import MergeInput, ModelPart, VocabularyPolicy, read_artifact
 
 if TYPE_CHECKING:
     from emberge.engine import MergeSlice
@@ -57,10 +57,13 @@ class ModelEntry:
     """One model of a merge.
 
     `weight` is a number, a list over depth, or `[{filter, value}]`; `group` its label for staged fusion;
-    `options` are its own numbers for the strategy's links: `{trim: {density: 0.7}}`.
+    `options` are its own numbers for the strategy's links: `{trim: {density: 0.7}}`. With `part: text` only
+    its text trunk is taken, whatever class is around that: vision, speech, a classifier. Towers, projectors
+    and heads are left out, and of its configs only that of the trunk has to fit.
     """
 
     model: ModelRef
+    part: ModelPart = "whole"
     weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
     group: str = ""
     name: str | None = None
@@ -217,6 +220,7 @@ def merge_inputs(
                 weight=_weight(entry, model, weights),
                 group=entry.group,
                 options=entry.options,
+                part=entry.part,
             )
             for entry in entries
             for model in find(entry.model)

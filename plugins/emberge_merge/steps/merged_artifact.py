@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact
-from emberge.engine import plain_stage
+from emberge.engine import count_by_first_word, plain_stage
 
 from emberge_merge.steps.training_cost import cost_details
 
@@ -50,6 +50,12 @@ def merged_artifact(
     varied = {parent: share.variation for parent, share in shares if share.variation}
     if varied:
         details["varied_weights"] = varied
+    if report.left:
+        details["left_out"] = {
+            parent: count_by_first_word(report.left[model.name])
+            for parent, model in zip(parents, inputs, strict=True)
+            if model.name in report.left
+        }
     if report.findings:
         details["weights_by_layer"] = report.findings
     details |= {**options} | cost_details([(entry.model, model) for entry, model in found])

@@ -34,14 +34,15 @@ def _of_variable(
     scores: Scores, variable: str, merged: Collection[str], known: Mapping[str, Look]
 ) -> Markup:
     curves = [curve for curve in scores.curves if curve.variable == variable]
-    title = "Scores by bag ratio" if variable == "ratio" else f"Scores by {variable}"
+    bags = _of_bags(curves, merged)
+    title = "Scores by bag ratio" if bags else f"Scores by {variable}"
     charts = [_chart(scores, curves, on, merged, known) for on in _shown(scores, curves)]
     return tag(
         "figure",
         tag("h3", title),
         charts,
         tag("figcaption", _caption(scores)),
-        _numbers(scores, curves),
+        _numbers(scores, curves, merged),
     )
 
 
@@ -63,12 +64,12 @@ def _chart(
     low, high = min(ends), max(ends)
     for name, (look, value) in levels.items():
         lines.append(Line(name, look, [(low, value), (high, value)], dashed=True))
-    variable = curves[0].variable
+    axis = _axis(curves, merged)
     return line_chart(
         lines,
         Chart(
-            label=f"{MEANS[on]} by {_axis(variable)}: {'; '.join(_spoken(c, on) for c in curves)}",
-            x=_axis(variable),
+            label=f"{MEANS[on]} by {axis}: {'; '.join(_spoken(c, on) for c in curves)}",
+            x=axis,
             y=f"{MEANS[on]} ×100",
         ),
     )
@@ -109,8 +110,16 @@ def _at(curve: ScoreCurve, place: Place) -> float:
     return 100 * place.at if curve.variable == "ratio" else place.at
 
 
-def _axis(variable: str) -> str:
-    return "bag ratio, % of every dataset" if variable == "ratio" else variable
+def _axis(curves: Sequence[ScoreCurve], merged: Collection[str]) -> str:
+    if _of_bags(curves, merged):
+        return "bag ratio, % of every dataset"
+    return "ratio, %" if curves[0].variable == "ratio" else curves[0].variable
+
+
+def _of_bags(curves: Sequence[ScoreCurve], merged: Collection[str]) -> bool:
+    """Return whether the ratio is that of bags: models were trained at it, and not only merged."""
+    models = {name for curve in curves for place in curve.places for name in place.models}
+    return curves[0].variable == "ratio" and not models <= set(merged)
 
 
 def _spoken(curve: ScoreCurve, on: str) -> str:
@@ -125,7 +134,7 @@ def _caption(scores: Scores) -> str:
     )
 
 
-def _numbers(scores: Scores, curves: Sequence[ScoreCurve]) -> Markup:
+def _numbers(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection[str]) -> Markup:
     shown = _shown(scores, curves)
     rows = [
         [
@@ -137,7 +146,7 @@ def _numbers(scores: Scores, curves: Sequence[ScoreCurve]) -> Markup:
         for curve in curves
         for place in curve.places
     ]
-    head = [left("Step"), _axis(curves[0].variable), "Models", *(MEANS[on] for on in shown)]
+    head = [left("Step"), _axis(curves, merged), "Models", *(MEANS[on] for on in shown)]
     return table(head, rows)
 
 

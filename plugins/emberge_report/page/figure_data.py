@@ -13,6 +13,7 @@ from emberge_report.charts.heat_map import Values, digits_of, formatted
 __all__ = [
     "FigureData",
     "HeatMapData",
+    "LinesData",
     "PointsData",
     "TableData",
     "checked",
@@ -105,8 +106,33 @@ class PointsData(_Strict):
         return TableData(head=["Series", *(["Point"] if worded else []), self.x, self.y], rows=rows)
 
 
+class LinesData(_Strict):
+    """Labels of the axes and of the places on the x axis, and a number for each place in each series."""
+
+    x: str
+    y: str
+    labels: list[str] = Field(min_length=1)
+    series: dict[str, list[float | None]] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> LinesData:
+        for name, values in self.series.items():
+            if len(values) != len(self.labels):
+                raise ValueError(
+                    f"the line '{name}' has {len(values)} values for {len(self.labels)} labels"
+                )
+        return self
+
+    @property
+    def table(self) -> TableData:
+        """Table of all numbers, with a row for each label."""
+        return number_table(
+            self.x, self.labels, [*self.series], [*zip(*self.series.values(), strict=True)]
+        )
+
+
 class FigureData(_Strict):
-    """Figure with its heading, caption and table; it is a `file`, a `heat_map`, or `points`."""
+    """Figure with its heading, caption and table; it is a `file`, a `heat_map`, `points`, or `lines`."""
 
     title: str = ""
     caption: str = ""
@@ -114,11 +140,13 @@ class FigureData(_Strict):
     file: str | None = None
     heat_map: HeatMapData | None = None
     points: PointsData | None = None
+    lines: LinesData | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> FigureData:
-        if sum(one is not None for one in (self.file, self.heat_map, self.points)) != 1:
-            raise ValueError("a figure is one of 'file', 'heat_map' and 'points'")
+        kinds = (self.file, self.heat_map, self.points, self.lines)
+        if sum(one is not None for one in kinds) != 1:
+            raise ValueError("a figure is one of 'file', 'heat_map', 'points' and 'lines'")
         return self
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from emberge import DataError
 
 from emberge_report.charts.heat_map import heat_map
+from emberge_report.charts.line_chart import Chart, Line, line_chart
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.point_chart import point_chart
-from emberge_report.page.figure_data import FigureData, TableData, figure_data
+from emberge_report.charts.svg import looks
+from emberge_report.page.figure_data import FigureData, LinesData, TableData, figure_data
 from emberge_report.page.svg_file import read_svg
 from emberge_report.page.tables import fold, left, table
 
@@ -79,7 +81,23 @@ def _drawn(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
     if entry.points is not None:
         given = entry.points
         return point_chart(given.x, given.y, given.series), given.table
+    if entry.lines is not None:
+        return _lines(entry.title, entry.lines), entry.lines.table
     return read_svg(folder / str(entry.file)), TableData()
+
+
+def _lines(title: str, given: LinesData) -> Markup:
+    """Return lines over named places; a place whose name is a word, such as E, is on no line with others."""
+    chosen = looks(given.series)
+    lines = []
+    for name, values in given.series.items():
+        placed = [(i, value) for i, value in enumerate(values) if value is not None]
+        numbered = [given.labels[i].isdecimal() for i, _ in placed]
+        breaks = {i for i in range(1, len(placed)) if not (numbered[i - 1] and numbered[i])}
+        end = max((i for i, is_number in enumerate(numbered) if is_number), default=-1)
+        points = [(float(i), value) for i, value in placed]
+        lines.append(Line(name, chosen[name], points, breaks=frozenset(breaks), dots=True, end=end))
+    return line_chart(lines, Chart(label=title, x=given.x, y=given.y, labels=given.labels))
 
 
 def _word(cell: str | int | float | None) -> str:

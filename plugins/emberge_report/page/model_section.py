@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from emberge.engine import layer_order
+
 from emberge_report.charts.line_chart import Chart, Curve, Line, line_chart, smooth
 from emberge_report.charts.markup import Child, Markup, join, tag
 from emberge_report.charts.svg import Look, number
 from emberge_report.charts.svg import looks as looks_of
-from emberge_report.distances import Distances, layer_order
+from emberge_report.distances import Distances
 from emberge_report.page.cost import cost_section
 from emberge_report.page.figures import figure_of, figure_section
 from emberge_report.page.tables import duration, fold, left, plain, swatch, table

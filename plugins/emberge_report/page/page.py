@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from emberge.engine import MEANS, Scores, count_noun
@@ -12,6 +11,7 @@ from emberge_report.charts.markup import Child, Markup, join, tag
 from emberge_report.charts.svg import NEUTRAL, Look, looks
 from emberge_report.conclusions import conclusions
 from emberge_report.page.data_section import data_section
+from emberge_report.page.document import document
 from emberge_report.page.figures import figure_section
 from emberge_report.page.model_section import (
     distance_section,
@@ -50,19 +50,7 @@ def page(story: ReportData) -> str:
         [tag("section", tag("h2", title), content, id=key) for key, title, content in sections],
         tag("footer", _made_by(story)),
     )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", story.title),
-        tag("style", _style()),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', body), lang='en')}\n"
-
-
-def _style() -> Markup:
-    text = files("emberge_report.page").joinpath("style.css").read_text(encoding="utf-8")
-    return Markup(text)
+    return document(story.title, body)
 
 
 def _looks(story: ReportData) -> dict[str, Look]:

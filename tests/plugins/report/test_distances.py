@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import CheckpointError, Model
-from emberge.engine import layer_of, whole_model
-from emberge_report import distances
-from emberge_report.distances import layer_distances, layer_order
+from emberge.engine import layer_of, layer_order, whole_model
+from emberge_report.distances import layer_distances
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -41,15 +40,6 @@ def test_distances_agree_with_torch_on_whole_models(bert: Path, berts: list[Path
     assert found.layers == pytest.approx(expected, rel=1e-6)
     assert list(found.layers)[:4] == ["embeddings", "layers.0", "layers.1", "layers.2"]
     assert not found.left_out
-
-
-def test_pieces_do_not_matter(
-    bert: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = layer_distances(model(bert), model(berts[1]))
-    monkeypatch.setattr(distances, "PIECE", 37)
-    pieces = layer_distances(model(bert), model(berts[1]))
-    assert pieces.layers == pytest.approx(whole.layers, rel=1e-9)
 
 
 def test_a_model_lies_nowhere_from_itself(bert: Path) -> None:

@@ -1,4 +1,4 @@
-"""Figures that are data: a heat map or points, drawn by the report in its own colours."""
+"""Figures that are data: a heat map, points or lines, drawn by the report in its own colours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, DataError
-from emberge_report.page.figures import figure_section, read_figures
+from emberge_report.page.figure_data import figure_data
+from emberge_report.page.figures import figure_of, figure_section, read_figures
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -235,8 +236,11 @@ BAD: dict[str, tuple[Any, str]] = {
         r"\.points\.series\.a\[1\]\[1\]",
     ),
     "points without an axis": ({"points": {"x": "x", "series": {"a": []}}}, r"\.points\.y"),
-    "two at once": ({"heat_map": MAP, "points": POINTS}, "one of 'file', 'heat_map' and 'points'"),
-    "none": ({"title": "So"}, "one of 'file', 'heat_map' and 'points'"),
+    "two at once": (
+        {"heat_map": MAP, "points": POINTS},
+        "one of 'file', 'heat_map', 'points' and 'lines'",
+    ),
+    "none": ({"title": "So"}, "one of 'file', 'heat_map', 'points' and 'lines'"),
     "another kind": ({"heatmap": MAP}, r"\.heatmap"),
     "no mapping": (5, r"\[0\]: must be a mapping, not 5"),
     "a title of numbers": ({"title": 5, "points": POINTS}, r"\.title"),
@@ -259,3 +263,30 @@ def test_what_is_no_figure_names_the_step_and_the_field(name: str, tmp_path: Pat
 def test_figures_are_a_list(figures: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'study': figures must be a list"):
         read_figures("study", tmp_path, Artifact("file", details={"figures": figures}))
+
+
+def test_lines_over_named_places_are_drawn_with_gaps_and_a_table() -> None:
+    entry = {
+        "title": "Cosines",
+        "lines": {
+            "x": "layer",
+            "y": "cosine",
+            "labels": ["E", "0", "1"],
+            "series": {"total": [0.5, 0.25, 0.125], "MLP": [None, 0.75, 0.5]},
+        },
+    }
+    (data,) = figure_data("diff", [entry])
+    drawn = figure_of(data)
+    assert [row[0] for row in drawn.rows] == ["E", "0", "1"]
+    assert drawn.rows[0][2] == "–"
+    # The embeddings' point is on no line with layers: each series is one stroke from layer 0 on.
+    strokes = [part for part in drawn.drawing.split("<path") if 'class="line ' in part]
+    assert [part.count("L") for part in strokes] == [1, 1]
+
+
+def test_lines_with_too_few_values_are_refused_by_name() -> None:
+    lines = {"x": "layer", "y": "cosine", "labels": ["E", "0"], "series": {"total": [0.5]}}
+    with pytest.raises(
+        DataError, match=r"'diff': figures\[0\].lines: the line 'total' has 1 values"
+    ):
+        figure_data("diff", [{"lines": lines}])

@@ -122,3 +122,17 @@ def test_scores_written_before_arms_were_told_are_still_read(tmp_path: Path) -> 
     found = read_scores(out / "scores")
     assert (found.pooled, found.curves, found.costs) == (None, (), {})
     assert "mean_intervals" not in json.loads((out / "scores" / "scores.json").read_text())
+
+
+def test_a_sweep_over_a_merges_ratio_is_a_curve_of_its_own(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    (out := tmp_path / "out").mkdir()
+    kept = [f"boom.ratio={ratio}" for ratio in (0.2, 0.6, 1.0)]
+    run = scored(tmp_path, out, *kept)
+    for name, folder in zip(kept, (bert, *berts), strict=False):
+        runs.merged(out, name, folder, {"$base": 1.0})
+    page = report(FinishedRun(out, run.outside), *kept, "scores", base=None)
+    charts = [c for c in parsed(page).iter("svg") if " by ratio, %" in c.get("aria-label", "")]
+    assert charts
+    assert "bag ratio" not in words(page)

@@ -11,7 +11,13 @@ from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.names.task_heads import head_of
-from emberge.model_folder.names.tensor_names import HEAD, Names, is_buffer, is_vocabulary
+from emberge.model_folder.names.tensor_names import (
+    HEAD,
+    Names,
+    is_buffer,
+    is_outside_trunk,
+    is_vocabulary,
+)
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 __all__ = ["MatchedTensors", "match_tensors"]
@@ -91,6 +97,8 @@ class _TensorMatcher:
                 f"the head '{head}' of {_quoted(models)} is left out, as '{template}' has none"
             )
         for head, models in self.headless.items():
+            if not models:
+                continue
             has = "has" if len(models) == 1 else "have"
             self.found.warnings.append(
                 f"{_quoted(models)} {has} no head '{head}' for the task of '{template}'; it comes from the "
@@ -115,7 +123,7 @@ class _TensorMatcher:
             return self._identical(name, pattern, sources)
         base = self._of(self.base, name) if self.base is not None else None
         plan = TensorPlan(name, self._stored(pattern), "merge", sources, base)
-        filled = self._headless(plan) if name in self.pattern.heads else None
+        filled = self._headless(plan) if held is not None and self._may_lack(name) else None
         filled = filled or self._filled(plan, held is not None)
         if filled is None or filled.action == "copy":
             return filled
@@ -134,13 +142,21 @@ class _TensorMatcher:
                 return None
         return TensorPlan(name, self._named(pattern), "copy", sources, origin=pattern)
 
+    def _may_lack(self, name: str) -> bool:
+        """Return whether models may lack a tensor of the template: of a head, or outside the text trunk."""
+        if name in self.pattern.heads:
+            return True
+        trunks = any(model.part == "text" for model in self.request.inputs)
+        return trunks and is_outside_trunk(name, self.pattern, self.template)
+
     def _headless(self, plan: TensorPlan) -> TensorPlan | None:
-        """Plan a tensor of a head that some models lack; None where all have it, or some have a part."""
+        """Plan a tensor that models may lack; None where all have it, or some have a part of its head."""
         models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
+        trunks = {m.name for m in self.request.inputs if m.part == "text"}
         without = {
             name
             for name, names in models
-            if names is not None and not names.shares_head(self.pattern, plan.name)
+            if names is not None and self._lacks(plan.name, names, name in trunks)
         }
         sources = tuple(
             None if name in without else spec
@@ -149,7 +165,7 @@ class _TensorMatcher:
         present = [spec for spec in sources if spec is not None]
         if not without or len(present) + len(without) < len(self.names):
             return None
-        self.headless.setdefault(head_of(plan.name), set()).update(without)
+        self.headless.setdefault(head_of(plan.name), set()).update(without - trunks)
         plan = replace(plan, sources=sources)
         if len(present) > 1 or len(self.names) < len(models):
             return plan if self._base_is_there(plan) else None
@@ -159,6 +175,11 @@ class _TensorMatcher:
             return plan
         out = TensorSpec(plan.out.name, origin.shape, origin.dtype)
         return replace(plan, action="copy", sources=(), origin=origin, out=out)
+
+    def _lacks(self, name: str, names: Names, trunk: bool) -> bool:
+        if trunk:
+            return name not in names.specs
+        return name in self.pattern.heads and not names.shares_head(self.pattern, name)
 
     def _filled(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
         """Return the plan if no model lacks the tensor, else the plan by the policy for missing ones."""

@@ -21,6 +21,7 @@ from emberge.merging.planning.validate import (
     compare_folders,
     filter_problems,
     request_problems,
+    template_problems,
     tensor_problems,
 )
 from emberge.merging.planning.warn import plan_warnings
@@ -33,6 +34,7 @@ from emberge.model_folder.names.tensor_names import (
     depths,
     layer_of,
     parts_as_in,
+    text_trunk,
 )
 from emberge.model_folder.parameter_count import expert_count
 from emberge.tensor_files.foreign_formats import other_format
@@ -61,6 +63,8 @@ def plan_merge(
         template, pattern = _template(request, checkpoints, names)
     except EmbergeError as error:
         return MergePlan(request=request, problems=(*problems, Problem(str(error))), unseen=unseen)
+    if template is not None:
+        problems += template_problems(request, template, pattern)
     plan = MergePlan(request=request, problems=tuple(problems), template=template, unseen=unseen)
     if (template is None or pattern is None) and out is None:
         return _from_folders(plan, checkpoints)
@@ -105,6 +109,8 @@ def _names_of(
         from emberge.merging.adapters.adapter_reader import adapted_names
 
         found = adapted_names(found, checkpoint, model.adapter, whole=whole)
+    if found is not None and model.part == "text":
+        found = text_trunk(found, checkpoint)
     if found is not None and request.vocabulary is not None:
         found = request.vocabulary.applied(found, model.name, model.fingerprint)
     return found
@@ -174,6 +180,7 @@ def _with_tensors(
         plan,
         tensors=tuple(found.tensors),
         dropped=tuple(found.dropped),
+        left={model: own.left for model, own in names.items() if own.left},
         renamed=found.renamed,
         layers=layers,
         depths=_depths(request, layers),

@@ -12,7 +12,7 @@ from emberge.merging.planning.effective_weights import weighing
 from emberge.merging.stage_options import plain_stage, stage_name
 from emberge.model_folder.licences import licence_line
 from emberge.model_folder.template_warnings import origin_line
-from emberge.wording import count_noun, human_size, join_some
+from emberge.wording import count_by_first_word, count_noun, human_size, join_some
 
 __all__ = ["summary"]
 
@@ -35,6 +35,8 @@ def _tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
     counts = [("merged", plan.merged), ("copied", plan.copied), ("dropped", list(plan.dropped))]
     parts = [f"{len(names)} {what}{_such(what, names)}" for what, names in counts if names]
     yield "tensors", ", ".join(parts)
+    for name, left in plan.left.items():
+        yield "left out", f"of '{name}': {count_by_first_word(left)}"
     if plan.renamed:
         old, new = next(iter(plan.renamed.items()))
         yield "renamed", f"{len(plan.renamed)}, such as {old} to {new}"

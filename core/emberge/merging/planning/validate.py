@@ -8,11 +8,18 @@ from emberge.contracts.stage import MergeStrategy, MergeTransform, Stage
 from emberge.errors import Problem
 from emberge.merging.merge_plan import MergePlan, resolver, weights_of
 from emberge.merging.planning.effective_weights import sums_of, weighing
-from emberge.merging.request import MergeRequest
+from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.stage_options import all_stages, faults_of, stage_name
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import differences, notes, unlike
+from emberge.model_folder.compare_models import (
+    differences,
+    notes,
+    trunk_config,
+    unlike,
+    unlike_trunks,
+)
 from emberge.model_folder.names.name_aliases import HEAD
+from emberge.model_folder.names.tensor_names import Names
 from emberge.model_folder.template_warnings import remarks
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "compare_folders",
     "filter_problems",
     "request_problems",
+    "template_problems",
     "tensor_problems",
 ]
 
@@ -135,7 +143,7 @@ def compare_folders(
         other = checkpoints.get(model.name)
         if other is None or other.folder == template.folder:
             continue
-        faults, smaller = _settings(request, template, other, model.name)
+        faults, smaller = _settings(request, template, other, model)
         problems += faults
         warnings += smaller
     base = checkpoints.get(request.base.name) if request.base is not None else None
@@ -153,17 +161,37 @@ def architectures_differ(
     if request.template is None:
         for model in request.inputs:
             if model.name in checkpoints:
-                yield any(unlike(template, checkpoints[model.name]))
+                compared = unlike if model.part == "whole" else unlike_trunks
+                yield any(compared(template, checkpoints[model.name]))
+
+
+def template_problems(
+    request: MergeRequest, template: Checkpoint, pattern: Names | None
+) -> Iterator[Problem]:
+    """Yield a problem if the template is a model of which only a part is taken."""
+    first = request.inputs[0]
+    if request.template is not None or first.part == "whole":
+        return
+    wrapped = trunk_config(template.config) is not template.config
+    if wrapped or (pattern is not None and pattern.left):
+        yield Problem(
+            f"of '{first.name}' only the text trunk is taken, and its config describes more than that; put a "
+            "model of text alone first, or name one as 'template'"
+        )
 
 
 def _settings(
-    request: MergeRequest, template: Checkpoint, other: Checkpoint, name: str
+    request: MergeRequest, template: Checkpoint, other: Checkpoint, model: MergeInput
 ) -> tuple[list[Problem], list[str]]:
     """Return (problems, warnings) from two folders' files beside weights and tokenizers."""
-    pair = f"'{template.folder.name}' and '{name}': "
-    warnings = [f"{pair}{n}; the first is kept" for n in notes(template, other)]
-    other_thing = list(unlike(template, other))
-    smaller = list(differences(template, other))
+    pair = f"'{template.folder.name}' and '{model.name}': "
+    if model.part == "text":
+        warnings, smaller = [], []
+        other_thing = list(unlike_trunks(template, other))
+    else:
+        warnings = [f"{pair}{n}; the first is kept" for n in notes(template, other)]
+        other_thing = list(unlike(template, other))
+        smaller = list(differences(template, other))
     if request.template is not None:
         followed = [f"{pair}{f}; the template is followed" for f in (*other_thing, *smaller)]
         return [], [*followed, *warnings]

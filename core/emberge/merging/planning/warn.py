@@ -11,6 +11,7 @@ from pathlib import Path
 
 from emberge.contracts.stage import MergeTransform, Stage
 from emberge.merging.merge_plan import MergePlan, weights_of
+from emberge.merging.planning.compare_layers import far_layers
 from emberge.merging.request import MergeRequest
 from emberge.merging.stage_options import stage_name
 from emberge.model_folder.checkpoint import Checkpoint
@@ -42,6 +43,7 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
     warnings = (
         *_weights(plan),
         *_duplicate_models(plan),
+        *_far_layers(plan),
         *_tokens(plan, checkpoints),
         *doubts_of_licences(licences),
     )
@@ -103,6 +105,8 @@ def _token_notes(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
 
 def _alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
     template = plan.template
+    if any(model.part == "text" for model in plan.request.inputs):
+        return False  # what else is in their folders was not compared
     return template is not None and not any(
         True
         for _, other in _others(plan, checkpoints)
@@ -136,6 +140,13 @@ def _duplicate_models(plan: MergePlan) -> Iterator[str]:
             apart = first != _BASE and groups[first] != groups[second]
             if not apart and _all_equal(columns[first], columns[second], files):
                 yield _same_weights(first, second)
+
+
+def _far_layers(plan: MergePlan) -> Iterator[str]:
+    """Yield warnings of models whose layers are far from the first model's; slices may mix their places."""
+    if plan.request.part is None:
+        with _OpenFiles() as files:
+            yield from far_layers(plan, files.read)
 
 
 def _same_weights(first: str, second: str) -> str:
@@ -185,6 +196,10 @@ class _OpenFiles(ExitStack):
             os.pread(one, size, first.offset + at) == os.pread(other, size, second.offset + at)
             for at in dict.fromkeys((0, (first.nbytes - size) // 2, first.nbytes - size))
         )
+
+    def read(self, path: Path, start: int, size: int) -> bytes:
+        """Return bytes of a file."""
+        return os.pread(self._handle(path), size, start)
 
     def _handle(self, path: Path) -> int:
         if path not in self._open:

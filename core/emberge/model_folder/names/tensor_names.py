@@ -27,11 +27,13 @@ __all__ = [
     "canonical_names",
     "depths",
     "is_buffer",
+    "is_outside_trunk",
     "is_vocabulary",
     "layer_number",
     "layer_of",
     "parts_as_in",
     "prefix_of",
+    "text_trunk",
 ]
 
 _EMBEDDED = frozenset({*EMBEDDINGS, "shared.weight"})
@@ -53,6 +55,7 @@ class Names:
     `outer` is the part of the prefix that a wrapper of training put there and no class would load; `heads`
     names the tensors of its task's head, and `task` the task (`ForMaskedLM`, "" for a plain model, None if
     unknown); `tied` is whether its language head is its input embedding, None without a word in its config.
+    `left` names the tensors that are not taken, where only the text trunk is.
     """
 
     prefix: str
@@ -61,6 +64,7 @@ class Names:
     heads: frozenset[str] = frozenset()
     task: str | None = None
     tied: bool | None = None
+    left: tuple[str, ...] = ()
 
     def embedding(self) -> TensorSpec | None:
         """Return the input embedding, which is also the language head where both are tied."""
@@ -133,6 +137,36 @@ def canonical_names(checkpoint: Checkpoint) -> Names:
         task=task_of(checkpoint.config),
         tied=checkpoint.config.get("tie_word_embeddings"),
     )
+
+
+def text_trunk(names: Names, checkpoint: Checkpoint) -> Names:
+    """Return the tensors of a model's text trunk; towers, projectors, heads and modules are `left`.
+
+    Raises:
+        CheckpointError: when the model has no input embedding or several, so that its trunk is not known.
+    """
+    if names.embedding() is None:
+        raise CheckpointError(
+            f"{checkpoint.folder}: has no single input embedding, by which its text trunk would be known; "
+            "leave out 'part: text'"
+        )
+    left = [
+        name
+        for name in names.specs
+        if name in names.heads or name == HEAD or is_outside_trunk(name, names, checkpoint)
+    ]
+    if not left:
+        return names
+    kept = {name: spec for name, spec in names.specs.items() if name not in left}
+    return replace(
+        names, specs=kept, heads=frozenset(), task="", tied=None, left=(*names.left, *left)
+    )
+
+
+def is_outside_trunk(name: str, names: Names, checkpoint: Checkpoint) -> bool:
+    """Return whether a tensor is of a tower, a projector or a module, by canonical name."""
+    modules = tuple(part for part in checkpoint.parts if part)
+    return name.startswith(modules) or not names.specs[name].name.startswith(names.prefix)
 
 
 def _below(name: str, prefix: str, outer: str) -> str:

@@ -1,0 +1,95 @@
+"""A comparison of one command line: two models in, a table out, and files with all numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge.contracts.reference import Model, ModelRef
+from emberge.contracts.step import Machine
+from emberge.errors import RecipeError
+from emberge.files.atomic import write_json, write_text
+from emberge.merging.comparing.compare_weights import compare_weights
+from emberge.merging.comparing.comparison import Comparison
+from emberge.merging.comparing.comparison_table import (
+    comparison_json,
+    comparison_table,
+    figures_of,
+    remarks_on,
+)
+from emberge.plugins import Plugins
+from emberge.recipes.folder.locate import is_folder, locate_model
+
+__all__ = ["OneDiff", "run_one_diff"]
+
+
+@dataclass(frozen=True)
+class OneDiff:
+    """The comparison of one command line: models by their references, and the files to write."""
+
+    first: str
+    second: str
+    base: str | None = None
+    json: Path | None = None
+    page: Path | None = None
+
+
+def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterator[str]:
+    """Compare the models, write the files, and yield the lines for the terminal.
+
+    Raises:
+        RecipeError: when a file cannot be written where it is wanted, or no plugin draws pages; both before
+            any weight is read.
+    """
+    for file in (wanted.json, wanted.page):
+        if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+            raise RecipeError(f"{file}: give a file in a folder that exists")
+    if wanted.page is not None:
+        _require_drawing(plugins)
+    models = _names_apart([_model(text, plugins) for text in _references(wanted)])
+    found = compare_weights(*models, machine=machine)
+    remarks = remarks_on(found)
+    yield from _title(found)
+    yield from comparison_table(found)
+    yield from (f"note: {remark}" for remark in remarks)
+    if wanted.json is not None:
+        write_json(wanted.json, comparison_json(found))
+        yield f"written: {wanted.json}"
+    if wanted.page is not None:
+        title = f"{found.first} and {found.second}"
+        page = plugins.hook.draw_page(title=title, notes=remarks, figures=figures_of(found))
+        write_text(wanted.page, str(page))
+        yield f"written: {wanted.page}"
+
+
+def _references(wanted: OneDiff) -> list[str]:
+    return [text for text in (wanted.first, wanted.second, wanted.base) if text is not None]
+
+
+def _model(text: str, plugins: Plugins) -> Model:
+    """Find a model by its reference; a bare name that is a folder here means the folder."""
+    bare = not is_folder(text) and Path(text).is_dir()
+    found = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
+    return Model(found.name, found.folder, "", adapter=found.adapter)
+
+
+def _names_apart(models: list[Model]) -> list[Model]:
+    """Return the models under their folders' whole paths where names are equal."""
+    names = [model.name for model in models]
+    if len(set(names)) == len(names):
+        return models
+    return [
+        Model(str(m.adapter or m.folder), m.folder, m.fingerprint, adapter=m.adapter)
+        for m in models
+    ]
+
+
+def _title(found: Comparison) -> Iterator[str]:
+    around = f", changes from {found.base}" if found.base is not None else ""
+    yield f"A {found.first}, B {found.second}{around}"
+
+
+def _require_drawing(plugins: Plugins) -> None:
+    if not plugins.hook.draw_page.get_hookimpls():
+        raise RecipeError("--page: no plugin that draws pages is loaded; leave it out, or load one")

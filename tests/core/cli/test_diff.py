@@ -1,0 +1,81 @@
+"""`emberge diff` shows two models' distances, and writes all numbers as JSON and charts as one page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from emberge.cli.main import main
+
+
+@pytest.fixture
+def place(bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the models base, a and b."""
+    for name, folder in zip(("base", "a", "b"), (bert, *berts), strict=False):
+        (tmp_path / name).symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_table_json_and_page_of_two_models(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["diff", "a", "./b", "--base", "base", "--json", "d.json", "--page", "d.html"]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line}
+    found = json.loads((place / "d.json").read_text())
+    assert list(found["layers"])[:4] == ["E", "0", "1", "2"]
+    for layer in ("E", "0", "1", "2"):
+        total = found["layers"][layer]["total"]
+        assert rows[layer][1] == f"{total['cosine']:.4f}"
+        assert 0 < total["changes"]["norm_first"] != total["changes"]["norm_second"] > 0
+    page = (place / "d.html").read_text()
+    ElementTree.fromstring(page.partition("\n")[2])
+    assert page.count("<svg") >= 6
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_a_low_cosine_is_remarked_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.support import tiny
+
+    tiny.checkpoint(place / "stranger", seed=9)
+    assert main(["diff", "a", "stranger"]) == 0
+    assert "below 0.7 in layers E, 0, 1, 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--json", "none/d.json"], "none/d.json"),
+        (["--page", "a"], "a: give a file"),
+        (["--base", "./nothing"], "./nothing"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_weights_are_read(
+    words: list[str], said: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diff", "a", "b", *words]) in (1, 2)
+    assert said in capsys.readouterr().err
+
+
+def test_a_page_needs_a_plugin_that_draws(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EMBERGE_BLOCK", "report")
+    assert main(["diff", "a", "b", "--page", "d.html"]) == 2
+    assert "--page" in capsys.readouterr().err
+    assert main(["diff", "a", "b"]) == 0
+
+
+def test_models_of_one_name_are_shown_by_their_folders(
+    place: Path, berts: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, model in zip(("x", "y"), berts, strict=False):
+        shutil.copytree(model, place / folder / "model")
+    assert main(["diff", "./x/model", "./y/model"]) == 0
+    title = capsys.readouterr().out.splitlines()[0]
+    assert "x/model" in title
+    assert "y/model" in title

@@ -1,0 +1,69 @@
+"""Models whose layers are far apart are warned about before a merge, at the cost of a few small reads."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import Model
+from emberge.engine import MergeInput, MergeRequest, compare_weights, plan_merge
+from emberge.merging.planning import compare_layers
+from safetensors.torch import load_file, save_file
+
+from tests.support import tiny
+from tests.support.registered import CHAINS
+
+LINEAR = tuple(CHAINS["linear"][0])
+
+
+def warnings(*folders: Path) -> list[str]:
+    inputs = tuple(MergeInput(folder.name, folder) for folder in folders)
+    plan = plan_merge(MergeRequest(inputs=inputs, strategy=LINEAR))
+    assert not plan.problems
+    return [warning for warning in plan.warnings if "cosine" in warning]
+
+
+def test_siblings_pass_and_strangers_are_named(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    assert warnings(bert, *berts[:2]) == []
+    stranger = tiny.checkpoint(tmp_path / "stranger", seed=9)
+    (warning,) = warnings(bert, berts[0], stranger)
+    assert "'stranger'" in warning
+    assert "3 of 3 layers" in warning
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_the_estimate_is_near_the_cosine_of_all_weights(
+    dtype: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Small runs, so that a part of these tiny matrices is read: 64 of 1,024 or more.
+    monkeypatch.setattr(compare_layers, "_RUN", 16)
+    other = Path(shutil.copytree(bert, tmp_path / "other"))
+    own = load_file(bert / "model.safetensors")
+    torch.manual_seed(0)
+    far = {n: t + 1.5 * t.std() * torch.randn_like(t) if t.ndim > 1 else t for n, t in own.items()}
+    save_file({n: t.to(getattr(torch, dtype)) for n, t in far.items()}, other / "model.safetensors")
+    inputs = (MergeInput("a", bert), MergeInput("b", other))
+    plan = plan_merge(MergeRequest(inputs=inputs, strategy=LINEAR))
+    read = []
+
+    def pread(path: Path, start: int, size: int) -> bytes:
+        read.append(size)
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(size)
+
+    (warning,) = compare_layers.far_layers(plan, pread)
+    whole = compare_weights(Model("a", bert, ""), Model("b", other, ""))
+    exact = {n: whole.of(f"layers.{n}").cosine for n in range(3)}  # type: ignore[union-attr]
+    found = compare_layers._cosines(plan, 1, pread)
+    # 384 numbers a layer: four standard errors of a correlation near 0.55.
+    for layer, cosine in exact.items():
+        assert cosine is not None
+        assert found[layer] == pytest.approx(cosine, abs=4 * (1 - cosine**2) / 384**0.5)
+    assert "'b'" in warning
+    # Six matrices a layer, of both models, in two calls.
+    assert len(read) == 2 * 2 * 3 * 6 * compare_layers._PLACES
