@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,14 @@ DECODERS: Mapping[str, Mapping[str, Any]] = {
     "gemma2": {"sliding_window": 4},
     "gemma3_text": {"sliding_window": 6},
     "granite": {},
-    "qwen3_vl": {},
+    "qwen3_vl": {"rope_parameters": _ROPE},
+    "qwen3_vl_text": {"rope_parameters": _ROPE},
     "qwen3_asr": {},
 }
 """Classes whose layers all obey a switch of attention, with what each needs to be tiny."""
+
+TALKING = ("qwen3_vl", "qwen3_asr")
+"""Those of them with a tower beside the text trunk."""
 
 HYBRIDS: Mapping[str, Mapping[str, Any]] = {
     "qwen3_5_text": {**_DELTA_NET, "num_hidden_layers": 4},
@@ -53,14 +58,29 @@ def decoder(folder: Path, kind: str, *, head: bool = False, **changes: Any) -> P
     folder.mkdir(parents=True)
     size = tiny.write_tokenizer(folder)
     torch.manual_seed(0)
-    config = _config(kind, {**_COMMON, **DECODERS.get(kind, HYBRIDS.get(kind, {})), **changes}, size)
+    config = _config(
+        kind, {**_COMMON, **DECODERS.get(kind, HYBRIDS.get(kind, {})), **changes}, size
+    )
     loader = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     model = loader.from_config(config)
     with torch.no_grad():
         for value in model.parameters():  # biases and norms too
             value.add_(0.05 * torch.randn_like(value))
     model.save_pretrained(folder)
+    if kind == "qwen3_asr":
+        _add_processor(folder)
     return folder
+
+
+def _add_processor(folder: Path) -> None:
+    """Write what Qwen3-ASR reads sound with; some tokens stand in for those around sound."""
+    from transformers import AutoTokenizer, Qwen3ASRProcessor, WhisperFeatureExtractor
+
+    path = folder / "tokenizer_config.json"
+    marks = {"audio_token": "[UNK]", "audio_bos_token": "[CLS]", "audio_eos_token": "[SEP]"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "extra_special_tokens": marks}))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    Qwen3ASRProcessor(WhisperFeatureExtractor(feature_size=16), tokenizer).save_pretrained(folder)
 
 
 def _config(kind: str, values: dict[str, Any], vocabulary: int) -> Any:
@@ -74,7 +94,7 @@ def _config(kind: str, values: dict[str, Any], vocabulary: int) -> Any:
             **{"patch_size": 4, "num_position_embeddings": 16, "out_hidden_size": 32},
             "deepstack_visual_indexes": [0],
         }
-        return known(text_config={**text, "rope_parameters": _ROPE}, vision_config=vision)
+        return known(text_config=text, vision_config=vision)
     if kind == "qwen3_asr":
         audio = {
             **{"num_mel_bins": 16, "d_model": 16, "encoder_layers": 1, "encoder_ffn_dim": 32},
