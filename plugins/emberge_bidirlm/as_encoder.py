@@ -60,6 +60,7 @@ class AsEncoder(Step):
     model: ModelRef
     """The causal model, plain or in a SentenceTransformers folder."""
     pooling: Literal["mean", "cls", "last", "weighted_mean"] = "mean"
+    """Way from the states of tokens to one embedding; the paper's is the mean."""
     mask_token: str | int | None = None
     """Existing token, or its id, that is to hide others; by default the tokenizer's own, if it has one."""
     backbone: Backbone = component("text_encoder")
