@@ -83,8 +83,12 @@ def _recorded(model: Any) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
 
         return hook
 
-    embeddings = model.get_input_embeddings()
-    hooks = [embeddings.register_forward_hook(lambda *given: words.append(given[-1]))]
+    # Not every class of a plugin names its embeddings of words.
+    hooks = [
+        module.register_forward_hook(lambda *given: words.append(given[-1]))
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+    ]
     hooks += [
         module.register_forward_hook(listen(name), with_kwargs=True)
         for name, module in model.named_modules()
