@@ -78,6 +78,10 @@ from .merging.tokens.supplied_vocabulary import SuppliedVocabulary as SuppliedVo
 from .merging.tokens.vocabulary_policy import VocabularyPolicy as VocabularyPolicy
 from .merging.whole_model import whole_model as whole_model
 from .merging.whole_model import whole_problems as whole_problems
+from .model_folder.attention import Attention as Attention
+from .model_folder.attention import declared_attention as declared_attention
+from .model_folder.attention import is_causal as is_causal
+from .model_folder.attention import with_attention as with_attention
 from .model_folder.checkpoint import Checkpoint as Checkpoint
 from .model_folder.classic_names import POOLING as POOLING
 from .model_folder.copy_model import copy_model as copy_model

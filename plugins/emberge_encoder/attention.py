@@ -1,95 +1,130 @@
-"""Causal and bidirectional attention: read from a config, switched in it, and probed in a model."""
+"""Attention of a loaded model, seen mixer by mixer: which of its layers read later tokens."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
-from emberge import CheckpointError
+import torch
+from emberge.engine import join_some
+from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    import torch
+__all__ = ["Mixer", "disobedient", "find_mixers"]
 
-Attention = Literal["as is", "causal", "bidirectional"]
-
-
-def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the text part of a composite config, where alone the switch works; else the config itself.
-
-    A routed model has its dense model's config as `inner`.
-    """
-    inner = config.get("text_config") or config.get("inner")
-    return inner if isinstance(inner, Mapping) else config
+# Tokens of the text that is probed, and the one that is looked at: every window reaches its neighbours.
+_LENGTH, _MIDDLE = 5, 2
 
 
-def is_causal(config: Mapping[str, Any]) -> bool:
-    """Return whether the model of this config attends to the past alone."""
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+@dataclass(frozen=True, slots=True)
+class Mixer:
+    """A module that carries information between tokens: from earlier ones, from later ones, or both."""
+
+    name: str
+    kind: str
+    earlier: bool
+    later: bool
+
+
+def disobedient(model: Any, mixers: Sequence[Mixer], *, bidirectional: bool) -> str:
+    """Return which mixers of a model do not attend as wanted; empty if all do."""
+    attention = f"attention: {'bidirectional' if bidirectional else 'causal'}"
+    kind = type(model).__name__
+    if not mixers:
+        return f"no layer of {kind} was seen to read other tokens, so none obeys {attention}"
+    others = [mixer for mixer in mixers if mixer.later != bidirectional]
+    if not others:
+        return ""
+    if len(others) == len(mixers):
+        return f"{kind} ignores {attention}"
+    kinds = ", ".join(sorted({mixer.kind for mixer in others}))
+    return (
+        f"{kind} is a hybrid: {len(others)} of its {len(mixers)} layers that mix tokens ({kinds}) ignore "
+        f"{attention}: {join_some([mixer.name for mixer in others])}"
     )
 
-    text = text_config(config)
-    kind = str(text.get("model_type", ""))
-    if _gemma(kind) and text.get("use_bidirectional_attention"):
-        return False
-    if isinstance(text.get("is_causal"), bool):
-        return bool(text["is_causal"])
-    if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        return bool(text.get("is_decoder"))
-    return text is not config or kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or _gemma(kind)
 
+def find_mixers(model: Any, vocabulary: int) -> list[Mixer]:
+    """Return the innermost modules of a model that carry information between tokens, deepest first.
 
-def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str, Any]:
-    """Return the config with attention switched, so that plain loaders of the saved folder obey it.
-
-    The generic switch is `is_causal` of the text config; Gemma 3 has one of its own, which also halves its
-    window when a model is built, and setting both would halve it wrongly.
-
-    Raises:
-        CheckpointError: for a Gemma 3 window that would not survive saving and loading.
+    A short text goes through the model once. The derivative of a module's output at one token by its input
+    at another is exactly zero where it does not read it, in any precision. A comparison of outputs would not
+    do: experts round differently with other batches.
     """
-    changed = copy.deepcopy(dict(config))
-    if attention == "as is":
-        return changed
-    text: Any = text_config(changed)
-    if not _gemma(str(text.get("model_type", ""))):
-        text["is_causal"] = attention == "causal"
-        return changed
-    window = text.get("sliding_window") or 0
-    if attention == "bidirectional" and window % 2:
-        raise CheckpointError(
-            f"its sliding window of {window} is odd, and a bidirectional Gemma 3 halves it: "
-            "make it even in config.json"
-        )
-    text.pop("is_causal", None)
-    text["use_bidirectional_attention"] = attention == "bidirectional"
-    return changed
+    with _recorded(model) as calls, torch.enable_grad():
+        ids = torch.arange(1, 1 + _LENGTH, device=next(model.parameters()).device)[None]
+        ids = ids % vocabulary
+        model(input_ids=ids, attention_mask=torch.ones_like(ids))
+    found: list[Mixer] = []
+    for name in sorted(calls, key=lambda name: len(name.split(".")) if name else 0, reverse=True):
+        if any(not name or mixer.name.startswith(f"{name}.") for mixer in found):
+            continue
+        earlier, later = _reads(*calls[name])
+        if earlier or later:
+            kind = type(model.get_submodule(name)).__name__
+            found.append(Mixer(name, kind, earlier, later))
+    return found
 
 
-def _gemma(kind: str) -> bool:
-    return kind in ("gemma3_text", "gemma3")
+@contextmanager
+def _recorded(model: Any) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
+    """Collect the states that enter and leave each module with parts, at its first call without dropout."""
+    calls: dict[str, tuple[Tensor, Tensor]] = {}
+    words: list[Tensor] = []
 
+    def listen(name: str) -> Any:
+        def hook(_: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+            given = [*args, *kwargs.values()] if name else words  # the whole model is given ids
+            returned = [out] if isinstance(out, Tensor) else _values(out)
+            pair = [next(filter(_is_states, some), None) for some in (given, returned)]
+            if name not in calls and pair[0] is not None and pair[1] is not None:
+                calls[name] = pair[0], pair[1]
 
-def probe(model: Any, vocabulary: int) -> bool:
-    """Return whether attention is bidirectional: whether the last token changes the state of the first."""
-    import torch
+        return hook
 
-    device = next(model.parameters()).device
-    ids = torch.arange(1, 5, device=device)[None] % vocabulary
-    other = ids.clone()
-    other[0, -1] = (ids[0, -1] + 1) % vocabulary
+    # Not every class of a plugin names its embeddings of words.
+    hooks = [
+        module.register_forward_hook(lambda *given: words.append(given[-1]))
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+    ]
+    hooks += [
+        module.register_forward_hook(listen(name), with_kwargs=True)
+        for name, module in model.named_modules()
+        if next(module.children(), None) is not None
+    ]
     training = model.training
     model.eval()
-    with torch.no_grad():
-        first, second = (_first_state(model, i) for i in (ids, other))
-    model.train(training)
-    return not torch.equal(first, second)
+    try:
+        yield calls
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
 
 
-def _first_state(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    import torch
+def _values(out: Any) -> list[Any]:
+    return list(out.values() if isinstance(out, Mapping) else out) if out is not None else []
 
-    state: torch.Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids))[0][0, 0]
-    return state
+
+def _is_states(value: Any) -> bool:
+    """Return whether a value is a state for each token of the one text."""
+    return isinstance(value, Tensor) and value.requires_grad and value.shape[:2] == (1, _LENGTH)
+
+
+def _reads(given: Tensor, returned: Tensor) -> tuple[bool, bool]:
+    """Return whether the middle token's output depends on the input of earlier, and of later tokens."""
+    middle = returned[0, _MIDDLE]
+    # Not all alike: a norm's output has a constant sum.
+    direction = torch.linspace(-1, 1, middle.numel(), dtype=middle.dtype, device=middle.device)
+    try:
+        (gradient,) = torch.autograd.grad(
+            middle, given, direction.view_as(middle), retain_graph=True, allow_unused=True
+        )
+    except RuntimeError:  # a recurrent class that changes its states in place
+        return False, False
+    if gradient is None:
+        return False, False
+    read = gradient[0].flatten(1).ne(0).any(1)
+    return bool(read[:_MIDDLE].any()), bool(read[_MIDDLE + 1 :].any())

@@ -11,16 +11,19 @@ from typing import Any, Literal
 
 from emberge import Backbone, CheckpointError, Encoder
 from emberge.engine import (
+    Attention,
     Layout,
     ModuleFolder,
+    declared_attention,
     expert_count,
     find_config_class,
+    is_causal,
     join_some,
     read_layout,
     read_object,
+    with_attention,
 )
 
-from emberge_encoder.attention import Attention, is_causal, probe, with_attention
 from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora
 from emberge_encoder.modalities import message_of, refuse_modalities
@@ -28,6 +31,8 @@ from emberge_encoder.tokenizer import load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 Kernel = Literal["eager", "sdpa", "flash_attention_2"]
+# Pooling of which most of the tokens, or the one taken, know little of the text where attention is causal.
+_BLIND = frozenset({"mean", "cls", "max", "mean_sqrt_len"})
 _LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for losses over tokens"
 
 
@@ -38,9 +43,11 @@ class TextEncoder(Backbone):
     A folder with modules.json is used as it says; an option given here overrides it. A bare transformers
     folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the last
     token's. `normalize` scales embeddings to length 1, as in a bare folder. `attention` switches
-    causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045); a probe makes sure that
-    the model obeys. `prompts` are texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is
-    that of the weights. Saved models load without remote code.
+    causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045). Whenever a model is loaded,
+    each of its layers is seen to obey: hybrids with convolutions or linear attention cannot, and are refused.
+    Mean pooling over causal attention is refused, too, unless `attention: causal` asks for it. `prompts` are
+    texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is that of the weights. Saved
+    models load without remote code.
 
     With `include_prompt: false` the transformer reads a prompt and pooling leaves its tokens out, as CoDiEmb
     (arXiv:2508.11442) does with instructions; the saved folder has sentence-transformers do the same. A
@@ -193,7 +200,8 @@ class TextEncoder(Backbone):
         if problem := self._slow_experts(checkpoint, device):
             raise CheckpointError(problem)
         trunk, language_model = self._weights(checkpoint, layout, config, dtype, predicts)
-        self._probe(layout, trunk)
+        trunk.to(device)
+        self._probe(layout, config, trunk)
         adapter = self.lora.on(trunk, checkpoint) if self.lora is not None else None
         tokenizer = load_tokenizer(layout)
         chat = chat_format(layout, config)
@@ -318,11 +326,6 @@ class TextEncoder(Backbone):
                     "name it: backbone: {text_encoder: {pooling: mean}} (or cls, last)"
                 )
             pooling = "last"
-        if self.pooling in ("mean", "cls") and causal and self.attention == "as is":
-            raise CheckpointError(
-                f"{layout.folder}: its attention is causal, so {self.pooling} pooling sees little; set "
-                "attention: bidirectional, or pooling: last (or attention: causal, if you mean it)"
-            )
         kinds = [m.kind for m in layout.modules]
         if layout.bare:
             layout = dataclasses.replace(layout, modules=(ModuleFolder("Pooling", "1_Pooling"),))
@@ -332,6 +335,8 @@ class TextEncoder(Backbone):
             )
         if self.pooling or layout.bare:
             layout = dataclasses.replace(layout, pooling=(str(pooling),))
+        if causal and declared_attention(config) == "as is":
+            _refuse_blind_pooling(layout, config)
         return self._normalized(self._with_prompts(layout))
 
     def _with_prompts(self, layout: Layout) -> Layout:
@@ -360,15 +365,41 @@ class TextEncoder(Backbone):
             kept += (ModuleFolder("Normalize", f"{len(kept) + 1}_Normalize"),)
         return dataclasses.replace(layout, modules=kept)
 
-    def _probe(self, layout: Layout, trunk: Any) -> None:
-        if self.attention == "as is":
-            return
-        sees = probe(trunk, trunk.config.get_text_config().vocab_size)
-        if sees != (self.attention == "bidirectional"):
-            raise CheckpointError(
-                f"{layout.folder}: {type(trunk).__name__} ignores attention: {self.attention}; "
-                "it cannot be switched"
-            )
+    def _probe(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
+        """Refuse a model whose layers do not all attend as the option or config.json has it.
+
+        Also one whose pooling needs later tokens, which its layers do not read.
+        """
+        from emberge_encoder.attention import disobedient, find_mixers
+
+        mixers = find_mixers(trunk, trunk.config.get_text_config().vocab_size)
+        wanted = declared_attention(config) if self.attention == "as is" else self.attention
+        if wanted != "as is":
+            if problem := disobedient(trunk, mixers, bidirectional=wanted == "bidirectional"):
+                raise CheckpointError(f"{layout.folder}: {problem}; {_remedy(self.attention)}")
+        elif not all(mixer.later for mixer in mixers):
+            _refuse_blind_pooling(layout, config)
+
+
+def _remedy(attention: Attention) -> str:
+    if attention == "as is":
+        return "take is_causal and use_bidirectional_attention out of its config.json"
+    return "it cannot be switched"
+
+
+def _refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:
+    """Refuse pooling over tokens that do not know what comes after them, where nobody asked for it."""
+    if not layout.pooling or not set(layout.pooling) <= _BLIND:
+        return
+    try:
+        with_attention(config, "bidirectional")
+        fix = "attention: bidirectional, or pooling: last"
+    except CheckpointError:
+        fix = "pooling: last"
+    raise CheckpointError(
+        f"{layout.folder}: its attention is causal, so {join_some(layout.pooling)} pooling sees little; set "
+        f"{fix} (or attention: causal, if you mean it)"
+    )
 
 
 def _recompute(trunk: Any, checkpoint: Path) -> None:

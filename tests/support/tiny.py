@@ -172,7 +172,7 @@ def checkpoint(
         model.load_state_dict(state)
     model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=max_shard_size)
     if sentence_transformer:
-        pooling = "last" if architecture in ("qwen3", "qwen3-vl") else "mean"
+        pooling = "last" if architecture in ("qwen3", "qwen3-vl", "gemma3") else "mean"
         write_modules(folder, model.config.get_text_config().hidden_size, pooling=pooling)
     return folder
 

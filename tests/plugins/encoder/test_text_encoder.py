@@ -14,7 +14,7 @@ from emberge_encoder.text_encoder import TextEncoder
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel
 
 from tests.support import tiny
 from tests.support.tolerance import assert_same_pass
@@ -120,16 +120,42 @@ def test_attention_is_switched_for_plain_loaders_too(architecture: str, tmp_path
         )
 
 
-def test_a_model_that_ignores_the_switch_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("own", [True, False])
+def test_mean_pooling_over_causal_attention_is_refused_unless_it_is_meant(
+    own: bool, tmp_path: Path
 ) -> None:
     source = tiny.checkpoint(tmp_path / "m", "qwen3")
-    monkeypatch.setattr(  # Gemma's word: elsewhere it is saved, reloaded, and does nothing
-        "emberge_encoder.text_encoder.with_attention",
-        lambda config, _: {**config, "use_bidirectional_attention": True},
+    if own:
+        tiny.write_modules(source, 32, pooling="mean")
+    given: dict[str, Any] = {} if own else {"pooling": "mean"}
+    (problem,) = TextEncoder(**given).check(source)
+    assert str(source) in problem
+    assert "attention: bidirectional, or pooling: last (or attention: causal" in problem
+    meant = TextEncoder(attention="causal", **given)
+    saved = _saved(_load(meant, source), tmp_path / "saved")
+    assert TextEncoder().check(saved) == []
+    _load(TextEncoder(), saved)
+    for backbone in (TextEncoder(pooling="last"), TextEncoder(attention="bidirectional")):
+        assert backbone.check(source) == []
+
+
+def test_mean_pooling_over_a_class_that_its_layers_alone_show_to_be_causal_is_refused(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "clip"
+    size = tiny.write_tokenizer(source)
+    config = AutoConfig.for_model(
+        "clip_text_model",
+        **{"vocab_size": size, "hidden_size": 32, "intermediate_size": 64, "eos_token_id": 3},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64},
     )
-    with pytest.raises(CheckpointError, match="Qwen3Model ignores attention: bidirectional"):
-        _load(TextEncoder(attention="bidirectional"), source)
+    AutoModel.from_config(config).save_pretrained(source)
+    backbone = TextEncoder(pooling="mean")
+    assert backbone.check(source) == []
+    with pytest.raises(CheckpointError, match=r"its attention is causal.* pooling: last") as caught:
+        _load(backbone, source)
+    assert str(source) in str(caught.value)
+    _load(TextEncoder(pooling="last"), source)
 
 
 def test_an_odd_window_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,157 @@
+"""Causal and bidirectional attention as a model's config.json has it: read, and switched."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from emberge.errors import CheckpointError
+from emberge.wording import join_some
+
+__all__ = ["Attention", "declared_attention", "is_causal", "with_attention"]
+
+Attention = Literal["as is", "causal", "bidirectional"]
+
+# Kinds of layers, by transformers' names, that carry a state from one token to the next.
+_ONE_WAY = frozenset({"linear_attention", "conv", "hybrid", "hybrid_sliding"})
+_FLAG = "use_bidirectional_attention"
+
+
+def is_causal(config: Mapping[str, Any]) -> bool:
+    """Return whether the model of this config attends to the past alone, as far as a config shows it."""
+    declared = declared_attention(config)
+    if declared != "as is":
+        return declared == "causal"
+    if config.get("is_encoder_decoder"):
+        return False  # of those it is the encoder that embeds
+    text = _text_of(config)
+    return _is_language_model(text) or (text is not config and _is_language_model(config))
+
+
+def declared_attention(config: Mapping[str, Any]) -> Attention:
+    """Return the attention that a config asks for in so many words, `as is` where it leaves it to the class.
+
+    That the class obeys is another matter, which only a look at the model shows.
+    """
+    text = _text_of(config)
+    flag = text.get(_FLAG)
+    if text.get("is_causal") is False or flag == "all" or (flag and _is_gemma(text)):
+        return "bidirectional"
+    return "causal" if text.get("is_causal") is True else "as is"
+
+
+def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str, Any]:
+    """Return the config with attention switched, so that plain loaders of the saved folder obey it.
+
+    The generic switch is `is_causal` of the text config. Gemma 3 alone has one of its own, which also halves
+    its window when a model is built; setting both would halve it wrongly. The keys of a model that is
+    bidirectional already are not touched.
+
+    Raises:
+        CheckpointError: for a model of which not all layers, or no layer, would obey; for a Gemma 3 with both
+            switches, or with a window that would not survive saving and loading.
+    """
+    changed = copy.deepcopy(dict(config))
+    if attention != "as is":
+        _refuse_encoder_decoder(changed)
+        _switch(_text_of(changed), attention)
+    if declared_attention(changed) == "bidirectional":
+        _refuse_hybrid(changed)
+        _refuse_wrong_window(_text_of(changed))
+    return changed
+
+
+def _switch(text: Any, attention: Attention) -> None:
+    if not _is_gemma(text):
+        text["is_causal"] = attention == "causal"
+    elif attention == "causal":
+        text |= {"is_causal": True, _FLAG: False}
+    elif text.get("is_causal") is not False:
+        text.pop("is_causal", None)
+        text[_FLAG] = True
+
+
+def _is_gemma(text: Mapping[str, Any]) -> bool:
+    """Return whether it is Gemma 3, which has a switch of its own."""
+    return text.get("model_type") in ("gemma3", "gemma3_text")
+
+
+def _text_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the text part of a composite config, where alone the switch works; else the config itself.
+
+    A routed model has its dense model's config as `inner`.
+    """
+    inner = config.get("text_config") or config.get("inner")
+    return inner if isinstance(inner, Mapping) else config
+
+
+def _is_language_model(config: Mapping[str, Any]) -> bool:
+    """Return whether a model type generates text from left to right."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+    )
+
+    kind = str(config.get("model_type", ""))
+    if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return bool(config.get("is_decoder"))
+    names = {kind, kind.removesuffix("_text")}
+    return bool(
+        names & {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES}
+    )
+
+
+def _refuse_encoder_decoder(config: Mapping[str, Any]) -> None:
+    if config.get("is_encoder_decoder"):
+        raise CheckpointError(
+            f"'{config.get('model_type')}' is an encoder-decoder, whose encoder is bidirectional and whose "
+            "decoder embeds nothing, so there is no attention to switch; leave it as it is, or take a causal "
+            "language model"
+        )
+
+
+def _refuse_hybrid(config: Mapping[str, Any]) -> None:
+    """Refuse a model with layers that read the past alone, whatever its attention does."""
+    layers = _layer_kinds(config)
+    found = [f"{i} ({kind})" for i, kind in enumerate(layers) if kind in _ONE_WAY]
+    if found:
+        raise CheckpointError(
+            f"'{_text_of(config).get('model_type')}' is a hybrid: {len(found)} of its {len(layers)} layers "
+            f"read earlier tokens alone, however attention is set: {join_some(found, 3)}; take a model whose "
+            "layers all have attention, or keep this one causal (no is_causal: false, and pooling: last)"
+        )
+
+
+def _layer_kinds(config: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of a text model's layers; none for a class without such, or an invalid config."""
+    from transformers import CONFIG_MAPPING
+
+    inner = config.get("inner")
+    whole = inner if isinstance(inner, Mapping) else config
+    kind = str(whole.get("model_type", ""))
+    if kind not in CONFIG_MAPPING:
+        return []
+    try:
+        # Files give layers by old names, or by every how many layers has attention.
+        built = CONFIG_MAPPING[kind].from_dict(dict(whole)).get_text_config()
+    except Exception:  # each class refuses in its own way, and again where the model is loaded
+        return []
+    return [*(getattr(built, "layer_types", None) or ())]
+
+
+def _refuse_wrong_window(text: Mapping[str, Any]) -> None:
+    if not _is_gemma(text) or not text.get(_FLAG):
+        return
+    if text.get("is_causal") is False:
+        raise CheckpointError(
+            f"a Gemma 3 with both is_causal: false and {_FLAG} gets a window that neither of them "
+            "means; take is_causal out of config.json"
+        )
+    window = text.get("sliding_window") or 0
+    if window % 2:
+        raise CheckpointError(
+            f"its sliding window of {window} is odd, and a bidirectional Gemma 3 halves it: "
+            "make it even in config.json"
+        )

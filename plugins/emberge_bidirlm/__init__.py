@@ -1,0 +1,14 @@
+"""BidirLM: causal language models made encoders (arXiv:2604.02045)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import Step, hookimpl
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step]]:
+    from emberge_bidirlm.as_encoder import AsEncoder
+
+    return {"as_encoder": AsEncoder}

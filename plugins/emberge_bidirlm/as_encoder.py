@@ -1,0 +1,182 @@
+"""The `as_encoder` step: a causal language model with bidirectional attention, its weights as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge import (
+    Artifact,
+    Backbone,
+    CheckpointError,
+    EmbergeError,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+    component,
+)
+from emberge.engine import (
+    Checkpoint,
+    Layout,
+    ModuleFolder,
+    TensorSpec,
+    declared_attention,
+    is_causal,
+    read_layout,
+    with_attention,
+    write_layout,
+)
+
+from emberge_bidirlm.mask_token import MaskToken, find_mask_token, text_config
+
+__all__ = ["AsEncoder"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsEncoder(Step):
+    """Make a causal language model an encoder: bidirectional attention, pooling, a mask token, no training.
+
+    It is Bi+Base of BidirLM (arXiv:2604.02045), the start of masked adaptation and of contrastive training.
+    Weights are copied, the head that predicts tokens among them; config.json, the tokenizer and the modules
+    of SentenceTransformers are written so that plain `AutoModel` and `SentenceTransformer` load an encoder.
+    The result is then loaded, and each of its layers seen to read later tokens.
+
+    Refused by name are hybrids, of which some layers are convolutions or linear attention and stay causal,
+    encoder-decoders, and models that are bidirectional of themselves.
+
+    Example:
+        encoder:
+          as_encoder: {model: Qwen/Qwen3-0.6B-Base, mask_token: "<|repo_name|>"}
+    """
+
+    produces = "model"
+
+    model: ModelRef
+    """The causal model, plain or in a SentenceTransformers folder."""
+    pooling: Literal["mean", "cls", "last", "weighted_mean"] = "mean"
+    """Way from the states of tokens to one embedding; the paper's is the mean."""
+    mask_token: str | int | None = None
+    """Existing token, or its id, that is to hide others; by default the tokenizer's own, if it has one."""
+    backbone: Backbone = component("text_encoder")
+    """Encoder that loads the result as it is, to see that it obeys."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import whole_problems
+
+        folder = context.model(self.model)
+        for problem in whole_problems(folder, context.adapter(self.model)):
+            yield context.problem(str(problem), "model")
+        if folder is None:
+            return
+        checkpoint = Checkpoint(folder)
+        try:
+            encoder_config(checkpoint)
+            encoder_layout(checkpoint, self.pooling)
+        except EmbergeError as error:
+            yield context.problem(str(error), "model")
+            return
+        try:
+            find_mask_token(checkpoint, self.mask_token)
+        except EmbergeError as error:
+            yield context.problem(str(error), "mask_token")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import whole_model
+
+        model = workspace.model(self.model)
+        if any(workspace.folder.iterdir()):
+            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
+        with whole_model(model, workspace.work, workspace.machine) as folder:
+            checkpoint = Checkpoint(folder)
+            mask = find_mask_token(checkpoint, self.mask_token)
+            self._build(checkpoint, mask, model.fingerprint, workspace)
+        if mask is not None:
+            mask.require(read_layout(workspace.folder).trunk_folder)
+        device = workspace.machine.devices[0]
+        self.backbone.load(workspace.folder, device=device, dtype="float32")
+        return Artifact(
+            kind="model",
+            size=model.artifact.size if model.artifact is not None else None,
+            parents=(self.model.text,),
+            details={
+                "made_by": "switching the attention of",
+                "base": model.name,
+                "base_reference": self.model.text,
+                "base_fingerprint": model.fingerprint,
+                "attention": "bidirectional",
+                "pooling": self.pooling,
+                **({"mask_token": mask.token, "mask_id": mask.id} if mask is not None else {}),
+            },
+        )
+
+    def _build(
+        self, checkpoint: Checkpoint, mask: MaskToken | None, content: str, workspace: Workspace
+    ) -> None:
+        from emberge.engine import CopyJob, FileSource, TensorReader, build_checkpoint
+
+        layout = encoder_layout(checkpoint, self.pooling)
+        width = int(text_config(checkpoint).hidden_size)
+        files: dict[str, Any] = {checkpoint.in_trunk("config.json"): encoder_config(checkpoint)}
+        if mask is not None:
+            files |= mask.files(checkpoint)
+
+        def write_modules(out: Path) -> None:
+            write_layout(layout, out, width)
+
+        with TensorReader() as reader:
+            build_checkpoint(
+                [
+                    CopyJob(
+                        TensorSpec(one.name, one.shape, one.dtype),
+                        FileSource(checkpoint.folder.name, one, reader),
+                    )
+                    for one in checkpoint.specs.values()
+                ],
+                workspace.folder,
+                template=checkpoint,
+                key=hashlib.sha256(content.encode()).hexdigest(),
+                files=files,
+                provenance={"emberge": workspace.provenance},
+                side=workspace.work / "encoder",
+                machine=workspace.machine,
+                progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+                complete=write_modules,
+            )
+
+
+def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return a causal model's config with bidirectional attention.
+
+    Raises:
+        CheckpointError: for a model that is no causal language model, or would stay one in part.
+    """
+    config = checkpoint.config
+    try:
+        changed = with_attention(config, "bidirectional")
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.trunk / 'config.json'}: {error}") from error
+    if declared_attention(config) == "as is" and not is_causal(config):
+        raise CheckpointError(
+            f"{checkpoint.folder}: '{config.get('model_type')}' is no causal language model, so there is no "
+            "attention to switch; use it as it is"
+        )
+    return changed
+
+
+def encoder_layout(checkpoint: Checkpoint, pooling: str) -> Layout:
+    """Return a checkpoint's way from text to embedding with this pooling; other modules stay as they are.
+
+    Raises:
+        CheckpointError: for modules that make no embedding of a transformer's states.
+    """
+    layout = read_layout(checkpoint.folder)
+    modules = layout.modules
+    if layout.bare:
+        modules = (ModuleFolder("Pooling", "1_Pooling"), ModuleFolder("Normalize", "2_Normalize"))
+    return replace(layout, modules=modules, pooling=(pooling,))

@@ -1,0 +1,111 @@
+"""The mask token of a causal model: one of its tokens that texts do not have, written into its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError, suggest
+from emberge.engine import Checkpoint, find_config_class, read_object
+
+__all__ = ["MaskToken", "find_mask_token", "text_config"]
+
+_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+
+
+@dataclass(frozen=True, slots=True)
+class MaskToken:
+    """A token of a checkpoint's tokenizer that hides others, with the id of its embedding."""
+
+    token: str
+    id: int
+
+    def files(self, checkpoint: Checkpoint) -> Mapping[str, Mapping[str, Any]]:
+        """Return the tokenizer's files that name the mask token, by path in the checkpoint."""
+        found = {}
+        for name in _FILES:
+            path = checkpoint.trunk / name
+            if path.is_file() or name == _FILES[0]:
+                old = read_object(path) if path.is_file() else {}
+                found[checkpoint.in_trunk(name)] = {**old, "mask_token": self.token}
+        return found
+
+    def require(self, folder: Path) -> None:
+        """Make sure that the tokenizer in a transformer's folder has this mask token, and no new one.
+
+        Raises:
+            CheckpointError: where it has another.
+        """
+        tokenizer = _load(folder)
+        if tokenizer.mask_token_id != self.id:
+            raise CheckpointError(
+                f"{folder}: its tokenizer gives the mask token '{self.token}' the id "
+                f"{tokenizer.mask_token_id} in place of {self.id}; choose another mask_token"
+            )
+
+
+def find_mask_token(checkpoint: Checkpoint, given: str | int | None) -> MaskToken | None:
+    """Return the mask token of a checkpoint: the `given` token or id, else its tokenizer's own, if any.
+
+    Raises:
+        CheckpointError: for one that the tokenizer has not, or that has no row among the embeddings.
+    """
+    tokenizer = _load(checkpoint.trunk)
+    known: dict[str, int] = tokenizer.get_vocab()
+    wanted = tokenizer.mask_token if given is None else given
+    if wanted is None:
+        return None
+    found = _token_of(checkpoint.folder, wanted, known)
+    rows = int(text_config(checkpoint).vocab_size)
+    if found.id >= rows:
+        raise CheckpointError(
+            f"{checkpoint.folder}: the mask token '{found.token}' has the id {found.id}, and the model has "
+            f"embeddings of {rows} tokens only; name one of those as mask_token"
+        )
+    return found
+
+
+def _token_of(folder: Path, wanted: str | int, known: Mapping[str, int]) -> MaskToken:
+    if isinstance(wanted, str):
+        if wanted in known:
+            return MaskToken(wanted, known[wanted])
+        raise CheckpointError(
+            f"{folder}: its tokenizer has no token '{wanted}'{suggest(wanted, list(known))}; name an "
+            "existing token as mask_token, or its id"
+        )
+    token = next((token for token, id_ in known.items() if id_ == wanted), None)
+    if token is None:
+        raise CheckpointError(
+            f"{folder}: its tokenizer has no token with the id {wanted}; the highest is "
+            f"{max(known.values())}; name an existing token as mask_token, or its id"
+        )
+    return MaskToken(token, wanted)
+
+
+def text_config(checkpoint: Checkpoint) -> Any:
+    """Return transformers' config object of a checkpoint's text model.
+
+    Raises:
+        CheckpointError: for a model that needs remote code.
+    """
+    known = find_config_class(checkpoint.config.get("model_type"))
+    if known is None:
+        raise CheckpointError(
+            f"{checkpoint.folder}: transformers has no model type "
+            f"'{checkpoint.config.get('model_type')}' without remote code"
+        )
+    return known.from_dict(dict(checkpoint.config)).get_text_config()
+
+
+def _load(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        line = str(error).strip().splitlines()[0]
+        raise CheckpointError(f"{folder}: has no tokenizer to load: {line}") from error

@@ -1,0 +1,260 @@
+"""Causal classes whose layers can all be switched stay bidirectional in plain loaders; others are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError, Model, ModelRef
+from emberge.engine import TextEmbedder
+from emberge_bidirlm.as_encoder import AsEncoder
+from emberge_encoder.attention import disobedient, find_mixers
+from emberge_encoder.text_encoder import TextEncoder
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from transformers import AutoConfig, AutoModel
+
+from tests.plugins.evaluate.test_evaluate import Glance
+from tests.plugins.mteb.bench import Bench
+from tests.support import tiny
+from tests.support.decoders import DECODERS, HYBRIDS, TALKING, decoder
+from tests.support.tolerance import EXACT, assert_same_pass
+
+TEXTS = ["how to read a file", "Sort a LIST of numbers", "weather"]
+BOTH = TextEncoder(attention="bidirectional", pooling="mean")
+
+
+def encoder(folder: Path, root: Path, **options: Any) -> tuple[Path, dict[str, Any]]:
+    """The folder that `as_encoder` makes of a model, and the artifact's details."""
+    bench = Bench(root)
+    bench.many[str(folder)] = [Model("causal", folder, "its content")]
+    step = AsEncoder(model=ModelRef(str(folder)), backbone=TextEncoder(), **options)
+    return bench.folder, dict(step.run(bench).details)
+
+
+def problems(folder: Path, **options: Any) -> list[tuple[str, str]]:
+    """Places and messages of what a check finds."""
+
+    class Here(Glance):
+        def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
+            return folder
+
+    step = AsEncoder(model=ModelRef(str(folder)), backbone=TextEncoder(), **options)
+    return [(problem.where, problem.message) for problem in step.check(Here())]
+
+
+def states(model: Any, ids: list[int], there: int | None = None) -> Tensor:
+    """Hidden states of one text, of which the first tokens are `there` and the others padding."""
+    mask = torch.ones(1, len(ids), dtype=torch.long)
+    mask[:, there or len(ids) :] = 0
+    with torch.no_grad():
+        found: Tensor = model.eval()(input_ids=torch.tensor([ids]), attention_mask=mask)[0][0]
+    return found
+
+
+def sees_the_last_token(model: Any) -> bool:
+    return not torch.allclose(
+        states(model, [5, 6, 7, 8])[0], states(model, [5, 6, 7, 9])[0], rtol=0, atol=EXACT
+    )
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_switched_class_stays_bidirectional_in_plain_loaders(kind: str, tmp_path: Path) -> None:
+    exactly: dict[str, Any] = {"dtype": torch.float64}
+    if kind.endswith("moe"):
+        exactly["experts_implementation"] = "eager"  # the fast one knows no float64
+
+    def plain(folder: Path) -> Any:
+        model, report = AutoModel.from_pretrained(folder, output_loading_info=True, **exactly)
+        assert not any(report.values())
+        return model
+
+    source = decoder(tmp_path / "m", kind)
+    assert not sees_the_last_token(plain(source))
+    folder, _ = encoder(source, tmp_path / "run")
+    model = plain(folder)
+    assert sees_the_last_token(model)
+    alone, *padded = (states(model, [5, 6, 7, 8, *pads], 4)[:4] for pads in ([], [0, 0], [9, 10]))
+    for found in padded:
+        assert torch.allclose(found, alone, rtol=0, atol=EXACT)
+    model.save_pretrained(tmp_path / "again")
+    assert sees_the_last_token(plain(tmp_path / "again"))
+    if kind == "qwen3_vl":
+        return  # sentence-transformers opens it with an image processor alone, which needs torchvision
+    opened = SentenceTransformer(str(folder), device="cpu", model_kwargs=exactly)
+    assert sees_the_last_token(opened[0].auto_model)
+    if kind not in TALKING:  # of those it wants sound, or messages
+        ours = TextEmbedder(TextEncoder().load(folder, device="cpu", dtype="float32")).embed(TEXTS)
+        theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+        assert_same_pass(ours, theirs, folder)
+
+
+@pytest.mark.parametrize("kind", HYBRIDS)
+def test_a_hybrid_is_refused_by_name_before_any_work(kind: str, tmp_path: Path) -> None:
+    source = decoder(tmp_path / "m", kind)
+    ((where, message),) = problems(source)
+    assert where == "model"
+    assert all(word in message for word in (str(source), f"'{kind}' is a hybrid", "0 ("))
+    (problem,) = BOTH.check(source)
+    assert f"'{kind}' is a hybrid" in problem
+    TextEncoder(pooling="last").load(source, device="cpu", dtype="float32")  # causal as it is
+    (problem,) = TextEncoder(pooling="mean").check(source)
+    assert "set pooling: last" in problem
+    # Half switched, as others' loaders leave it.
+    path = source / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
+    (problem,) = TextEncoder(pooling="last").check(source)
+    assert f"'{kind}' is a hybrid" in problem
+
+
+@pytest.mark.parametrize("kind", HYBRIDS)
+def test_each_layer_of_a_hybrid_is_seen(kind: str, tmp_path: Path) -> None:
+    """The states of the first token change with the last one, so the whole model does not show it."""
+    source = decoder(tmp_path / "m", kind)
+    config = AutoConfig.from_pretrained(source)
+    config.is_causal = False
+    model = AutoModel.from_pretrained(source, config=config)
+    assert sees_the_last_token(model)
+    mixers = {mixer.name: mixer.later for mixer in find_mixers(model, 50)}
+    layers = ["full" in one for one in config.layer_types]
+    found = [mixers[name] for name in sorted(mixers, key=lambda name: int(name.split(".")[1]))]
+    assert found == layers
+    problem = disobedient(model, find_mixers(model, 50), bidirectional=True)
+    assert (
+        f"{type(model).__name__} is a hybrid: {layers.count(False)} of its {len(layers)}" in problem
+    )
+
+
+def test_two_mixers_of_one_layer_are_seen_each() -> None:
+    config = AutoConfig.for_model(
+        "falcon_h1",
+        **{"vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1},
+        **{
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "mamba_d_ssm": 32,
+            "mamba_n_heads": 4,
+        },
+        **{"mamba_d_head": 8, "mamba_d_state": 8, "is_causal": False},
+    )
+    found = find_mixers(AutoModel.from_config(config), 50)
+    assert {mixer.kind: mixer.later for mixer in found} == {
+        "FalconH1Mixer": False,
+        "FalconH1Attention": True,
+    }
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "modernbert"])
+def test_encoders_are_seen_to_read_both_ways(architecture: str, tmp_path: Path) -> None:
+    model = AutoModel.from_pretrained(tiny.checkpoint(tmp_path / "m", architecture))
+    assert [(mixer.earlier, mixer.later) for mixer in find_mixers(model, 50)] == [(True, True)] * 3
+
+
+def test_a_class_that_ignores_the_switch_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+    source = tmp_path / "gpt"
+    size = tiny.write_tokenizer(source)
+    config = AutoConfig.for_model("openai-gpt", vocab_size=size, n_embd=32, n_head=4, n_layer=2)
+    AutoModel.from_config(config).save_pretrained(source)
+    for backbone, fix in ((BOTH, "cannot be switched"), (TextEncoder(pooling="mean"), "take")):
+        if backbone is not BOTH:  # as a folder that was switched elsewhere
+            path = source / "config.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
+        with pytest.raises(CheckpointError) as caught:
+            backbone.load(source, device="cpu", dtype="float32")
+        for word in (str(source), "OpenAIGPTModel ignores attention: bidirectional", fix):
+            assert word in str(caught.value)
+
+
+def test_an_encoder_decoder_is_refused_by_name(tmp_path: Path) -> None:
+    source = tmp_path / "t5"
+    size = tiny.write_tokenizer(source)
+    config = AutoConfig.for_model(
+        "t5", vocab_size=size, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4
+    )
+    AutoModel.from_config(config).save_pretrained(source)
+    ((where, message),) = problems(source)
+    assert where == "model"
+    assert "'t5' is an encoder-decoder" in message
+    (problem,) = BOTH.check(source)
+    assert "'t5' is an encoder-decoder" in problem
+    TextEncoder(pooling="mean").load(source, device="cpu", dtype="float32")
+
+
+# ── Gemma 3, which halves its window ────────────────────────────────────────────────────────────
+
+
+def first_change(model: Any) -> int:
+    """The first of twelve tokens whose state changes with the last token."""
+    text = [*range(5, 17)]
+    changed = states(model, text) - states(model, [*text[:-1], 20])
+    return int(changed.abs().amax(-1).gt(EXACT).nonzero()[0])
+
+
+def gemma(folder: Path, **changes: Any) -> Path:
+    return decoder(folder, "gemma3_text", num_hidden_layers=1, **changes)
+
+
+def test_gemmas_window_reaches_as_far_as_worked_out(tmp_path: Path) -> None:
+    """T-D2: one sliding layer, a window of 6, twelve tokens, the last of them changed."""
+    source = gemma(tmp_path / "m")
+
+    def loaded(**flags: Any) -> Any:
+        config = AutoConfig.from_pretrained(source)
+        for name, value in flags.items():
+            setattr(config, name, value)
+        return AutoModel.from_pretrained(source, config=config, dtype=torch.float64)
+
+    folder, _ = encoder(source, tmp_path / "run")
+    ours = AutoModel.from_pretrained(folder, dtype=torch.float64)
+    assert first_change(ours) == 8
+    ours.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again/config.json").read_text())["sliding_window"] == 6
+    assert first_change(AutoModel.from_pretrained(tmp_path / "again", dtype=torch.float64)) == 8
+    written = json.loads((source / "config.json").read_text())
+    assert json.loads((folder / "config.json").read_text()) == {
+        **written,
+        "use_bidirectional_attention": True,
+    }
+    # Each of the others means another window.
+    assert first_change(loaded(use_bidirectional_attention=True)) == 6
+    assert first_change(loaded(is_causal=False)) == 5
+    assert first_change(loaded()) == 11
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
+    assert first_change(AutoModel.from_pretrained(folder, dtype=torch.float64)) == 7
+
+
+@pytest.mark.parametrize(
+    ("flags", "fix"),
+    [
+        ({"is_causal": False, "use_bidirectional_attention": True}, "take is_causal out"),
+        ({"sliding_window": 7, "use_bidirectional_attention": True}, "make it even"),
+    ],
+)
+def test_windows_that_mean_something_else_are_refused(
+    flags: dict[str, Any], fix: str, tmp_path: Path
+) -> None:
+    source = gemma(tmp_path / "m")
+    path = source / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **flags}))
+    for backbone in (TextEncoder(pooling="mean"), BOTH):
+        (problem,) = backbone.check(source)
+        assert str(path) in problem
+        assert fix in problem
+    ((where, message),) = problems(source)
+    assert where == "model"
+    assert fix in message
+
+
+def test_gemmas_flag_counts_for_gemma_alone(tmp_path: Path) -> None:
+    source = decoder(tmp_path / "m", "qwen3")
+    path = source / "config.json"
+    flag = {"use_bidirectional_attention": True}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **flag}))
+    (problem,) = TextEncoder(pooling="mean").check(source)
+    assert "its attention is causal" in problem
+    folder, _ = encoder(source, tmp_path / "run")
+    assert json.loads((folder / "config.json").read_text())["is_causal"] is False
