@@ -5,24 +5,35 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from emberge.tensor_files.content_hash import ContentHasher, FileContent
 from emberge.tensor_files.direct_file import DirectFile
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.write_queue import BUFFERS, Filled
 
-__all__ = ["HELD", "HashThread", "PassingHash"]
+__all__ = ["HELD", "EarlyPieces", "HashThread", "PassingHash"]
 
 _READ = 1 << 20
 HELD = BUFFERS * 3 // 4
-"""Early pieces that keep their buffers; the other buffers are for writing."""
+"""Early pieces of all files together that keep their buffers; the other buffers are for writing."""
+
+
+@dataclass
+class EarlyPieces:
+    """Count of the pieces that keep their buffers, over all files that are written from one queue.
+
+    If files counted by themselves, they could hold all buffers, and none could be written any more.
+    """
+
+    held: int = 0
 
 
 class PassingHash:
     """The hashes of one file, in the order of its bytes.
 
     A piece that comes early waits in its buffer; one that is dropped, and all that was there before, is read
-    back in its turn.
+    back in its turn. All calls come from one thread at a time, for all files with the same `early`.
     """
 
     def __init__(
@@ -31,8 +42,9 @@ class PassingHash:
         opening: bytes,
         specs: Sequence[TensorSpec],
         release: Callable[[Filled], None],
+        early: EarlyPieces,
     ) -> None:
-        self._file, self._release = file, release
+        self._file, self._release, self._count = file, release, early
         self._hasher = ContentHasher(specs)
         self._hasher.see(memoryview(opening))
         self._early: dict[int, Filled] = {}
@@ -47,9 +59,10 @@ class PassingHash:
             self._release(piece)
             return
         self._early[piece.place] = piece
+        self._count.held += 1
         self._go_on()
-        if len(self._early) > HELD:
-            last = self._early.pop(max(self._early))
+        if self._early and self._count.held > HELD:
+            last = self._take(max(self._early))
             self._dropped[last.place] = last.size
             self._release(last)
 
@@ -68,7 +81,7 @@ class PassingHash:
         while self._sound:
             place = self._hasher.seen
             if place in self._early:
-                piece = self._early.pop(place)
+                piece = self._take(place)
                 self._hasher.see(piece.data)
                 self._release(piece)
             elif place in self._dropped:
@@ -90,9 +103,13 @@ class PassingHash:
 
     def _give_up(self) -> None:
         self._sound = False
-        for piece in self._early.values():
-            self._release(piece)
-        self._early.clear()
+        for place in list(self._early):
+            self._release(self._take(place))
+
+    def _take(self, place: int) -> Filled:
+        """Return an early piece, which is none any more."""
+        self._count.held -= 1
+        return self._early.pop(place)
 
 
 class HashThread:

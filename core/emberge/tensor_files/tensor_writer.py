@@ -16,7 +16,7 @@ from emberge.files.atomic import make_folder, sync, write_text
 from emberge.files.disk_space import unwritten, writing
 from emberge.tensor_files.content_notes import current_notes
 from emberge.tensor_files.direct_file import DirectFile
-from emberge.tensor_files.passing_hash import HashThread, PassingHash
+from emberge.tensor_files.passing_hash import EarlyPieces, HashThread, PassingHash
 from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header, total_bytes
 from emberge.tensor_files.tensor_reader import bytes_of
 from emberge.tensor_files.write_queue import QUEUE, Filled, WriteQueue
@@ -81,9 +81,9 @@ class TensorWriter:
                 sync(folder)  # tensors that a journal calls done are found again by these names
         self._queue = WriteQueue(queue)
         if self._notes is not None:
-            self._hashing = HashThread()
+            self._hashing, early = HashThread(), EarlyPieces()
             self._hashes = [
-                PassingHash(file, shard.opening, shard.specs, self._queue.release)
+                PassingHash(file, shard.opening, shard.specs, self._queue.release, early)
                 for file, shard in zip(self._files, self._shards, strict=True)
             ]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from emberge.tensor_files.content_hash import FileContent, file_content
 from emberge.tensor_files.direct_file import PAGE, DirectFile
-from emberge.tensor_files.passing_hash import HELD, PassingHash
+from emberge.tensor_files.passing_hash import HELD, EarlyPieces, PassingHash
 from emberge.tensor_files.safetensors_header import read_header
 from emberge.tensor_files.write_queue import Filled
 from safetensors.torch import save_file
@@ -22,7 +22,7 @@ PIECE = 100
 class Passing:
     """A file of weights whose pieces pass by a hash; `released` are the places of buffers given back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, early: EarlyPieces) -> None:
         generator = torch.Generator().manual_seed(0)
         shapes = {"a": (40, 3), "b": (7,), "c": (), "d": (0, 4), "e": (901, 5)}
         save_file({n: torch.randn(s, generator=generator) for n, s in shapes.items()}, path)
@@ -32,7 +32,9 @@ class Passing:
         self.file = DirectFile(path)
         self.released: list[int] = []
         opening = self.raw[: self.begins]
-        self.hash = PassingHash(self.file, opening, specs, lambda p: self.released.append(p.place))
+        self.hash = PassingHash(
+            self.file, opening, specs, lambda p: self.released.append(p.place), early
+        )
         self.expected = file_content(path)
         self.places = list(range(self.begins, len(self.raw), PIECE))
 
@@ -51,7 +53,23 @@ class Passing:
 
 @pytest.fixture
 def passing(tmp_path: Path) -> Passing:
-    return Passing(tmp_path / "model.safetensors")
+    return Passing(tmp_path / "model.safetensors", EarlyPieces())
+
+
+def test_files_never_keep_all_buffers_together(tmp_path: Path) -> None:
+    """Else none would be left for the pieces that all of them wait for."""
+    early = EarlyPieces()
+    files = [Passing(tmp_path / f"{number}.safetensors", early) for number in range(3)]
+    for turn in range(1, 2 * HELD):
+        for file in files:
+            file.pass_by([file.places[turn]])
+            assert early.held <= HELD
+    assert early.held == 3 * (2 * HELD - 1) - sum(len(one.released) for one in files) == HELD
+    for file in files:
+        file.pass_by([file.places[0], *file.places[2 * HELD :]])
+        assert file.finish() == file.expected
+        assert sorted(file.released) == file.places
+    assert early.held == 0
 
 
 def test_pieces_in_order_are_all_it_needs(
