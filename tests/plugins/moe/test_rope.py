@@ -169,6 +169,7 @@ def test_the_head_of_another_task_is_refused_by_name(tmp_path: Path) -> None:
         rotary_tensors(Checkpoint(folder))
 
 
+@pytest.mark.parametrize("options", [{"rope_theta": 1.0}, {"max_length": 0}])
 def test_options_without_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Rope(model=ModelRef("./m"), **options)
