@@ -370,7 +370,10 @@ def test_measuring_refuses_models_that_differ(family: list[Path], tmp_path: Path
     wide = tiny.checkpoint(tmp_path / "wide", "bert", num_hidden_layers=2, intermediate_size=96)
     deep = tiny.checkpoint(tmp_path / "deep", "bert", num_hidden_layers=3)
     plugins = load_plugins()
-    for other, words in ((wide, r"other shapes: .*intermediate"), (deep, "only in 'deep': encoder")):
+    for other, words in (
+        (wide, r"other shapes: .*intermediate"),
+        (deep, "only in 'deep': encoder"),
+    ):
         text = f"""
 steps:
   norms:
