@@ -114,7 +114,7 @@ class Space:
 
         flat = documents.reshape(-1)
         asked, found = (torch.from_numpy(places).to(self.device) for places in (queries, flat))
-        right = self.documents.at(flat).reshape(*documents.shape, -1)
+        right = self.documents.at(flat).reshape(*documents.shape, self.documents.dimension)
         return cosines(
             self.queries.at(queries)[:, None],
             right,

@@ -153,6 +153,13 @@ def test_negatives_are_what_the_options_promise(case: dict[str, Any]) -> None:
             assert len(chosen) == min(choice.count, len(expected))
 
 
+def test_places_stay_empty_when_every_draw_is_a_positive() -> None:
+    space = Space(on_a_circle(1.0), on_a_circle(0.9, 0.8))
+    given = passages(space, [[0, 1]])
+    choice = Choice(count=1, margin=0.5, fill=True)
+    assert choose([space], np.arange(1), given, choice).places.tolist() == [[-1]]
+
+
 def test_draws_depend_on_the_texts_and_not_on_what_is_beside_them() -> None:
     draw = np.random.default_rng(1)
     vectors = draw.normal(size=(40, 5)).astype(np.float32)
