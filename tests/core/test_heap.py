@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from emberge.heap import return_freed_memory
 
 pytestmark = pytest.mark.skipif(
