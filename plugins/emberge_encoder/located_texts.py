@@ -34,6 +34,9 @@ def locate(
         )
     if not texts:
         return []
+    if stride is not None and limit is not None:
+        stride = min(stride, limit // 4)
+        texts = [_cut(tokenizer, text, limit // 2) for text in texts]
     between = _BREAK if seconds is not None and not _parts_pairs(tokenizer) else ""
     encoded = tokenizer(
         [prompt + text for text in texts],
@@ -66,6 +69,14 @@ def _located(encoded: Any, before: tuple[int, int]) -> Iterator[LocatedText]:
         start = [max(0, first - by) for (first, _), by in zip(spans, shift, strict=True)]
         kinds = types[number] if types is not None and any(types[number]) else None
         yield LocatedText(row, TokenisedText(ids, types=kinds), part, start, end)
+
+
+def _cut(tokenizer: Any, text: str, limit: int) -> str:
+    """Return the beginning of a text that has so many tokens, so that a second text has room beside it."""
+    if len(text) <= limit:
+        return text
+    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return text if len(spans) <= limit else text[: spans[limit - 1][1]]
 
 
 def _parts_pairs(tokenizer: Any) -> bool:

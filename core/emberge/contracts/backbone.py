@@ -180,7 +180,8 @@ class LocatesTokens(Encoder, ReadsTokens, Protocol):
     ) -> list[LocatedText]:
         """Return each text, or pair with one of `seconds`, cut to `max_length` or the model's own limit.
 
-        With a `stride` long second texts become several windows, which share so many tokens.
+        With a `stride` long second texts become several windows, which share so many tokens, and at most a
+        quarter of a window; a first text has half of it at most.
         """
         ...
 

@@ -19,7 +19,7 @@ __all__ = ["Input", "Kind", "Reading", "kind_of"]
 
 UNSCORED = -100
 _MISSED = -1  # prediction for a word that was cut off
-_STRIDE = 128  # tokens that windows of a long passage share
+_STRIDE = 128  # tokens that windows of a long passage share, a quarter of a window at most
 _LONGEST_ANSWER = 30  # tokens
 
 
@@ -190,13 +190,12 @@ class Spans(Kind):
     def inputs(
         self, encoder: LocatesTokens, rows: Sequence[TaskRow], *, training: bool
     ) -> list[Input]:
-        limit = self.reading.max_length
         located = encoder.locate(
             [row.text for row in rows],
             [row.second or "" for row in rows],
             prompt=self.reading.prompt,
-            max_length=limit,
-            stride=_STRIDE if limit is None else min(_STRIDE, limit // 4),
+            max_length=self.reading.max_length,
+            stride=_STRIDE,
         )
         windows: list[list[LocatedText]] = [[] for _ in rows]
         for one in located:
