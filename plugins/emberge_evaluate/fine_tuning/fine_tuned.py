@@ -136,7 +136,7 @@ class FineTuned(Evaluator):
             if not values or len(set(values)) < len(values):
                 yield option, f"{option} wants different numbers, at least one; not {list(values)}"
         if min(self.learning_rate, default=1.0) <= 0:
-            yield "learning_rate", "a learning rate must be above 0"
+            yield "learning_rate", "learning_rate must be above 0"
         for option in ("warmup", "dropout"):
             if not 0 <= getattr(self, option) < 1:
                 yield option, f"{option} is a share from 0 to below 1, not {getattr(self, option):g}"

@@ -45,6 +45,8 @@ def entry_problems(entry: TaskEntry, known: Sequence[str]) -> Iterator[str]:
         yield f"{about}: head: {entry.head} has no metric {entry.metric}; choose of {fits}"
     if (entry.head == "choice") != bool(entry.choices):
         yield f"{about}: `choices` and head: choice belong together; name the columns of the choices"
+    if not entry.label or (len(entry.label) > 1 and entry.head != "regression"):
+        yield f"{about}: `label` is one column, or several whose mean is learned with head: regression"
     if entry.head == "span" and entry.second is None:
         yield f"{about}: head: span wants the column of the passage; name it as `second`"
     if not entry.test:

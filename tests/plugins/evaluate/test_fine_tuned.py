@@ -154,7 +154,7 @@ def test_a_regression_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path
     pairs = [row["text"] for row in test], [row["other"] for row in test]
     with torch.no_grad():
         found = plain(**padded(euro, *pairs)).logits[:, 0].tolist()
-    entry = task(folder, head="regression", label="grade", second="other")
+    entry = task(folder, head="regression", label=("grade",), second="other")
     (mine,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
     # Float32 sums of other padding, through the steps of a training.
     assert mine.units.values == pytest.approx(found, abs=1e-4)
@@ -191,7 +191,7 @@ def test_labels_of_words_are_those_of_a_plain_loop(
         found = plain(**given).logits.argmax(-1)
     scored_places = given["labels"] >= 0
     gold, mine = given["labels"][scored_places].tolist(), found[scored_places].tolist()
-    entry = task(folder, head="tokens", text="words", label="tags")
+    entry = task(folder, head="tokens", text="words", label=("tags",))
     (score,) = scored(tuner(entry, align=align, eval_steps=STEPS), euro, tmp_path)
     assert score.score == pytest.approx(f1_score(gold, mine, average="macro"), abs=1e-6)
 
@@ -241,7 +241,7 @@ def test_answers_are_those_of_a_plain_loop(euro: Path, folder: Path, tmp_path: P
         start, end = (given.token_to_chars(0, best[1]).start, given.token_to_chars(0, best[2]).end)
         right.append(row["text"][start:end] == row["answers"]["text"][0])
     entry = task(
-        folder, head="span", text="other", second="text", label="answers", metric="exact_match"
+        folder, head="span", text="other", second="text", label=("answers",), metric="exact_match"
     )
     (mine,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
     assert mine.score == pytest.approx(sum(right) / len(right), abs=1e-6)
