@@ -40,20 +40,26 @@ def _glue(
 
 
 _XTREME = "google/xtreme"
-_XNLI = "ar bg de el en es fr hi ru sw th tr ur vi zh".split()
-_PAWS = "de en es fr ja ko zh".split()
-_PAN = (
+
+
+def _listed(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
+_XNLI = _listed("ar bg de el en es fr hi ru sw th tr ur vi zh")
+_PAWS = _listed("de en es fr ja ko zh")
+_PAN = _listed(
     "af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru sw ta te th "
     "tl tr ur vi yo zh"
-).split()
-_UD = (
+)
+_UD = _listed(
     "Afrikaans Arabic Basque Bulgarian Chinese Dutch English Estonian Finnish French German Greek Hebrew "
     "Hindi Hungarian Indonesian Italian Japanese Kazakh Korean Marathi Persian Portuguese Russian Spanish "
     "Tagalog Tamil Telugu Thai Turkish Urdu Vietnamese Yoruba"
-).split()
-_XQUAD = "ar de el en es hi ru th tr vi zh".split()
-_MLQA = "ar de en es hi vi zh".split()
-_XCOPA = "et ht id it qu sw ta th tr vi zh".split()
+)
+_XQUAD = _listed("ar de el en es hi ru th tr vi zh")
+_MLQA = _listed("ar de en es hi vi zh")
+_XCOPA = _listed("et ht id it qu sw ta th tr vi zh")
 
 
 def _across(
@@ -96,7 +102,7 @@ def _words(
         test=_across(_XTREME, subset, languages),
         text="tokens",
         label=(label,),
-        labels=tuple(labels.split()),
+        labels=_listed(labels),
         metric=metric,
     )
 

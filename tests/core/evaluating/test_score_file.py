@@ -86,7 +86,9 @@ def test_normalised_ranks_are_those_of_the_paper() -> None:
     scores = Scores(
         fingerprints=dict.fromkeys(names, ""),
         tasks=tuple(Task(f"t{i}") for i in range(3)),
-        values={name: {f"t{i}": row[n] for i, row in enumerate(tasks)} for n, name in enumerate(names)},
+        values={
+            name: {f"t{i}": row[n] for i, row in enumerate(tasks)} for n, name in enumerate(names)
+        },
     )
     assert dict(scores.ranks) == pytest.approx({"a": 1.0, "b": 0.5, "c": 0.75, "d": 1.5})
     assert not replace(scores, values={**scores.values, "d": {}}).ranks, "a score is missing"

@@ -22,11 +22,17 @@ def loaded(folder: Path, **options: object) -> TextModel:
     return encoder
 
 
-def pieces(encoder: TextModel, texts: list[str], seconds: list[str] | None = None, **more: object) -> list[list[str]]:
+def pieces(
+    encoder: TextModel, texts: list[str], seconds: list[str] | None = None, **more: object
+) -> list[list[str]]:
     """The characters of each token of the texts, a list for each text and then one for each second."""
     given = (texts, seconds or texts)
     return [
-        [given[side][one.row][a:b] for p, a, b in zip(one.part, one.start, one.end, strict=True) if p == side]
+        [
+            given[side][one.row][a:b]
+            for p, a, b in zip(one.part, one.start, one.end, strict=True)
+            if p == side
+        ]
         for one in encoder.locate(texts, seconds, **more)  # type: ignore[arg-type]
         for side in ((0, 1) if seconds else (0,))
     ]
@@ -49,7 +55,10 @@ def test_a_pair_has_the_states_that_transformers_gives_it(bert: Path) -> None:
     encoder = loaded(bert)
     pairs = [["the bank", "new list of a row"], ["a card", "xyz"]]
     given = AutoTokenizer.from_pretrained(bert)(
-        *map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt", return_token_type_ids=True
+        *map(list, zip(*pairs, strict=True)),
+        padding=True,
+        return_tensors="pt",
+        return_token_type_ids=True,
     )
     assert given["token_type_ids"].any()
     with torch.no_grad():
@@ -74,7 +83,9 @@ def test_a_tokenizer_that_puts_nothing_between_texts_gets_a_line_break(tmp_path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=256, special_tokens=["<end>"], initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=256, special_tokens=["<end>"], initial_alphabet=alphabet
+    )
     tokenizer.train_from_iterator(["the bank a card"], trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<end>", eos_token="<end>")
     encoder = loaded(folder, attention="causal")
@@ -92,7 +103,9 @@ def test_long_passages_become_windows_that_overlap(bert: Path) -> None:
     found = encoder.locate(["new list"], [passage], max_length=24, stride=100)
     assert len(found) > 2
     assert all(len(one.tokens.ids) <= 24 for one in found)
-    spans = [[(a, b) for p, a, b in zip(w.part, w.start, w.end, strict=True) if p == 1] for w in found]
+    spans = [
+        [(a, b) for p, a, b in zip(w.part, w.start, w.end, strict=True) if p == 1] for w in found
+    ]
     assert spans[0][-6:] == spans[1][:6], "a quarter of a window"
     assert {span for one in spans for span in one} == {
         (place, place + len(word))

@@ -30,7 +30,11 @@ def problems(plugins: Plugins, tmp_path: Path, bert: Path) -> Callable[..., list
         task = {"name": "subject", "train": "./train.jsonl", "test": ["./test.jsonl"], **options}
         more = task.pop("more", {})
         evaluator = {"data": [task], **more} if not tasks else {"tasks": tasks}
-        steps = {"scores": {"evaluate": {"models": [str(model)], "evaluators": {"fine_tuned": evaluator}}}}
+        steps = {
+            "scores": {
+                "evaluate": {"models": [str(model)], "evaluators": {"fine_tuned": evaluator}}
+            }
+        }
         text = json.dumps({"steps": steps}, indent=1)
         recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
         return [str(problem) for problem in check_recipe(recipe, plugins, deep=deep).errors]
@@ -55,7 +59,9 @@ def test_rows_that_do_not_fit_are_named_with_their_line(
     assert "train.jsonl:1: " in first
     assert "`text`" in first
     assert len(others) == 20, "twenty rows and a count"
-    (short, *_) = problems(head="tokens", text="words", label="tags", test=write(tmp_path, "a.jsonl", {"tags": ["O"]}))
+    (short, *_) = problems(
+        head="tokens", text="words", label="tags", test=write(tmp_path, "a.jsonl", {"tags": ["O"]})
+    )
     assert "a.jsonl:1: " in short
     (flat, *_) = problems(head="tokens", label="tags")
     assert "head: tokens" in flat

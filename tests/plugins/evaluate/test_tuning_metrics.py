@@ -76,9 +76,13 @@ def test_a_macro_f1_is_drawn_as_sklearn_would_have_it() -> None:
     plain = []
     for _ in range(2000):
         chosen = generator.integers(0, 40, 40)
-        plain.append(f1_score(gold[chosen], np.asarray(found)[chosen], average="macro", zero_division=0))
+        plain.append(
+            f1_score(gold[chosen], np.asarray(found)[chosen], average="macro", zero_division=0)
+        )
     # Both are 2000 draws of one distribution: means differ by some standard errors at most.
-    assert samples.mean() == pytest.approx(np.mean(plain), abs=5 * np.std(plain) * (2 / 2000) ** 0.5)
+    assert samples.mean() == pytest.approx(
+        np.mean(plain), abs=5 * np.std(plain) * (2 / 2000) ** 0.5
+    )
     assert samples.std() == pytest.approx(np.std(plain), rel=0.15)
 
 
@@ -99,7 +103,10 @@ def test_a_point_of_a_curve_has_four_tenths_of_those_before() -> None:
         return TaskScore(task, 0.5, result={"curve": curve})
 
     (figure,) = learning_curves(
-        {"m": {"x#1": scored(1, 0.0, 1.0), "x#2": scored(2, 1.0)}, "n": {"x#1": scored(1, 0.5, 0.5, 0.5)}},
+        {
+            "m": {"x#1": scored(1, 0.0, 1.0), "x#2": scored(2, 1.0)},
+            "n": {"x#1": scored(1, 0.5, 0.5, 0.5)},
+        },
         ["x"],
     )
     assert figure["lines"]["labels"] == ["10", "20", "30"]
