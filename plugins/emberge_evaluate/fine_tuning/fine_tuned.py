@@ -43,11 +43,11 @@ class FineTuned(Evaluator):
     """Scores of models after they were fine-tuned on tasks, as BidirLM is judged by (arXiv:2604.02045).
 
     `tasks` are named tasks of the hub (GLUE, XTREME without its questions, XTREME-R, XNLI and others), `data`
-    are tasks with rows of their own. Each gets a fresh head. That of a whole text is a dense layer, GELU, dropout and a linear
-    one over `pooling`: `mean`, `last`, `bos` (the first token) or `late` (the head on each token, then the
-    mean of their logits); `auto` takes the last token of a causal model and the mean of others. Words are
-    labelled by their first sub-token, or with `align: previous` by the token before it, as models trained to
-    predict the next token have it.
+    are tasks with rows of their own. Each gets a fresh head. That of a whole text is a dense layer, GELU,
+    dropout and a linear one over `pooling`: `mean`, `last`, `bos` (the first token) or `late` (the head on
+    each token, then the mean of their logits); `auto` takes the last token of a causal model and the mean of
+    others. Words are labelled by their first sub-token, or with `align: previous` by the token before it, as
+    models trained to predict the next token have it.
 
     A training has `steps` steps with 10 % warm-up and a linear decay. Of several learning rates, and of the
     states of a training, the best on development data is tested. It ends early once `patience` epochs brought
@@ -117,8 +117,9 @@ class FineTuned(Evaluator):
         for name, count in Counter(names).items():
             if count > 1:
                 yield context.problem(f"{count} tasks are called '{name}'; leave one out", "data")
+        known = {entry.name: entry for entry in entries}
         for entry in entries:
-            faults = list(entry_problems(entry, names))
+            faults = list(entry_problems(entry, known))
             yield from (context.problem(fault, "data") for fault in faults)
             if not faults:
                 yield from self._check_rows(entry, context)

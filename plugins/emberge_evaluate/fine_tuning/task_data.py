@@ -37,9 +37,10 @@ class TaskData:
     key: str
 
 
-def entry_problems(entry: TaskEntry, known: Sequence[str]) -> Iterator[str]:
-    """Yield what contradicts itself in an entry; `known` are the names of all tasks."""
+def entry_problems(entry: TaskEntry, known: Mapping[str, TaskEntry]) -> Iterator[str]:
+    """Yield what contradicts itself in an entry; `known` are all tasks by name."""
     head, start = entry.head, entry.start
+    origin = known.get(start) if start is not None else None
     fits = METRICS[head]
     wrong = {
         f"head: {head} has no metric {entry.metric}; choose of {join_some(fits)}": (
@@ -62,7 +63,10 @@ def entry_problems(entry: TaskEntry, known: Sequence[str]) -> Iterator[str]:
             bool(entry.labels) and head not in _LABELLED
         ),
         f"it starts from '{start}', which is none of the other tasks here": (
-            start is not None and (start not in known or start == entry.name)
+            start is not None and (origin is None or origin is entry)
+        ),
+        f"it starts from '{start}', which starts from another task itself; name that one": (
+            origin is not None and origin is not entry and origin.start is not None
         ),
     }
     yield from (f"task '{entry.name}': {fault}" for fault, found in wrong.items() if found)

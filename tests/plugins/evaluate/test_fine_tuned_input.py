@@ -160,7 +160,7 @@ def test_a_folder_may_be_in_a_hubs_place(
 
 def test_tasks_of_the_hub_are_whole() -> None:
     for entry in TASKS.values():
-        assert list(entry_problems(entry, list(TASKS))) == []
+        assert list(entry_problems(entry, TASKS)) == []
         names = [one.name for one in entry.test]
         assert len(set(names)) == len(names)
     assert {name for names in COLLECTIONS.values() for name in names} == set(TASKS)
