@@ -52,7 +52,7 @@ class FineTuned(Evaluator):
     A training has `steps` steps with 10 % warm-up and a linear decay. Of several learning rates, and of the
     states of a training, the best on development data is tested. It ends early once `patience` epochs brought
     nothing better. Each of `seeds` is a column of its own, `model#seed`, and comparisons have their spread in
-    the intervals. Finished trainings are kept in OUT's store, so a killed evaluation goes on with the next.
+    the intervals. Finished trainings are kept in OUT's store, and a killed evaluation goes on where it was.
 
     A test of retrieval needs no head: a step `train` on triplets, then the evaluator `mteb`.
 

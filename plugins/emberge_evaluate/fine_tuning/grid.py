@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +32,7 @@ class Grid:
     """Fine-tunings of a model; a cell is one task, seed and learning rate.
 
     Cells are in OUT's store under the model's content and all that decides them, so that a killed evaluation
-    goes on with the next one, and a longer list of learning rates adds cells.
+    goes on where it was, and a longer list of learning rates adds cells.
     """
 
     def __init__(
@@ -111,7 +112,9 @@ class Grid:
             self._schedule(name, seed, rate),
             lambda step: self._show(step, words),
         )
-        tuned = tuning.run()
+        states = self._weights_file(name, seed, rate).with_suffix("")
+        tuned = tuning.run(states)
+        shutil.rmtree(states, ignore_errors=True)
         if name in self._origins:
             self._save(encoder, self._weights_file(name, seed, rate))
         return tuned
