@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from emberge import CheckpointError, LocatesTokens, Model, TaskInfo, TaskScore, Workspace
@@ -19,9 +19,7 @@ from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
 from emberge_evaluate.fine_tuning.metrics import score, units_of
 from emberge_evaluate.fine_tuning.task_data import TaskData
 from emberge_evaluate.fine_tuning.tuning import Schedule, Tuned, Tuning
-
-if TYPE_CHECKING:
-    from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
+from emberge_evaluate.fine_tuning.tuning_options import TuningOptions
 
 __all__ = ["Grid"]
 
@@ -37,7 +35,7 @@ class Grid:
 
     def __init__(
         self,
-        options: FineTuned,
+        options: TuningOptions,
         model: Model,
         data: Mapping[str, TaskData],
         workspace: Workspace,
@@ -201,7 +199,7 @@ class Grid:
 
     def _key(self, name: str, seed: int, rate: float) -> str:
         start = self.data[name].entry.start
-        options = dataclasses.replace(self.options, tasks=(), data=(), seeds=(), learning_rate=())
+        options = dataclasses.replace(self.options, seeds=(), learning_rate=())
         parts = (
             self.data[name].key,
             None if start is None else (self.data[start].key, self._rates),
