@@ -117,8 +117,10 @@ def load_task(
     train, dev = list(parsed[0]), [row for one in parsed[1 : 1 + len(entry.dev)] for row in one]
     classes: tuple[str, ...] = ()
     if entry.head in _LABELLED:
-        classes = entry.labels or _sorted_labels(train)
-        if limit is None:  # the few rows of a rehearsal need not have every class
+        # The few rows of a rehearsal need not have every class.
+        seen = train if limit is None else [row for one in parsed for row in one]
+        classes = entry.labels or _sorted_labels(seen)
+        if limit is None:
             sets = {found[0].place: train, **_places(entry, found[1:], parsed[1:])}
             _refuse_lacking(entry, classes, sets)
     if not dev:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import DataRef, LocatesTokens, stable_seed
+from emberge import DataRef, LocatesTokens, Rehearsal, stable_seed
 from emberge.engine import SaveClock
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
@@ -446,6 +446,18 @@ def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_
     taken.clear()
     assert tuning().run(states) == whole
     assert taken == list(range(14, STEPS + 1))
+
+
+def test_a_rehearsal_takes_two_steps_on_a_few_rows(
+    euro: Path, folder: Path, tmp_path: Path
+) -> None:
+    """So few that the training rows may lack a class."""
+    bench = Bench(tmp_path, rehearsal=Rehearsal(steps=2, rows=2))
+    words = task(folder, head="tokens", text="words", label=("tags",))
+    evaluator = tuner(task(folder), replace(words, name="words"), learning_rate=(1e-3, 1e-2))
+    found = list(evaluator.evaluate(model_at(euro), evaluator.plan(bench), bench))
+    assert [one.task.name for one in found] == ["subject", "words"]
+    assert bench.told[-1][:2] == (4, 4), "two steps of one learning rate for each"
 
 
 def test_progress_counts_the_steps_of_all_trainings(
