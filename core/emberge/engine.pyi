@@ -14,6 +14,8 @@ from .data.first_rows import CheckedData as CheckedData
 from .data.first_rows import FirstRows as FirstRows
 from .data.first_rows import check_entries as check_entries
 from .data.load_datasets import load_datasets as load_datasets
+from .data.plain_rows import PlainRows as PlainRows
+from .data.plain_rows import read_plain_rows as read_plain_rows
 from .data.write_catalogue import write_catalogue as write_catalogue
 from .devices import find_machine as find_machine
 from .devices import memory_here as memory_here
@@ -119,6 +121,8 @@ from .training.fit_job import FitJob as FitJob
 from .training.fit_options import BatchOptions as BatchOptions
 from .training.fit_options import FitOptions as FitOptions
 from .training.fit_options import FitResult as FitResult
+from .training.loop.checkpoints import latest_state as latest_state
+from .training.loop.checkpoints import save_state as save_state
 from .training.loop.fit import fit as fit
 from .training.loop.session import SaveClock as SaveClock
 from .training.loop.session import Session as Session

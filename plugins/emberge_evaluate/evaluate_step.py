@@ -45,6 +45,7 @@ from emberge_evaluate.score_model import (
 )
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
+from emberge_evaluate.seed_columns import columns_by_seed, seed_problems
 from emberge_evaluate.seed_groups import Scored
 from emberge_evaluate.sizes import columns_by_size, size_problems, tasks_of_columns
 
@@ -75,7 +76,8 @@ class Evaluate(Step):
     launchers run side by side; what was scored before is not scored again. Differences from the first model
     come with 95 % intervals of a paired bootstrap over `resamples` draws. Models that differ in `seed` alone
     are compared as one, with the spread of the seeds in the intervals. An evaluator's sizes of embeddings
-    (`dims`) are columns of their own, `model@size`, and a curve. Training costs are given where the models'
+    (`dims`) are columns of their own, `model@size`, and a curve, and so are its seeds (`model#seed`), which
+    are compared as one. Training costs are given where the models'
     steps know them. `require` are claims that must be true: if one is not, the
     scores are still published and the run ends with exit code 3.
 
@@ -133,7 +135,7 @@ class Evaluate(Step):
         tasks = tasks_ahead(self.evaluators, context)
         if tasks is None:
             return
-        for stray in (*_losses(tasks), *size_problems(tasks)):
+        for stray in _task_problems(tasks):
             yield context.problem(stray, "evaluators")
         words = [word for word in self._about if word not in DOMAINS]
         for stray in unknown_words(words, tasks_of_columns(tasks)):
@@ -163,7 +165,7 @@ class Evaluate(Step):
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = [task for _, plan in plans for task in plan]
         strays = unknown_words(self._about, tasks_of_columns(tasks))
-        for stray in (*_losses(tasks), *size_problems(tasks), *strays):
+        for stray in (*_task_problems(tasks), *strays):
             raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
@@ -171,9 +173,10 @@ class Evaluate(Step):
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
-        columns = columns_by_size(models, tasks, scores)
+        columns = columns_by_seed(columns_by_size(models, tasks, scores))
         result = scores_of(columns, self.require, resamples=self.resamples, seed=workspace.seed)
         _write(result, scores, workspace)
+        figures = [figure for one in self.evaluators for figure in one.figures(scores)]
         unmet = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
@@ -185,6 +188,7 @@ class Evaluate(Step):
                 "tasks": [task.name for task in columns.tasks],
                 "in_domain": [task.name for task in columns.tasks if task.domain == "in"],
                 "means": result.means,
+                **({"figures": figures} if figures else {}),
                 "unmet": [] if workspace.rehearsal else unmet,
             },
         )
@@ -208,6 +212,11 @@ class Evaluate(Step):
             for reference in requirement.references():
                 if reference.text not in scored:
                     yield f"'{reference}' is in a requirement but not among the models; add it there"
+
+
+def _task_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield reasons why tasks cannot be columns of one table."""
+    yield from (*_losses(tasks), *size_problems(tasks), *seed_problems(tasks))
 
 
 def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
