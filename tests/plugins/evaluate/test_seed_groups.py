@@ -247,6 +247,29 @@ def test_scores_over_a_number_are_a_curve(tmp_path: Path) -> None:
     assert first["means"]["in"]["low"] < first["means"]["in"]["mean"]
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["base=0.2,adapted=0.8", "base=0.6,adapted=0.4", "base=1.0,adapted=0.0"],
+        ["base=0.2,kind=mixed", "base=0.6,kind=mixed", "base=1.0,kind=whole"],
+    ],
+)
+def test_what_follows_the_number_is_neither_a_curve_nor_in_its_name(
+    rows: list[str], tmp_path: Path
+) -> None:
+    models = [f"bag.{row},seed={seed}" for row in rows for seed in (1, 2)]
+    result, _, _ = evaluate(bench(tmp_path, *models))
+    (curve,) = result["curves"]
+    assert (curve["name"], curve["variable"]) == ("bag", "base")
+    assert [(p["at"], len(p["models"])) for p in curve["points"]] == [(0.2, 2), (0.6, 2), (1.0, 2)]
+
+
+def test_what_is_crossed_with_the_number_has_a_curve_for_each_value(tmp_path: Path) -> None:
+    models = [f"bag.of={of},ratio={r}" for of in ("a", "b") for r in (0.2, 0.6, 1.0)]
+    result, _, _ = evaluate(bench(tmp_path, *models))
+    assert [curve["name"] for curve in result["curves"]] == ["bag,of=a", "bag,of=b"]
+
+
 def test_two_places_are_no_curve(tmp_path: Path) -> None:
     result, _, _ = evaluate(bench(tmp_path, "bag.ratio=0.2", "bag.ratio=0.6"))
     assert result["curves"] == []
