@@ -66,7 +66,7 @@ class TextEncoder(Backbone):
     Losses over tokens train the head of the checkpoint's language model, too, which is saved with the rest
     under its own names, or not with `keep_head: false`. A checkpoint without one needs `fresh_head: true`,
     which begins with a new head; where it only shares the embeddings, there is nothing to be new.
-    `mask_token` is the token that hides others, by default the tokenizer's own.
+    `mask_token` is the token that hides others, by default the tokenizer's own, and the saved one's.
 
     Example:
         trained:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError, stable_seed, suggest
-from emberge.engine import join_some
+from emberge.engine import join_some, with_mask_token, write_text
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -69,6 +70,16 @@ class PredictingModel(TextModel):
         }
         own = {name: stored for name, stored in inside.items() if name in known}
         return {**super().stored_names(), **own}
+
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        token = self._tokenizer.convert_ids_to_tokens(self._mask_id)
+        if token == self._tokenizer.mask_token:
+            return
+        # Or the model that was trained on it would not be known to have a mask token.
+        trunk = folder / self.layout.trunk
+        for name, content in with_mask_token(trunk, token).items():
+            write_text(trunk / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _saved_model(self) -> Any:
         return self._language_model if self._keep_head else super()._saved_model()

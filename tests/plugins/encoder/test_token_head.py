@@ -121,6 +121,23 @@ def test_a_head_is_left_out_if_it_is_not_to_be_kept(tmp_path: Path) -> None:
     assert not [name for name in report["missing_keys"] if "pooler" not in name]
 
 
+def test_a_mask_token_that_the_recipe_names_is_saved_with_the_model(tmp_path: Path) -> None:
+    source = tiny.transformer(tmp_path / "m", CAUSAL, "qwen3")
+    path = source / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    del config["mask_token"]
+    path.write_text(json.dumps(config))
+    encoder = _load(source, attention="bidirectional", mask_token="vector")
+    encoder.save(tmp_path / "out")
+    before, after = (
+        transformers.AutoTokenizer.from_pretrained(f) for f in (source, tmp_path / "out")
+    )
+    assert before.mask_token is None
+    assert (after.mask_token, after.mask_token_id) == ("vector", encoder.mask_id)
+    assert after.get_vocab() == before.get_vocab()
+    assert _load(tmp_path / "out").mask_id == encoder.mask_id
+
+
 def test_a_new_head_is_drawn_alike_and_announced(bert: Path, tmp_path: Path) -> None:
     backbone = TextEncoder(fresh_head=True)
     assert backbone.check_predicts(bert) == []
