@@ -42,6 +42,7 @@ from .contracts.loss import TokenLoss as TokenLoss
 from .contracts.loss import Tokens as Tokens
 from .contracts.loss import dimension_problems as dimension_problems
 from .contracts.loss import loss_problems as loss_problems
+from .contracts.loss import predicting_ways as predicting_ways
 from .contracts.option import PerDataset as PerDataset
 from .contracts.option import component as component
 from .contracts.reference import Artifact as Artifact

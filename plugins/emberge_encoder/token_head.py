@@ -26,13 +26,13 @@ class PredictingModel(TextModel):
     """
 
     def __init__(
-        self, *given: Any, language_model: Any, mask_id: int, keep_head: bool, **more: Any
+        self, *given: Any, language_model: Any, mask_id: int | None, keep_head: bool, **more: Any
     ) -> None:
         super().__init__(*given, **more)
         self._language_model = language_model
         self._keep_head = keep_head
         self._mask_id = mask_id
-        special = [*self._tokenizer.all_special_ids, mask_id]
+        special = [*self._tokenizer.all_special_ids, *([] if mask_id is None else [mask_id])]
         self._special = np.unique(np.asarray(special, np.int64))
         self._head = _head_of(language_model)
         self._chain.add_module("head", self._head)
@@ -40,8 +40,13 @@ class PredictingModel(TextModel):
         self._config["architectures"] = [type(kept).__name__]
 
     @property
-    def mask_id(self) -> int:
+    def mask_id(self) -> int | None:
         return self._mask_id
+
+    @property
+    def bos_id(self) -> int | None:
+        found: int | None = self._tokenizer.bos_token_id
+        return found
 
     @property
     def vocabulary(self) -> int:
@@ -125,18 +130,15 @@ def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     return [f"{folder}: {_no_head(wanted)}"]
 
 
-def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int:
-    """Return the id of the token that hides others: the `given` one, or the tokenizer's own.
+def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int | None:
+    """Return the id of the token that hides others: the `given` one, or the tokenizer's own, if it has one.
 
     Raises:
         CheckpointError: for a token that is not there, or that has no row among the embeddings.
     """
     token = given or tokenizer.mask_token
     if token is None:
-        raise CheckpointError(
-            f"{folder}: its tokenizer has no mask token; name a token that texts do not have: "
-            "backbone: {text_encoder: {mask_token: …}}"
-        )
+        return None
     known = tokenizer.get_vocab()
     if token not in known:
         raise CheckpointError(

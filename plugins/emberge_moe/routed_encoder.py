@@ -99,8 +99,14 @@ class PredictingRoutedEncoder(RoutedEncoder):
     """A routed encoder that predicts tokens, too (see `PredictsTokens`)."""
 
     @property
-    def mask_id(self) -> int:
-        return int(self._inner.mask_id)
+    def mask_id(self) -> int | None:
+        found: int | None = self._inner.mask_id
+        return found
+
+    @property
+    def bos_id(self) -> int | None:
+        found: int | None = self._inner.bos_id
+        return found
 
     @property
     def vocabulary(self) -> int:

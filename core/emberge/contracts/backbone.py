@@ -153,8 +153,13 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
     """
 
     @property
-    def mask_id(self) -> int:
-        """Id of the token that hides another one."""
+    def mask_id(self) -> int | None:
+        """Id of the token that hides another one; None if the tokenizer has no such token."""
+        ...
+
+    @property
+    def bos_id(self) -> int | None:
+        """Id of the token that begins a text; None if the tokenizer has no such token."""
         ...
 
     @property
@@ -204,8 +209,14 @@ class Backbone:
         """Return reasons why it cannot be trained on data that gives no text a prompt."""
         return []
 
-    def check_predicts(self, checkpoint: Path) -> list[str]:
-        """Return reasons why no encoder of that checkpoint can predict tokens, from configs and headers."""
+    def check_predicts(
+        self, checkpoint: Path, *, causal: bool = False, bos: bool = False
+    ) -> list[str]:
+        """Return reasons why no encoder of that checkpoint can predict tokens, from configs and headers.
+
+        They are hidden ones, which takes a mask token and attention to both sides, or with `causal` all of
+        them, from those before each; `bos` takes a token for texts to begin with.
+        """
         return [f"{type(self).__name__} predicts no tokens; choose a backbone that does"]
 
     def check_training(self, checkpoint: Path) -> list[str]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from emberge.contracts.backbone import Encoder, PredictsTokens, TokenisedText
 from emberge.contracts.dataset import Dataset, DatasetInfo, Rows
-from emberge.contracts.loss import score_problems
+from emberge.contracts.loss import TokenLoss, predicting_ways, score_problems
 from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import torch_threads
@@ -350,6 +350,14 @@ def _load(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
             "a head that predicts tokens shares weights with the model, which ranks cannot split yet; "
             "train token losses without --shard"
         )
+    losses = [
+        loss
+        for dataset in job.datasets
+        for loss in job.losses.of(dataset.info.name, dataset.info.task) or ()
+    ]
+    for causal, bos in predicting_ways(losses):
+        if problems := job.backbone.check_predicts(job.checkpoint, causal=causal, bos=bos):
+            raise CheckpointError("\n".join(problems))
     return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32", predicts=True)
 
 
@@ -372,9 +380,15 @@ def _cut(
             "backbone that does"
         )
 
+    def begins(dataset: Dataset) -> bool:
+        losses = job.losses.of(dataset.info.name, dataset.info.task) or ()
+        return any(loss.bos for loss in losses if isinstance(loss, TokenLoss))
+
     def read() -> dict[str, WindowTable]:
         return {
-            dataset.info.name: build_windows(dataset, encoder, job.options, store, progress)
+            dataset.info.name: build_windows(
+                dataset, encoder, job.options, store, progress, bos=begins(dataset)
+            )
             for dataset in datasets
         }
 
