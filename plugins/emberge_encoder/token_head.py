@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from emberge_encoder.text_model import TextModel
 from emberge_encoder.trunk_weights import config_of, load_weights, tensor_names
 
-__all__ = ["PredictingModel", "head_problems", "load_language_model", "mask_id_of"]
+__all__ = [
+    "PredictingModel",
+    "head_problems",
+    "language_model_loader",
+    "load_language_model",
+    "mask_id_of",
+]
 
 
 class PredictingModel(TextModel):
@@ -94,7 +100,9 @@ def load_language_model(
     """
     with torch.random.fork_rng():
         torch.manual_seed(stable_seed("head"))
-        model, report = load_weights(_loader(folder, config), folder, config, dtype, kernel)
+        model, report = load_weights(
+            language_model_loader(folder, config), folder, config, dtype, kernel
+        )
     prefix = f"{model.base_model_prefix}."
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(prefix))
     if missing and not fresh_head:
@@ -117,7 +125,7 @@ def _no_head(missing: list[str]) -> str:
 def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     """Return the reason why a checkpoint has no head, from its config and the headers of its weights."""
     try:
-        loader, built = _loader(folder, config), config_of(folder, config)
+        loader, built = language_model_loader(folder, config), config_of(folder, config)
     except CheckpointError as error:
         return [str(error)]
     with torch.device("meta"):
@@ -154,7 +162,7 @@ def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int)
     return found
 
 
-def _loader(folder: Path, config: Mapping[str, Any]) -> Any:
+def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
     """Return transformers' loader of the language model, masked where there is one."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
