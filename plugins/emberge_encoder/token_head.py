@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, stable_seed, suggest
+from emberge import CheckpointError, TokenisedText, stable_seed, suggest
 from emberge.engine import join_some
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from emberge_encoder.packed_rows import collate_rows
 from emberge_encoder.text_model import TextModel
 from emberge_encoder.trunk_weights import config_of, load_weights, tensor_names
 
@@ -62,6 +63,9 @@ class PredictingModel(TextModel):
     @property
     def max_length(self) -> int | None:
         return self.layout.max_length
+
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        return collate_rows(rows, self._pad)
 
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.isin(ids, self._special)

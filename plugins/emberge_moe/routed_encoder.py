@@ -117,6 +117,10 @@ class PredictingRoutedEncoder(RoutedEncoder):
         length: int | None = self._inner.max_length
         return length
 
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        features: Mapping[str, Tensor] = self._inner.pack(rows)
+        return features
+
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         mask: NDArray[np.bool_] = self._inner.special(ids)
         return mask

@@ -21,6 +21,7 @@ __all__ = [
     "Embedded",
     "Encoder",
     "NamesWeights",
+    "PacksTexts",
     "PredictsTokens",
     "ReadsTokens",
     "TokenisedText",
@@ -178,6 +179,19 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the head's logits [s, v] of hidden states [s, d]."""
+        ...
+
+
+@runtime_checkable
+class PacksTexts(PredictsTokens, Protocol):
+    """Encoder that computes several texts in one row of tokens: packed batches need it."""
+
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        """Return one padded batch on the CPU, whose rows are texts one after another.
+
+        `states` then gives each text's as if it were alone: texts of a row do not see each other, and
+        positions begin anew with each.
+        """
         ...
 
 

@@ -28,6 +28,7 @@ from emberge.encoding.gradient_cache import (
     draws_random_numbers,
     encode_and_backward,
 )
+from emberge.encoding.packing import packing_problem
 from emberge.encoding.token_pass import corrupted, predict_and_backward
 from emberge.errors import CheckpointError, DataError
 from emberge.files.atomic import clear_torn
@@ -372,13 +373,16 @@ def _cut(
     """Return the windows of datasets of single texts, by name.
 
     Raises:
-        CheckpointError: for an encoder that predicts no tokens, or a token for hiding that it does not know.
+        CheckpointError: for an encoder that predicts no tokens, or one whose texts would change each other
+            where they are packed.
     """
     if not isinstance(encoder, PredictsTokens):
         raise CheckpointError(
             f"{job.checkpoint}: {type(encoder).__name__} predicts no tokens (PredictsTokens); choose a "
             "backbone that does"
         )
+    if job.options.packing is not None and (problem := packing_problem(encoder)):
+        raise CheckpointError(f"{job.checkpoint}: {problem}")
 
     def begins(dataset: Dataset) -> bool:
         losses = job.losses.of(dataset.info.name, dataset.info.task) or ()
@@ -456,6 +460,7 @@ def _encode_plan(
         dropout=draws,
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
+        packing=job.options.packing,
     )
 
 
