@@ -85,8 +85,8 @@ class FitOptions(BatchOptions):
     schedule: Schedule = "linear"
     """Course of the learning rate after the warm-up."""
     decay_share: float = 0.1
-    """Share of the steps over which `warmup_stable_decay` falls to near 0 at the end. From a checkpoint of the
-    stable phase, `warmup_ratio: 0` and `decay_share: 1` are the decay alone."""
+    """Share of the steps at the end over which `warmup_stable_decay` falls to near 0. With `warmup_ratio: 0`
+    and `decay_share: 1` a training is the decay alone, from a checkpoint that a stable phase kept."""
     restart: bool = False
     """Begin `schedule` and warm-up anew in each stretch of a sampler that puts stages, tasks or datasets one
     after another."""
