@@ -52,6 +52,10 @@ class Train(FitOptions, Step):
 
     Options have the names of transformers' TrainingArguments where one exists.
 
+    Trainings with equal data, lengths, sampler, seed, number of steps and tokenizer see the same rows in the
+    same order, whatever their ids, losses, models and rates are: so arms of an ablation differ in what was
+    changed alone.
+
     At each logged point `metrics.jsonl` and the trackers get `loss`, `loss/<dataset>` and
     `task_loss/<task>` as means since the point before, `tokens_per_second` without padding, `padding_share`
     and `kept_share` of what the model was run on, the most memory until then (`memory_gib`, and

@@ -87,6 +87,9 @@ class FitOptions(BatchOptions):
     """Share of the steps over which the learning rate rises from near 0."""
     schedule: Schedule = "linear"
     """Course of the learning rate after the warm-up."""
+    decay_share: float = 0.1
+    """Share of the steps at the end over which `warmup_stable_decay` falls to near 0. With `warmup_ratio: 0`
+    and `decay_share: 1` a training is the decay alone, from a checkpoint that a stable phase kept."""
     restart: bool = False
     """Begin `schedule` and warm-up anew in each stretch of a sampler that puts stages, tasks or datasets one
     after another."""
@@ -119,8 +122,20 @@ class FitOptions(BatchOptions):
         require_at_least(self, {**bounds, "learning_rate": 0, "weight_decay": 0})
         if not 0 <= self.warmup_ratio <= 1:
             raise ValueError(f"warmup_ratio is a share from 0 to 1, not {self.warmup_ratio:g}")
+        self._check_decay()
         if self.max_grad_norm is not None and self.max_grad_norm <= 0:
             raise ValueError(f"max_grad_norm must be above 0, not {self.max_grad_norm:g}")
+
+    def _check_decay(self) -> None:
+        if not 0 < self.decay_share <= 1:
+            raise ValueError(
+                f"decay_share is a share above 0 and at most 1, not {self.decay_share:g}"
+            )
+        together = self.warmup_ratio + self.decay_share
+        if self.schedule == "warmup_stable_decay" and together > 1 + 1e-9:
+            raise ValueError(
+                f"warmup_ratio and decay_share are {together:g} of the steps together; lower one of them"
+            )
 
     @classmethod
     def of(cls, options: BatchOptions, **changes: Any) -> FitOptions:

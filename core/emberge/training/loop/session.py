@@ -39,7 +39,7 @@ from emberge.training.fit_job import FitJob
 from emberge.training.loop.checkpoints import latest_state, save_state
 from emberge.training.loop.token_budget import EngineSettings, budgeted, choose_engine
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch
+from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch, PlannedPart
 from emberge.training.plan.lazy_rows import in_pieces
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
@@ -248,7 +248,7 @@ class Session:
         )
 
     def _predict(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
-        """Run the passes of losses over the tokens of one part of a batch, which counts by its share of rows.
+        """Run the passes of losses over the tokens of one part of a batch, which counts by `_share`.
 
         A corruption depends on seed, step, dataset and window alone, not on ranks or chunks. A term of the
         model's own is the mean of the losses' passes, whatever their weights are.
@@ -257,7 +257,7 @@ class Session:
         assert isinstance(encoder, PredictsTokens)
         sequences = self.windows[part.dataset].sequences
         own = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
-        share = len(part.rows) / batch.size
+        share = self._share(batch, place)
         found = []
         losses = self.objective.over_tokens(part.dataset)
         for number, loss in enumerate(losses):
@@ -278,6 +278,19 @@ class Session:
                 )
             )
         return functools.reduce(lambda one, other: one + other, found)
+
+    def _share(self, batch: PlannedBatch, place: int) -> float:
+        """Return a part's share of its batch: of tokens where all are single texts, else of rows."""
+        parts = batch.parts
+        if any(part.dataset not in self.windows for part in parts):
+            return len(parts[place].rows) / batch.size
+        tokens = [self._tokens(part) for part in parts]
+        return tokens[place] / sum(tokens)
+
+    def _tokens(self, part: PlannedPart) -> int:
+        counted = self.windows[part.dataset].info.tokens
+        assert counted is not None
+        return int(counted[part.rows].sum())
 
     def _draw(self, batch: PlannedBatch) -> DrawnBatch:
         return draw_batch(
