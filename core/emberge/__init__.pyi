@@ -7,6 +7,8 @@ from .contracts.backbone import AuxiliaryMetrics as AuxiliaryMetrics
 from .contracts.backbone import Backbone as Backbone
 from .contracts.backbone import Embedded as Embedded
 from .contracts.backbone import Encoder as Encoder
+from .contracts.backbone import LocatedText as LocatedText
+from .contracts.backbone import LocatesTokens as LocatesTokens
 from .contracts.backbone import NamesWeights as NamesWeights
 from .contracts.backbone import PacksTexts as PacksTexts
 from .contracts.backbone import PredictsTokens as PredictsTokens

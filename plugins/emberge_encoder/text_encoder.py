@@ -205,6 +205,9 @@ class TextEncoder(Backbone):
             if own[name] and value not in (own[name], "as is", None)
         ]
 
+    def causal(self, checkpoint: Path) -> bool | None:
+        return is_causal(self._layout(checkpoint)[1])
+
     def dimension(self, checkpoint: Path) -> int | None:
         """Return the last Dense's outputs, or the hidden size once for each way of pooling."""
         from emberge_encoder.trunk_weights import config_of

@@ -17,6 +17,7 @@ def register_steps() -> Mapping[str, type[Step]]:
 
 @hookimpl
 def register_evaluators() -> Mapping[str, type[Evaluator]]:
+    from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
     from emberge_evaluate.held_out_loss import HeldOutLoss
 
-    return {"held_out_loss": HeldOutLoss}
+    return {"fine_tuned": FineTuned, "held_out_loss": HeldOutLoss}

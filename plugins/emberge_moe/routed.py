@@ -111,6 +111,9 @@ class Routed(Backbone):
     def not_native(self, checkpoint: Path) -> list[str]:
         return self.inner.not_native(checkpoint)
 
+    def causal(self, checkpoint: Path) -> bool | None:
+        return self.inner.causal(checkpoint)
+
     def dimension(self, checkpoint: Path) -> int | None:
         return self.inner.dimension(checkpoint)
 

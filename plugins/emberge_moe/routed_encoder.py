@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from emberge import Auxiliary, Embedded, Encoder, TokenisedText
+from emberge import Auxiliary, Embedded, Encoder, LocatedText, TokenisedText
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -54,6 +54,12 @@ class RoutedEncoder:
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
         features: Mapping[str, Tensor] = self._inner.collate(texts)
         return features
+
+    def locate(
+        self, texts: Sequence[str], seconds: Sequence[str] | None = None, **more: Any
+    ) -> list[LocatedText]:
+        located: list[LocatedText] = self._inner.locate(texts, seconds, **more)
+        return located
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         states: Tensor = self._inner.states(features)

@@ -20,6 +20,8 @@ __all__ = [
     "Backbone",
     "Embedded",
     "Encoder",
+    "LocatedText",
+    "LocatesTokens",
     "NamesWeights",
     "PacksTexts",
     "PredictsTokens",
@@ -30,10 +32,29 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TokenisedText:
-    """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt."""
+    """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt.
+
+    `types` are the kinds of a pair's tokens, where the model embeds them (BERT's segments).
+    """
 
     ids: Sequence[int]
     prompt_length: int = 0
+    types: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedText:
+    """Token ids of a text, a pair, or a window of a pair, with the place that each token came from.
+
+    `row` numbers the text among those given. `part` [t] is 0 for a token of the text, 1 for one of its
+    second text, and -1 for special tokens and the prompt's; `start` and `end` [t] count characters of it.
+    """
+
+    row: int
+    tokens: TokenisedText
+    part: Sequence[int]
+    start: Sequence[int]
+    end: Sequence[int]
 
 
 class AuxiliaryMetrics:
@@ -146,6 +167,27 @@ class ReadsTokens(Protocol):
 
 
 @runtime_checkable
+class LocatesTokens(Encoder, ReadsTokens, Protocol):
+    """Encoder that knows where tokens are in their texts: heads for words and answers need it."""
+
+    def locate(
+        self,
+        texts: Sequence[str],
+        seconds: Sequence[str] | None = None,
+        *,
+        prompt: str = "",
+        max_length: int | None = None,
+        stride: int | None = None,
+    ) -> list[LocatedText]:
+        """Return each text, or pair with one of `seconds`, cut to `max_length` or the model's own limit.
+
+        With a `stride` long second texts become several windows, which share so many tokens, and at most a
+        quarter of a window; a first text has half of it at most.
+        """
+        ...
+
+
+@runtime_checkable
 class PredictsTokens(Encoder, ReadsTokens, Protocol):
     """Encoder with a head that predicts tokens from their states: losses over tokens need it.
 
@@ -244,6 +286,14 @@ class Backbone:
             CheckpointError: where `check` names a problem.
         """
         return []
+
+    def causal(self, checkpoint: Path) -> bool | None:
+        """Return whether tokens read those before them alone, from configs alone; None if unknown.
+
+        Raises:
+            CheckpointError: where `check` names a problem.
+        """
+        return None
 
     def dimension(self, checkpoint: Path) -> int | None:
         """Return the size of the embeddings that `load` would give, from configs alone; None if unknown.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluator", "Side", "TaskInfo", "TaskScore", "Units"]
 
-Statistic = Literal["mean", "spearman", "average_precision"]
+Statistic = Literal["mean", "spearman", "average_precision", "macro_f1"]
 Split = Literal["test", "dev"]
 Side = Literal["query", "document"]
 
@@ -26,7 +26,8 @@ Side = Literal["query", "document"]
 class Units:
     """The values behind a score, unit by unit, so that a paired bootstrap can resample them.
 
-    `statistic` is "mean" (of `values`), "spearman" or "average_precision" (of `values` against `gold`);
+    `statistic` is "mean" (of `values`), "spearman" or "average_precision" (of `values` against `gold`), or
+    "macro_f1" (of numbers of classes, found in `values` and right in `gold`);
     `unit` is the word for one of them: query, pair, text. Units come in the same order for every model.
     With `groups`, one label per unit, the statistic is taken inside each group and averaged over
     groups (a task of several subsets).
@@ -46,7 +47,8 @@ class TaskInfo:
     `metric` is `loss` where less is better. `note` is for readers of the score (a cut corpus). `fingerprint`
     hashes all that the score depends on beside the model: data, options, versions; where it is empty, scores
     are not reused. `split` is the half of the data that is scored, None where the evaluator does not know.
-    `size` is the number of an embedding's first numbers that are scored, None for all of them.
+    `size` is the number of an embedding's first numbers that are scored, None for all of them. `seed` is that
+    of an evaluation which draws, such as a fine-tuning; its name ends with it: `xnli#1`.
     """
 
     name: str
@@ -58,6 +60,18 @@ class TaskInfo:
     fingerprint: str = ""
     split: Split | None = None
     size: int | None = None
+    seed: int | None = None
+
+    def at_seed(self, seed: int) -> TaskInfo:
+        """Return the task under a seed, with its own name and fingerprint."""
+        content = f"{self.fingerprint}\0seed {seed}".encode()
+        fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
+        return replace(self, name=f"{self.name}#{seed}", seed=seed, fingerprint=fingerprint)
+
+    @property
+    def name_without_seed(self) -> str:
+        """Name of the task under every seed: `xnli` of `xnli#1`."""
+        return self.name if self.seed is None else self.name.removesuffix(f"#{self.seed}")
 
     def at_size(self, size: int) -> TaskInfo:
         """Return the task on the first `size` numbers of embeddings, with its own name and fingerprint."""
@@ -123,6 +137,10 @@ class Evaluator:
         The model is whole: an adapter was put on its base, and the folder has both.
         """
         raise NotImplementedError
+
+    def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
+        """Return figures of its tasks' scores by model and task, as an artifact's `figures` has them."""
+        return []
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterable[tuple[Side, str]] | None:
         """Return the texts that a task is scored on, as queries or documents; None where they cannot be had.

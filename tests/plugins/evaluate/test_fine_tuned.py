@@ -1,0 +1,279 @@
+"""Evaluation by fine-tuning: its scores are those of a plain transformers loop."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import DataRef, stable_seed
+from emberge_data.json_lines import JsonLines
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
+from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead
+from emberge_evaluate.fine_tuning.task_entry import RowSource, TaskEntry
+from emberge_evaluate.fine_tuning.tuning import batches
+
+from tests.plugins.mteb.bench import Bench, model_at
+from tests.support import tiny
+
+SIDES = (["list", "sort", "index", "table"], ["bank", "card", "account", "travel"])
+STEPS, RATE = 24, 2e-3
+
+
+def rows(count: int, seed: int) -> list[dict[str, Any]]:
+    """Texts of one of two subjects, with all that any head wants of them."""
+    drawn, found = random.Random(seed), []
+    for number in range(count):
+        side = number % 2
+        words = drawn.choices(SIDES[side] + ["the", "of", "a", "weather"], k=drawn.randint(3, 9))
+        words[0] = SIDES[side][number % 4]
+        place = drawn.randrange(len(words))
+        found.append(
+            {
+                "text": " ".join(words),
+                "other": " ".join(drawn.choices(tiny.WORDS, k=3)),
+                "label": ["code", "money"][side],
+                "grade": sum(word in SIDES[1] for word in words) / len(words),
+                "words": words,
+                "tags": ["O" if word in ("the", "of", "a", "weather") else f"B-{side}" for word in words],
+                "answers": {
+                    "text": [words[place]],
+                    "answer_start": [sum(len(word) + 1 for word in words[:place])],
+                },
+            }
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("sets")
+    for number, (name, count) in enumerate({"train": 40, "dev": 16, "test": 24}.items()):
+        lines = "".join(json.dumps(row) + "\n" for row in rows(count, number))
+        (place / f"{name}.jsonl").write_text(lines)
+    return place
+
+
+@pytest.fixture(scope="module")
+def euro(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny EuroBERT, whose heads in transformers are those of the paper."""
+    from transformers import EuroBertConfig, EuroBertModel
+
+    place = tmp_path_factory.mktemp("models") / "euro"
+    place.mkdir()
+    size = tiny.write_tokenizer(place)
+    torch.manual_seed(0)
+    config = EuroBertConfig(
+        vocab_size=size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        pad_token_id=0,
+    )
+    EuroBertModel(config).save_pretrained(place)
+    return place
+
+
+def source(folder: Path, name: str) -> RowSource:
+    return RowSource(path=DataRef(str(folder / f"{name}.jsonl")))
+
+
+def task(folder: Path, **more: Any) -> TaskEntry:
+    sets = {"train": source(folder, "train"), "dev": (source(folder, "dev"),)}
+    return TaskEntry(name="subject", test=(source(folder, "test"),), **sets, **more)
+
+
+def tuner(*entries: TaskEntry, **more: Any) -> FineTuned:
+    options: dict[str, Any] = {"steps": STEPS, "batch_size": 8, "learning_rate": (RATE,), "dropout": 0.0}
+    options |= {"patience": None, "backbone": TextEncoder(pooling="mean")}
+    return FineTuned(data=entries, **{**options, **more})
+
+
+def scored(evaluator: FineTuned, model: Path, place: Path) -> Any:
+    bench = Bench(place)
+    tasks = evaluator.plan(bench)
+    return list(evaluator.evaluate(model_at(model), tasks, bench))
+
+
+def read(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def plain_loop(
+    model: Any, tokenise: Callable[[Sequence[Any]], Any], folder: Path, rate: float = RATE
+) -> Any:
+    """The same training as transformers' users write it; the trained model."""
+    from transformers import get_linear_schedule_with_warmup
+
+    train = read(folder, "train")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
+    pace = get_linear_schedule_with_warmup(optimizer, 3, STEPS)
+    model.train()
+    for chosen in batches(len(train), 8, STEPS, 0):
+        optimizer.zero_grad()
+        model(**tokenise([train[row] for row in chosen])).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        pace.step()
+    return model.eval()
+
+
+def padded(model: Path, texts: Sequence[Any], *seconds: Any, **more: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model)(
+        list(texts), *seconds, padding=True, return_tensors="pt", return_token_type_ids=False, **more
+    )
+
+
+@pytest.mark.parametrize("pooling", ["mean", "bos", "late"])
+def test_a_classification_is_that_of_a_plain_loop(
+    pooling: str, euro: Path, folder: Path, tmp_path: Path
+) -> None:
+    from sklearn.metrics import f1_score
+    from transformers import EuroBertForSequenceClassification
+
+    labels = ["code", "money"]
+    plain = EuroBertForSequenceClassification.from_pretrained(
+        euro, num_labels=2, classifier_pooling=pooling
+    )
+    torch.manual_seed(stable_seed(0, "head"))
+    head = TextHead(32, 2, pooling, 0.0)
+    plain.dense.load_state_dict(head.dense.state_dict())
+    plain.classifier.load_state_dict(head.out.state_dict())
+
+    def tokenise(chosen: Sequence[Any]) -> Any:
+        gold = torch.tensor([labels.index(row["label"]) for row in chosen])
+        return {**padded(euro, [row["text"] for row in chosen]), "labels": gold}
+
+    plain_loop(plain, tokenise, folder)
+    test = read(folder, "test")
+    with torch.no_grad():
+        found = plain(**padded(euro, [row["text"] for row in test])).logits.argmax(-1).tolist()
+    gold = [labels.index(row["label"]) for row in test]
+    (mine,) = scored(tuner(task(folder), pooling=pooling, eval_steps=STEPS), euro, tmp_path)
+    assert mine.score == pytest.approx(f1_score(gold, found, average="macro"), abs=1e-6)
+    assert mine.units.values == found
+
+
+def test_a_regression_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path: Path) -> None:
+    from scipy.stats import spearmanr
+    from transformers import EuroBertForSequenceClassification
+
+    plain = EuroBertForSequenceClassification.from_pretrained(
+        euro, num_labels=1, classifier_pooling="mean"
+    )
+    torch.manual_seed(stable_seed(0, "head"))
+    head = TextHead(32, 1, "mean", 0.0)
+    plain.dense.load_state_dict(head.dense.state_dict())
+    plain.classifier.load_state_dict(head.out.state_dict())
+
+    def tokenise(chosen: Sequence[Any]) -> Any:
+        gold = torch.tensor([[row["grade"]] for row in chosen])
+        return {**padded(euro, [r["text"] for r in chosen], [r["other"] for r in chosen]), "labels": gold}
+
+    plain_loop(plain, tokenise, folder)
+    test = read(folder, "test")
+    pairs = [row["text"] for row in test], [row["other"] for row in test]
+    with torch.no_grad():
+        found = plain(**padded(euro, *pairs)).logits[:, 0].tolist()
+    entry = task(folder, head="regression", label="grade", second="other")
+    (mine,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
+    # Float32 sums of other padding, through the steps of a training.
+    assert mine.units.values == pytest.approx(found, abs=1e-4)
+    assert mine.score == pytest.approx(spearmanr(found, mine.units.gold).statistic, abs=1e-6)
+
+
+@pytest.mark.parametrize("align", ["same", "previous"])
+def test_labels_of_words_are_those_of_a_plain_loop(
+    align: str, euro: Path, folder: Path, tmp_path: Path
+) -> None:
+    from sklearn.metrics import f1_score
+    from transformers import EuroBertForTokenClassification
+
+    labels = ["B-0", "B-1", "O"]
+    plain = EuroBertForTokenClassification.from_pretrained(euro, num_labels=3)
+    torch.manual_seed(stable_seed(0, "head"))
+    plain.classifier.load_state_dict(TokenHead(32, 3, 0.0).out.state_dict())
+
+    def tokenise(chosen: Sequence[Any]) -> Any:
+        read = padded(euro, [row["words"] for row in chosen], is_split_into_words=True)
+        gold = torch.full_like(read["input_ids"], -100)
+        for row, one in enumerate(chosen):
+            seen = {None}
+            for place, word in enumerate(read.word_ids(row)):
+                if word not in seen:  # the first token of a word
+                    seen.add(word)
+                    at = place if align == "same" else place - 1
+                    gold[row, at] = labels.index(one["tags"][word])
+        return {**read, "labels": gold}
+
+    plain_loop(plain, tokenise, folder)
+    given = tokenise(read(folder, "test"))
+    with torch.no_grad():
+        found = plain(**given).logits.argmax(-1)
+    scored_places = given["labels"] >= 0
+    gold, mine = given["labels"][scored_places].tolist(), found[scored_places].tolist()
+    entry = task(folder, head="tokens", text="words", label="tags")
+    (score,) = scored(tuner(entry, align=align, eval_steps=STEPS), euro, tmp_path)
+    assert score.score == pytest.approx(f1_score(gold, mine, average="macro"), abs=1e-6)
+
+
+def test_answers_are_those_of_a_plain_loop(euro: Path, folder: Path, tmp_path: Path) -> None:
+    """Questions are of one kind: the first word of the passage that is of either subject."""
+    from transformers import AutoModel
+
+    class Answering(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk = AutoModel.from_pretrained(euro)
+            torch.manual_seed(stable_seed(0, "head"))
+            self.head = TokenHead(32, 2, 0.0)
+
+        def forward(self, places: Any = None, **features: Any) -> Any:
+            logits = self.head(self.trunk(**features)[0], None)
+            logits = logits.masked_fill(features["attention_mask"][..., None] == 0, -1e30)
+            found = type("Out", (), {"logits": logits})
+            if places is not None:
+                entropy = torch.nn.functional.cross_entropy
+                found.loss = (entropy(logits[..., 0], places[:, 0]) + entropy(logits[..., 1], places[:, 1])) / 2
+            return found
+
+    def tokenise(chosen: Sequence[Any]) -> Any:
+        read = padded(euro, [row["other"] for row in chosen], [row["text"] for row in chosen])
+        places = []
+        for row, one in enumerate(chosen):
+            begin = one["answers"]["answer_start"][0]
+            end = begin + len(one["answers"]["text"][0])
+            places.append((read.char_to_token(row, begin, 1), read.char_to_token(row, end - 1, 1)))
+        return {**read, "places": torch.tensor(places)}
+
+    plain = plain_loop(Answering(), tokenise, folder)
+    right = []
+    for row in read(folder, "test"):
+        given = padded(euro, [row["other"]], [row["text"]])
+        with torch.no_grad():
+            logits = plain(**given).logits[0]
+        inside = [i for i, part in enumerate(given.sequence_ids(0)) if part == 1]
+        best = max(
+            ((logits[a, 0] + logits[b, 1]).item(), a, b)
+            for a in inside
+            for b in inside
+            if a <= b < a + 30
+        )
+        start, end = (given.token_to_chars(0, best[1]).start, given.token_to_chars(0, best[2]).end)
+        right.append(row["text"][start:end] == row["answers"]["text"][0])
+    entry = task(
+        folder, head="span", text="other", second="text", label="answers", metric="exact_match"
+    )
+    (mine,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
+    assert mine.score == pytest.approx(sum(right) / len(right), abs=1e-6)
