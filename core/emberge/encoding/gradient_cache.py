@@ -128,7 +128,7 @@ def encode_and_backward(
     # A chunk that only keeps step with the others has any one text.
     run = [*pieces, *[np.zeros(1, np.int64)] * idle]
     with feed(encoder, texts, run) as given:
-        runner = _Chunks(given, pieces, plan, seed, tuple(layers), idle, weight)
+        runner = _Chunks(encoder, given, pieces, plan, seed, tuple(layers), idle, weight)
         first = runner.first()
         loss = objective(first.encoded) * weight
         loss.backward()  # type: ignore[no-untyped-call]
@@ -160,6 +160,7 @@ class _Output:
 class _Chunks:
     """A batch's chunks, and the two passes over them."""
 
+    encoder: Encoder
     given: Feed
     pieces: Sequence[NDArray[np.int64]]
     plan: EncodePlan
@@ -167,10 +168,6 @@ class _Chunks:
     layers: tuple[float, ...]
     idle: int = 0
     weight: float = 1.0
-
-    @property
-    def encoder(self) -> Encoder:
-        return self.given.encoder
 
     def first(self) -> _First:
         """Return all embeddings as leaves, and the graphs of the chunks that keep theirs."""
