@@ -202,7 +202,7 @@ class _Chunks:
 
     def _size(self, index: int) -> int:
         piece = self.given.pieces[index]
-        return len(piece) * max(len(self.given.texts[i].ids) for i in piece)
+        return len(piece) * max(len(self.given.items[i].ids) for i in piece)
 
     def second(self, first: _First) -> Tensor:
         """Send the gradients of the embeddings through the model, chunk by chunk in a fixed order.
