@@ -18,5 +18,6 @@ def register_steps() -> Mapping[str, type[Step]]:
 @hookimpl
 def register_evaluators() -> Mapping[str, type[Evaluator]]:
     from emberge_evaluate.held_out_loss import HeldOutLoss
+    from emberge_evaluate.token_loss import TokenLossOnTexts
 
-    return {"held_out_loss": HeldOutLoss}
+    return {"held_out_loss": HeldOutLoss, "token_loss": TokenLossOnTexts}
