@@ -22,6 +22,8 @@ from .devices import memory_here as memory_here
 from .encoding.embedder import TextEmbedder as TextEmbedder
 from .encoding.embedding_store import EmbeddingStore as EmbeddingStore
 from .encoding.embedding_store import Vectors as Vectors
+from .encoding.token_scores import TokenScores as TokenScores
+from .encoding.token_scores import score_texts as score_texts
 from .evaluating.score_file import SCORES_FILE as SCORES_FILE
 from .evaluating.score_file import read_scores as read_scores
 from .evaluating.score_file import write_scores as write_scores
@@ -38,6 +40,7 @@ from .evaluating.scores import Scores as Scores
 from .evaluating.scores import Task as Task
 from .evaluating.scores import TrainingCost as TrainingCost
 from .evaluating.scores import Verdict as Verdict
+from .evaluating.scoring import Plans as Plans
 from .evaluating.scoring import plan_tasks as plan_tasks
 from .evaluating.scoring import score_model as score_model
 from .evaluating.scoring import score_tasks as score_tasks
@@ -77,6 +80,7 @@ from .merging.streaming.build_checkpoint import build_checkpoint as build_checkp
 from .merging.streaming.jobs import CopyJob as CopyJob
 from .merging.streaming.jobs import TensorJob as TensorJob
 from .merging.tokens.supplied_vocabulary import SuppliedVocabulary as SuppliedVocabulary
+from .merging.tokens.tokenizer import read_tokenizer as read_tokenizer
 from .merging.tokens.vocabulary_policy import VocabularyPolicy as VocabularyPolicy
 from .merging.whole_model import whole_model as whole_model
 from .merging.whole_model import whole_problems as whole_problems

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import (
+    LOSS,
     Backbone,
     DataEntry,
     Dataset,
@@ -35,9 +36,7 @@ from emberge.engine import BatchOptions, safe_file_name
 if TYPE_CHECKING:
     from emberge.engine import CheckedData, FitJob
 
-__all__ = ["LOSS", "HeldOutLoss"]
-
-LOSS = "loss"  # the metric of a task of which less is better
+__all__ = ["HeldOutLoss"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import (
+    LOSS,
     Artifact,
     Evaluator,
     Expected,
@@ -35,7 +36,6 @@ from emberge.engine import (
 )
 
 from emberge_evaluate.comparison import Judge
-from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.score_model import (
     DOMAINS,
     free_name,
@@ -154,7 +154,7 @@ class Select(Step):
                 f"{join_some(tested)}: a choice by test data leaves no fair score of what was chosen; give "
                 "`split: dev`, or leave out what has no development data",
             )
-        unfit = [task.name for task in tasks if (task.metric == LOSS) != (self.metric == LOSS)]
+        unfit = [task.name for task in tasks if task.less_is_better != (self.metric == LOSS)]
         if unfit:
             gives, other = ("losses", "loss") if self.metric != LOSS else ("scores", "score")
             yield (
