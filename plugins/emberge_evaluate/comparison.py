@@ -107,14 +107,19 @@ class Judge:
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
     def _of(self, arm: str, on: str) -> tuple[Array, Array | None]:
-        """Return (scores of the arm's models, the same on every draw or None where nothing is drawn)."""
+        """Return (scores of the arm's models, the same on every draw or None where nothing is drawn).
+
+        A model under several seeds of an evaluation may be one of them, with its mean.
+        """
         import numpy as np
 
-        members = self.arms[arm].members
-        points = np.array([self._point(model, on) for model in members])
+        draws = list(self.arms[arm].draws.values())
+        points = np.array([np.mean([self._point(model, on) for model in one]) for one in draws])
         samples = self._drawn(on)
-        rows = [self.models[model] for model in members]
-        return points, None if samples is None else samples[rows]
+        if samples is None:
+            return points, None
+        rows = [[self.models[model] for model in one] for one in draws]
+        return points, np.stack([samples[several].mean(0) for several in rows])
 
     def _point(self, model: str, on: str) -> float:
         mine = self.scores[model]
@@ -132,7 +137,7 @@ class Judge:
         around = None
         if drawn is not None and others is not None:
             around = drawn.mean(0) - others.mean(0)
-        places, same = list(self.arms[arm].models), list(self.arms[other].models)
+        places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
         if len(places) > 1 and set(places) == set(same):
             apart = mine - theirs[[same.index(place) for place in places]]
             error, freedom = _error(apart)

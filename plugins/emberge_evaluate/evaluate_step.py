@@ -46,6 +46,7 @@ from emberge_evaluate.score_model import (
 )
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
+from emberge_evaluate.seed_columns import columns_by_seed, seed_problems
 from emberge_evaluate.seed_groups import Scored
 from emberge_evaluate.sizes import columns_by_size, size_problems, tasks_of_columns
 
@@ -77,9 +78,9 @@ class Evaluate(Step):
     more is better, or all of them losses of one kind. Differences from the first model come with 95 %
     intervals of a paired bootstrap over `resamples` draws. Models that differ in `seed` alone are compared as
     one, with the spread of the seeds in the intervals. An evaluator's sizes of embeddings (`dims`) are
-    columns of their own, `model@size`, and a curve. Training costs are given where the models' steps know
-    them. `require` are claims that must be true: if one is not, the scores are still published and the run
-    ends with exit code 3.
+    columns of their own, `model@size`, and a curve, and so are its seeds (`model#seed`), which are compared
+    as one. Training costs are given where the models' steps know them. `require` are claims that must be
+    true: if one is not, the scores are still published and the run ends with exit code 3.
 
     It leaves `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table, ×
     100) and each evaluator's own results under `results/<model>/<task>.json`.
@@ -139,7 +140,7 @@ class Evaluate(Step):
         tasks = tasks_ahead(self.evaluators, context)
         if tasks is None:
             return
-        for stray in (*_mixed(tasks), *size_problems(tasks)):
+        for stray in _task_problems(tasks):
             yield context.problem(stray, "evaluators")
         words = [word for word in self._about if word not in DOMAINS]
         for stray in unknown_words(words, tasks_of_columns(tasks)):
@@ -169,7 +170,7 @@ class Evaluate(Step):
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = list(_with_notes(plans, [model.folder for _, model in models.values()]))
         strays = unknown_words(self._about, tasks_of_columns(tasks))
-        for stray in (*_mixed(tasks), *size_problems(tasks), *strays):
+        for stray in (*_task_problems(tasks), *strays):
             raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
@@ -177,9 +178,10 @@ class Evaluate(Step):
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
-        columns = columns_by_size(models, tasks, scores)
+        columns = columns_by_seed(columns_by_size(models, tasks, scores))
         result = scores_of(columns, self.require, resamples=self.resamples, seed=workspace.seed)
         _write(result, scores, workspace)
+        figures = [figure for one in self.evaluators for figure in one.figures(scores)]
         unmet = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
@@ -191,6 +193,7 @@ class Evaluate(Step):
                 "tasks": [task.name for task in columns.tasks],
                 "in_domain": [task.name for task in columns.tasks if task.domain == "in"],
                 "means": result.means,
+                **({"figures": figures} if figures else {}),
                 "unmet": [] if workspace.rehearsal else unmet,
             },
         )
@@ -222,6 +225,11 @@ def _with_notes(plans: Plans, folders: Sequence[Path]) -> Iterator[TaskInfo]:
         found = list(evaluator.check_together(folders))
         for task in plan:
             yield replace(task, note="; ".join([*([task.note] if task.note else ()), *found]))
+
+
+def _task_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield reasons why tasks cannot be columns of one table."""
+    yield from (*_mixed(tasks), *size_problems(tasks), *seed_problems(tasks))
 
 
 def _mixed(tasks: Sequence[TaskInfo]) -> Iterator[str]:

@@ -44,6 +44,7 @@ def _models(scores: Scores) -> Iterator[str]:
         notes = [_interval(*pair, scores) if pair else "" for pair in around]
         values = [scores.means[model][mean] for model in models]
         yield _row(f"*{label}*", values, scores, notes if len(models) <= FEW else ())
+    yield from _ranks(scores)
     yield from _cost([scores.costs.get(model) for model in models])
 
 
@@ -56,6 +57,7 @@ def _arms(pooled: Scores) -> Iterator[str]:
         yield _estimates(task.name, task.name, pooled)
     for mean, label in _new_means(pooled):
         yield _estimates(f"*{label}*", mean, pooled)
+    yield from _ranks(pooled)
     yield from _cost([pooled.costs.get(arm) for arm in arms])
     words = (
         "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
@@ -141,6 +143,15 @@ def _number(value: float, scores: Scores, sign: str = "") -> str:
 
 def _interval(low: float, high: float, scores: Scores, sign: str = "") -> str:
     return f"[{_number(low, scores, sign)}, {_number(high, scores, sign)}]"
+
+
+def _ranks(scores: Scores) -> Iterator[str]:
+    """Yield the row of normalised ranks, of which less is better, if there are any."""
+    if ranks := scores.ranks:
+        cells = [f"{ranks[model]:.2f}" for model in scores.models]
+        best = min(cells, key=float)
+        marked = [f"**{cell}**" if cell == best and len(set(cells)) > 1 else cell for cell in cells]
+        yield f"| *normalised rank (0 is best)* | {' | '.join(marked)} |"
 
 
 def _cost(costs: Sequence[TrainingCost | None]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emberge.contracts.evaluator import LESS_IS_BETTER
@@ -225,6 +225,20 @@ class Scores:
         return (min if self.less else max)(values) if len(values) > 1 else None
 
     @property
+    def ranks(self) -> Mapping[str, float]:
+        """Normalised rank of each model: 0 if it is the best on every task, models - 1 if the worst on all.
+
+        On a task it is (models - 1) · (best - score) / (best - worst), and 0 where all are equal; of tasks it
+        is the mean (BidirLM, arXiv:2604.02045). There are none for two models, one task, losses, or missing scores.
+        """
+        rows = [[self.values[m].get(task.name) for m in self.models] for task in self.tasks]
+        known = [[v for v in row if v is not None] for row in rows]
+        if self.less or len(self.models) < 3 or len(rows) < 2 or known != rows:
+            return {}
+        ranks = [_normalised(row) for row in known]
+        return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.models)}
+
+    @property
     def means_known(self) -> tuple[str, ...]:
         """Means that any model has, in the order of `MEANS`."""
         return tuple(m for m in MEANS if any(m in self.means.get(name, {}) for name in self.models))
@@ -265,3 +279,10 @@ class Scores:
         if mine is None or other is None:
             return None
         return Comparison(model, reference, on, mine - other, less=self.less)
+
+
+def _normalised(scores: Sequence[float]) -> list[float]:
+    """Return the normalised ranks of models by their scores on one task."""
+    best, worst = max(scores), min(scores)
+    span = best - worst
+    return [(len(scores) - 1) * (best - one) / span if span else 0.0 for one in scores]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from emberge.engine import FEW, MEANS, Comparison, Scores, Task, count_noun
 
@@ -130,10 +131,14 @@ def _score_table(scores: Scores, looks: Looks) -> Markup:
     caption = "Scores ×100; a star marks the highest" + (
         ", below a score its interval" if known else ""
     )
-    return _grid(scores, scores.models, looks, caption, _score, costs=bool(scores.costs))
+    facts = {_COST: _cost} if scores.costs else {}
+    if scores.ranks:
+        facts[_RANK] = _rank
+    return _grid(scores, scores.models, looks, caption, _score, facts)
 
 
 Cell = Callable[[Scores, str, str], Markup]
+Facts = Mapping[str, Callable[[Scores, str], Markup]]
 
 
 def _grid(
@@ -142,10 +147,12 @@ def _grid(
     looks: Looks,
     caption: str,
     cell: Cell,
-    *,
-    costs: bool = False,
+    facts: Facts = MappingProxyType({}),
 ) -> Markup:
-    """Return models down and tasks across, or the other way round where there are many tasks."""
+    """Return models down and tasks across, or the other way round where there are many tasks.
+
+    `facts` are cells of models, by title, that come before the scores.
+    """
     columns = scores.columns()
     if len(columns) > len(MEANS) + FEW:
         head = ["Task", *models]
@@ -153,28 +160,35 @@ def _grid(
             [tag("th", *_heading(scores, on), scope="row"), *(cell(scores, m, on) for m in models)]
             for on in columns
         ]
-        if costs:
-            turned.insert(0, [tag("th", _COST, scope="row"), *(_cost(scores, m) for m in models)])
+        turned[:0] = [
+            [tag("th", title, scope="row"), *(fact(scores, m) for m in models)]
+            for title, fact in facts.items()
+        ]
         return table(head, turned, caption)
     rows = [
         [
             tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
-            *([_cost(scores, model)] if costs else []),
+            *(fact(scores, model) for fact in facts.values()),
             *(cell(scores, model, on) for on in columns),
         ]
         for model in models
     ]
     titles = (_heading(scores, on) for on in columns)
-    return table(["Model", *([_COST] if costs else []), *titles], rows, caption)
+    return table(["Model", *facts, *titles], rows, caption)
 
 
 _COST = "Training cost"
+_RANK = "Normalised rank, 0 is best"
 
 
 def _cost(scores: Scores, model: str) -> Markup:
     """Return a cell with the cost in trainings on all rows; a model from outside the run has none."""
     cost = scores.costs.get(model)
     return tag("td", "–" if cost is None else f"{cost.times:.3g}")
+
+
+def _rank(scores: Scores, model: str) -> Markup:
+    return tag("td", f"{scores.ranks[model]:.2f}")
 
 
 def _heading(scores: Scores, on: str) -> list[Child]:

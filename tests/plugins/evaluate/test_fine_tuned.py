@@ -3,61 +3,29 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from emberge import DataRef, stable_seed
-from emberge_data.json_lines import JsonLines
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
 from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead
 from emberge_evaluate.fine_tuning.task_entry import RowSource, TaskEntry
 from emberge_evaluate.fine_tuning.tuning import batches
 
+from tests.plugins.evaluate.tuned_sets import write_sets
 from tests.plugins.mteb.bench import Bench, model_at
 from tests.support import tiny
 
-SIDES = (["list", "sort", "index", "table"], ["bank", "card", "account", "travel"])
 STEPS, RATE = 24, 2e-3
-
-
-def rows(count: int, seed: int) -> list[dict[str, Any]]:
-    """Texts of one of two subjects, with all that any head wants of them."""
-    drawn, found = random.Random(seed), []
-    for number in range(count):
-        side = number % 2
-        words = drawn.choices(SIDES[side] + ["the", "of", "a", "weather"], k=drawn.randint(3, 9))
-        words[0] = SIDES[side][number % 4]
-        place = drawn.randrange(len(words))
-        found.append(
-            {
-                "text": " ".join(words),
-                "other": " ".join(drawn.choices(tiny.WORDS, k=3)),
-                "label": ["code", "money"][side],
-                "grade": sum(word in SIDES[1] for word in words) / len(words),
-                "words": words,
-                "tags": ["O" if word in ("the", "of", "a", "weather") else f"B-{side}" for word in words],
-                "answers": {
-                    "text": [words[place]],
-                    "answer_start": [sum(len(word) + 1 for word in words[:place])],
-                },
-            }
-        )
-    return found
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("sets")
-    for number, (name, count) in enumerate({"train": 40, "dev": 16, "test": 24}.items()):
-        lines = "".join(json.dumps(row) + "\n" for row in rows(count, number))
-        (place / f"{name}.jsonl").write_text(lines)
-    return place
+    return write_sets(tmp_path_factory.mktemp("sets"))
 
 
 @pytest.fixture(scope="module")
