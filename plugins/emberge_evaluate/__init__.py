@@ -19,5 +19,10 @@ def register_steps() -> Mapping[str, type[Step]]:
 def register_evaluators() -> Mapping[str, type[Evaluator]]:
     from emberge_evaluate.held_out_loss import HeldOutLoss
     from emberge_evaluate.token_loss import TokenLossOnTexts
+    from emberge_evaluate.training_loss import TrainingLoss
 
-    return {"held_out_loss": HeldOutLoss, "token_loss": TokenLossOnTexts}
+    return {
+        "held_out_loss": HeldOutLoss,
+        "token_loss": TokenLossOnTexts,
+        "training_loss": TrainingLoss,
+    }
