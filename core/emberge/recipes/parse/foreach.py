@@ -56,8 +56,8 @@ def rows_of(node: Node | None, problems: list[Problem]) -> list[Row]:
 
 
 def _seen(node: Node) -> str:
-    empty = node in (Items((), node.where), Fields({}, node.where))
-    return f"an empty {words(node)[2:]}" if empty else words(node)
+    inside = getattr(node, "items", getattr(node, "entries", None))
+    return f"an empty {words(node)[2:]}" if inside is not None and not inside else words(node)
 
 
 def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
