@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge import (
-    LOSS,
     Artifact,
     CheckpointError,
     Evaluator,
@@ -17,6 +16,8 @@ from emberge import (
     TaskScore,
     Workspace,
 )
+
+from emberge_evaluate.held_out_loss import LOSS
 
 __all__ = ["TrainingLoss"]
 

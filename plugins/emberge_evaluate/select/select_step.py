@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import (
-    LOSS,
     Artifact,
     Evaluator,
     Expected,
@@ -36,6 +35,7 @@ from emberge.engine import (
 )
 
 from emberge_evaluate.comparison import Judge
+from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.score_model import (
     DOMAINS,
     free_name,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from emberge.contracts.backbone import Encoder, PredictsTokens, TokenisedText
 from emberge.contracts.dataset import Dataset, DatasetInfo, Rows
-from emberge.contracts.loss import score_problems
+from emberge.contracts.loss import TokenLoss, score_problems
 from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import torch_threads
@@ -29,6 +29,7 @@ from emberge.encoding.gradient_cache import (
     encode_and_backward,
 )
 from emberge.encoding.token_pass import corrupted, predict_and_backward
+from emberge.encoding.token_scores import TokenScores, score_texts
 from emberge.errors import CheckpointError, DataError
 from emberge.files.atomic import clear_torn
 from emberge.ranks.fsdp import is_split, split_weights
@@ -290,6 +291,20 @@ class Session:
         counted = self.windows[part.dataset].info.tokens
         assert counted is not None
         return int(counted[part.rows].sum())
+
+    def score_texts(self, dataset: str, loss: TokenLoss, seed: int) -> TokenScores:
+        """Return a loss over the windows of a dataset of single texts, one by one and without gradients.
+
+        Their corruption depends on seed, dataset and place alone.
+        """
+        assert isinstance(self.encoder, PredictsTokens)
+        return score_texts(
+            self.encoder,
+            self.windows[dataset].sequences,
+            loss,
+            seed_of=lambda place: stable_seed(seed, "token_loss", dataset, place),
+            token_budget=self.encode_plan.token_budget,
+        )
 
     def _draw(self, batch: PlannedBatch) -> DrawnBatch:
         return draw_batch(
