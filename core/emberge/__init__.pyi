@@ -8,6 +8,7 @@ from .contracts.backbone import Backbone as Backbone
 from .contracts.backbone import Embedded as Embedded
 from .contracts.backbone import Encoder as Encoder
 from .contracts.backbone import NamesWeights as NamesWeights
+from .contracts.backbone import PacksTexts as PacksTexts
 from .contracts.backbone import PredictsTokens as PredictsTokens
 from .contracts.backbone import ReadsTokens as ReadsTokens
 from .contracts.backbone import TokenisedText as TokenisedText
@@ -42,6 +43,7 @@ from .contracts.loss import TokenLoss as TokenLoss
 from .contracts.loss import Tokens as Tokens
 from .contracts.loss import dimension_problems as dimension_problems
 from .contracts.loss import loss_problems as loss_problems
+from .contracts.loss import predicting_ways as predicting_ways
 from .contracts.option import PerDataset as PerDataset
 from .contracts.option import component as component
 from .contracts.reference import Artifact as Artifact

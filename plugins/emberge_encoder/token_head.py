@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, stable_seed, suggest
+from emberge import CheckpointError, TokenisedText, stable_seed, suggest
 from emberge.engine import join_some
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from emberge_encoder.packed_rows import collate_rows
 from emberge_encoder.text_model import TextModel
 from emberge_encoder.trunk_weights import config_of, load_weights, tensor_names
 
-__all__ = ["PredictingModel", "head_problems", "load_language_model", "mask_id_of"]
+__all__ = [
+    "PredictingModel",
+    "head_problems",
+    "language_model_loader",
+    "load_language_model",
+    "mask_id_of",
+]
 
 
 class PredictingModel(TextModel):
@@ -26,13 +33,13 @@ class PredictingModel(TextModel):
     """
 
     def __init__(
-        self, *given: Any, language_model: Any, mask_id: int, keep_head: bool, **more: Any
+        self, *given: Any, language_model: Any, mask_id: int | None, keep_head: bool, **more: Any
     ) -> None:
         super().__init__(*given, **more)
         self._language_model = language_model
         self._keep_head = keep_head
         self._mask_id = mask_id
-        special = [*self._tokenizer.all_special_ids, mask_id]
+        special = [*self._tokenizer.all_special_ids, *([] if mask_id is None else [mask_id])]
         self._special = np.unique(np.asarray(special, np.int64))
         self._head = _head_of(language_model)
         self._chain.add_module("head", self._head)
@@ -40,8 +47,13 @@ class PredictingModel(TextModel):
         self._config["architectures"] = [type(kept).__name__]
 
     @property
-    def mask_id(self) -> int:
+    def mask_id(self) -> int | None:
         return self._mask_id
+
+    @property
+    def bos_id(self) -> int | None:
+        found: int | None = self._tokenizer.bos_token_id
+        return found
 
     @property
     def vocabulary(self) -> int:
@@ -51,6 +63,9 @@ class PredictingModel(TextModel):
     @property
     def max_length(self) -> int | None:
         return self.layout.max_length
+
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        return collate_rows(rows, self._pad)
 
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.isin(ids, self._special)
@@ -89,7 +104,9 @@ def load_language_model(
     """
     with torch.random.fork_rng():
         torch.manual_seed(stable_seed("head"))
-        model, report = load_weights(_loader(folder, config), folder, config, dtype, kernel)
+        model, report = load_weights(
+            language_model_loader(folder, config), folder, config, dtype, kernel
+        )
     prefix = f"{model.base_model_prefix}."
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(prefix))
     if missing and not fresh_head:
@@ -112,7 +129,7 @@ def _no_head(missing: list[str]) -> str:
 def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     """Return the reason why a checkpoint has no head, from its config and the headers of its weights."""
     try:
-        loader, built = _loader(folder, config), config_of(folder, config)
+        loader, built = language_model_loader(folder, config), config_of(folder, config)
     except CheckpointError as error:
         return [str(error)]
     with torch.device("meta"):
@@ -125,18 +142,15 @@ def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     return [f"{folder}: {_no_head(wanted)}"]
 
 
-def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int:
-    """Return the id of the token that hides others: the `given` one, or the tokenizer's own.
+def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int | None:
+    """Return the id of the token that hides others: the `given` one, or the tokenizer's own, if it has one.
 
     Raises:
         CheckpointError: for a token that is not there, or that has no row among the embeddings.
     """
     token = given or tokenizer.mask_token
     if token is None:
-        raise CheckpointError(
-            f"{folder}: its tokenizer has no mask token; name a token that texts do not have: "
-            "backbone: {text_encoder: {mask_token: …}}"
-        )
+        return None
     known = tokenizer.get_vocab()
     if token not in known:
         raise CheckpointError(
@@ -152,7 +166,7 @@ def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int)
     return found
 
 
-def _loader(folder: Path, config: Mapping[str, Any]) -> Any:
+def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
     """Return transformers' loader of the language model, masked where there is one."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,

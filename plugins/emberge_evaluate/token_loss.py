@@ -65,7 +65,8 @@ class TokenLossOnTexts(Evaluator):
     data: tuple[DataEntry, ...]
     """Files, catalogues or steps that make data: sets of single texts."""
     loss: TokenLoss
-    """Loss over tokens that is taken, such as `mlm`."""
+    """Loss over tokens that is taken, such as `mlm`, `mntp`, or `causal_lm` for models before their attention
+    is switched."""
     metric: Literal["loss", "bits_per_byte"] = "loss"
     """Number that a set is scored by."""
     backbone: Backbone = component("text_encoder")
@@ -87,7 +88,10 @@ class TokenLossOnTexts(Evaluator):
                 yield context.problem(_of_pairs(head.info.name, head.info.task), "evaluators")
 
     def check_model(self, checkpoint: Path) -> Iterable[str]:
-        return self.backbone.check(checkpoint) or self.backbone.check_predicts(checkpoint)
+        causal, bos = self.loss.causal, self.loss.bos
+        return self.backbone.check(checkpoint) or self.backbone.check_predicts(
+            checkpoint, causal=causal, bos=bos
+        )
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if self.metric != "loss":

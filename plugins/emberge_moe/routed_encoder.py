@@ -99,8 +99,14 @@ class PredictingRoutedEncoder(RoutedEncoder):
     """A routed encoder that predicts tokens, too (see `PredictsTokens`)."""
 
     @property
-    def mask_id(self) -> int:
-        return int(self._inner.mask_id)
+    def mask_id(self) -> int | None:
+        found: int | None = self._inner.mask_id
+        return found
+
+    @property
+    def bos_id(self) -> int | None:
+        found: int | None = self._inner.bos_id
+        return found
 
     @property
     def vocabulary(self) -> int:
@@ -110,6 +116,10 @@ class PredictingRoutedEncoder(RoutedEncoder):
     def max_length(self) -> int | None:
         length: int | None = self._inner.max_length
         return length
+
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        features: Mapping[str, Tensor] = self._inner.pack(rows)
+        return features
 
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         mask: NDArray[np.bool_] = self._inner.special(ids)

@@ -31,6 +31,7 @@ from emberge import (
     component,
     dimension_problems,
     loss_problems,
+    predicting_ways,
 )
 from emberge.engine import FitOptions, FitResult, write_bags
 
@@ -183,16 +184,19 @@ class Train(FitOptions, Step):
             scored = head.example.positive_scores is not None
             for fault in loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "loss")
-        if any(head.info.task == "text" for head in checked.heads):
-            yield from self._check_head(context)
+        yield from self._check_head(context, checked)
         yield from self._check_prompts(context, checked)
         for warning in negative_warnings(FitOptions.of(self), checked):
             yield context.warning(warning, "hard_negatives")
 
-    def _check_head(self, context: Preflight) -> Iterator[Problem]:
+    def _check_head(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)
-        if folder is not None and not self.backbone.check(folder):
-            for message in self.backbone.check_predicts(folder):
+        if folder is None or self.backbone.check(folder):
+            return
+        infos = [head.info for head in checked.heads if head.info.task == "text"]
+        losses = [one for info in infos for one in self.loss.of(info.name, info.task) or ()]
+        for causal, bos in predicting_ways(losses):
+            for message in self.backbone.check_predicts(folder, causal=causal, bos=bos):
                 yield context.problem(message, "backbone")
 
     def _check_prompts(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:

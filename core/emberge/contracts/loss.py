@@ -27,6 +27,7 @@ __all__ = [
     "dimension_problems",
     "kind_problems",
     "loss_problems",
+    "predicting_ways",
     "score_problems",
 ]
 
@@ -209,12 +210,13 @@ class Tokens:
     """Token ids of one text [t] and the facts that a corruption of them may use.
 
     `spared` [t] (bool) marks special tokens and the prompt's, which stay as they are; `mask_id` replaces a
-    hidden token, and ids are below `vocabulary`.
+    hidden token (None, where the model has none, only for losses that hide nothing), and ids are below
+    `vocabulary`.
     """
 
     ids: NDArray[np.int64]
     spared: NDArray[np.bool_]
-    mask_id: int
+    mask_id: int | None
     vocabulary: int
 
 
@@ -228,6 +230,19 @@ class TokenLoss:
     """
 
     weight: float = 1.0
+
+    @property
+    def causal(self) -> bool:
+        """Flag that it predicts tokens from those before them alone, and hides none.
+
+        Then it needs a model with causal attention; else one that reads both sides, and has a mask token.
+        """
+        return False
+
+    @property
+    def bos(self) -> bool:
+        """Flag that every text begins with the tokenizer's BOS token, also if the tokenizer adds none."""
+        return False
 
     def warnings(self) -> Sequence[str]:
         """Return a sentence for each option that is legal and surely a mistake; `check` shows them."""
@@ -286,6 +301,11 @@ def loss_problems(
                 "not; choose another under by_task"
             )
     yield from score_problems(own or (), info)
+
+
+def predicting_ways(losses: Sequence[AnyLoss]) -> list[tuple[bool, bool]]:
+    """Return `causal` and `bos` of the losses over tokens, each pair once; none without such losses."""
+    return sorted({(loss.causal, loss.bos) for loss in losses if isinstance(loss, TokenLoss)})
 
 
 def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:

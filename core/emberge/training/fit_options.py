@@ -47,6 +47,9 @@ class BatchOptions:
     negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
     """Negatives by task or dataset: `in_batch` takes other rows' texts too, `hard_only` does not; `auto`
     takes them for retrieval and reranking."""
+    packing: int | None = None
+    """Tokens of a row in which texts of losses over tokens are computed side by side, without padding between
+    them; they do not see each other. By default each text is a row."""
     token_budget: int | None = None
     """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
     kept_tokens: int | None = None
@@ -54,7 +57,13 @@ class BatchOptions:
     many as fit into memory."""
 
     def __post_init__(self) -> None:
-        bounds = {"positives": 1, "hard_negatives": 0, "token_budget": 1, "kept_tokens": 0}
+        bounds = {
+            "positives": 1,
+            "hard_negatives": 0,
+            "packing": 2,
+            "token_budget": 1,
+            "kept_tokens": 0,
+        }
         require_at_least(self, {"max_steps": 1, **bounds})
         for name in ("max_length", "query_length", "document_length"):
             self._check_length(name)

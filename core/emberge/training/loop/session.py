@@ -16,7 +16,7 @@ from torch import Tensor
 
 from emberge.contracts.backbone import Encoder, PredictsTokens, TokenisedText
 from emberge.contracts.dataset import Dataset, DatasetInfo, Rows
-from emberge.contracts.loss import TokenLoss, score_problems
+from emberge.contracts.loss import TokenLoss, predicting_ways, score_problems
 from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import torch_threads
@@ -28,6 +28,7 @@ from emberge.encoding.gradient_cache import (
     draws_random_numbers,
     encode_and_backward,
 )
+from emberge.encoding.packing import packing_problem
 from emberge.encoding.token_pass import corrupted, predict_and_backward
 from emberge.encoding.token_scores import TokenScores, score_texts
 from emberge.errors import CheckpointError, DataError
@@ -378,6 +379,14 @@ def _load(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
             "a head that predicts tokens shares weights with the model, which ranks cannot split yet; "
             "train token losses without --shard"
         )
+    losses = [
+        loss
+        for dataset in job.datasets
+        for loss in job.losses.of(dataset.info.name, dataset.info.task) or ()
+    ]
+    for causal, bos in predicting_ways(losses):
+        if problems := job.backbone.check_predicts(job.checkpoint, causal=causal, bos=bos):
+            raise CheckpointError("\n".join(problems))
     return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32", predicts=True)
 
 
@@ -392,17 +401,26 @@ def _cut(
     """Return the windows of datasets of single texts, by name.
 
     Raises:
-        CheckpointError: for an encoder that predicts no tokens, or a token for hiding that it does not know.
+        CheckpointError: for an encoder that predicts no tokens, or one whose texts would change each other
+            where they are packed.
     """
     if not isinstance(encoder, PredictsTokens):
         raise CheckpointError(
             f"{job.checkpoint}: {type(encoder).__name__} predicts no tokens (PredictsTokens); choose a "
             "backbone that does"
         )
+    if job.options.packing is not None and (problem := packing_problem(encoder)):
+        raise CheckpointError(f"{job.checkpoint}: {problem}")
+
+    def begins(dataset: Dataset) -> bool:
+        losses = job.losses.of(dataset.info.name, dataset.info.task) or ()
+        return any(loss.bos for loss in losses if isinstance(loss, TokenLoss))
 
     def read() -> dict[str, WindowTable]:
         return {
-            dataset.info.name: build_windows(dataset, encoder, job.options, store, progress)
+            dataset.info.name: build_windows(
+                dataset, encoder, job.options, store, progress, bos=begins(dataset)
+            )
             for dataset in datasets
         }
 
@@ -470,6 +488,7 @@ def _encode_plan(
         dropout=draws,
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
+        packing=job.options.packing,
     )
 
 
