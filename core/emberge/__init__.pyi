@@ -27,9 +27,6 @@ from .contracts.dataset import Example as Example
 from .contracts.dataset import Reader as Reader
 from .contracts.dataset import Rows as Rows
 from .contracts.dataset import TaskKind as TaskKind
-from .contracts.evaluator import BITS_PER_BYTE as BITS_PER_BYTE
-from .contracts.evaluator import LOSS as LOSS
-from .contracts.evaluator import NATS_PER_TOKEN as NATS_PER_TOKEN
 from .contracts.evaluator import Evaluator as Evaluator
 from .contracts.evaluator import Side as Side
 from .contracts.evaluator import TaskInfo as TaskInfo

@@ -22,8 +22,6 @@ from .devices import memory_here as memory_here
 from .encoding.embedder import TextEmbedder as TextEmbedder
 from .encoding.embedding_store import EmbeddingStore as EmbeddingStore
 from .encoding.embedding_store import Vectors as Vectors
-from .encoding.token_scores import TokenScores as TokenScores
-from .encoding.token_scores import score_texts as score_texts
 from .evaluating.score_file import SCORES_FILE as SCORES_FILE
 from .evaluating.score_file import read_scores as read_scores
 from .evaluating.score_file import write_scores as write_scores
@@ -40,7 +38,6 @@ from .evaluating.scores import Scores as Scores
 from .evaluating.scores import Task as Task
 from .evaluating.scores import TrainingCost as TrainingCost
 from .evaluating.scores import Verdict as Verdict
-from .evaluating.scoring import Plans as Plans
 from .evaluating.scoring import plan_tasks as plan_tasks
 from .evaluating.scoring import score_model as score_model
 from .evaluating.scoring import score_tasks as score_tasks

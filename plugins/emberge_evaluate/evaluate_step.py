@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from emberge import (
 )
 from emberge.engine import (
     SCORES_FILE,
-    Plans,
     Scores,
     join_some,
     plan_tasks,
@@ -219,7 +218,9 @@ class Evaluate(Step):
                     yield f"'{reference}' is in a requirement but not among the models; add it there"
 
 
-def _with_notes(plans: Plans, folders: Sequence[Path]) -> Iterator[TaskInfo]:
+def _with_notes(
+    plans: Iterable[tuple[Evaluator, Sequence[TaskInfo]]], folders: Sequence[Path]
+) -> Iterator[TaskInfo]:
     """Yield all tasks, with notes on what keeps these models' scores on them from being compared."""
     for evaluator, plan in plans:
         found = list(evaluator.check_together(folders))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import (
-    LOSS,
     Backbone,
     DataEntry,
     Dataset,
@@ -36,7 +35,9 @@ from emberge.engine import BatchOptions, safe_file_name
 if TYPE_CHECKING:
     from emberge.engine import CheckedData, FitJob
 
-__all__ = ["HeldOutLoss"]
+__all__ = ["LOSS", "HeldOutLoss"]
+
+LOSS = "loss"  # the metric of a task of which less is better
 
 
 @dataclass(frozen=True, kw_only=True)

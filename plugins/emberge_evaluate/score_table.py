@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from emberge import NATS_PER_TOKEN
 from emberge.engine import FEW, Comparison, Scores, Task, TrainingCost, kind_of_group
+
+from emberge_evaluate.token_loss import NATS_PER_TOKEN
 
 __all__ = ["table"]
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import (
-    BITS_PER_BYTE,
-    NATS_PER_TOKEN,
     Backbone,
     Batch,
     DataEntry,
@@ -33,18 +31,17 @@ from emberge import (
     Units,
     Workspace,
     component,
-    stable_seed,
 )
 
 if TYPE_CHECKING:
     import numpy as np
     from emberge.engine import CheckedData, FitJob, Session
 
-    Counts = np.ndarray[Any, np.dtype[np.int64]]
+    Array = np.ndarray[Any, np.dtype[np.float64]]
 
-__all__ = ["TokenLossOnTexts"]
+__all__ = ["NATS_PER_TOKEN", "TokenLossOnTexts"]
 
-METRICS: Mapping[str, str] = {"loss": NATS_PER_TOKEN, "bits_per_byte": BITS_PER_BYTE}
+NATS_PER_TOKEN, BITS_PER_BYTE = "nats/token", "bits/byte"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +65,10 @@ class TokenLossOnTexts(Evaluator):
     data: tuple[DataEntry, ...]
     """Files, catalogues or steps that make data: sets of single texts."""
     loss: TokenLoss
-    """Loss over tokens that is taken, such as `mlm`."""
+    """Loss over tokens that is taken, such as `mlm`, `mntp`, or `causal_lm` for models before their attention
+    is switched."""
     metric: Literal["loss", "bits_per_byte"] = "loss"
+    """Number that a set is scored by."""
     backbone: Backbone = component("text_encoder")
     """Encoder of a checkpoint, with a head that predicts tokens."""
     max_length: int | None = None
@@ -89,7 +88,10 @@ class TokenLossOnTexts(Evaluator):
                 yield context.problem(_of_pairs(head.info.name, head.info.task), "evaluators")
 
     def check_model(self, checkpoint: Path) -> Iterable[str]:
-        return self.backbone.check(checkpoint) or self.backbone.check_predicts(checkpoint)
+        causal, bos = self.loss.causal, self.loss.bos
+        return self.backbone.check(checkpoint) or self.backbone.check_predicts(
+            checkpoint, causal=causal, bos=bos
+        )
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if self.metric != "loss":
@@ -144,19 +146,12 @@ class TokenLossOnTexts(Evaluator):
 
     def _scored(self, task: TaskInfo, dataset: Dataset, session: Session) -> TaskScore:
         import numpy as np
-        from emberge.engine import score_texts
 
-        windows = session.windows[task.name]
-        found = score_texts(
-            session.encoder,  # type: ignore[arg-type]
-            windows.sequences,
-            self.loss,
-            seed_of=lambda place: stable_seed(self.seed, "token_loss", task.name, place),
-            token_budget=session.encode_plan.token_budget,
-        )
+        found = session.score_texts(task.name, self.loss, self.seed)
+        texts = session.windows[task.name].texts
 
-        def by_text(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-            return np.bincount(windows.texts, weights=counts, minlength=len(dataset))
+        def by_text(counts: np.ndarray[Any, Any]) -> Array:
+            return np.bincount(texts, counts, len(dataset)).astype(np.float64)
 
         nats, scored = by_text(found.nats), by_text(found.scored)
         if not scored.sum():
@@ -223,7 +218,8 @@ class TokenLossOnTexts(Evaluator):
         return hashlib.sha256(repr(decisive).encode()).hexdigest()
 
     def _task(self, name: str, fingerprint: str = "") -> TaskInfo:
-        return TaskInfo(name, "text", METRICS[self.metric], fingerprint=fingerprint, split="dev")
+        metric = NATS_PER_TOKEN if self.metric == "loss" else BITS_PER_BYTE
+        return TaskInfo(name, "text", metric, fingerprint=fingerprint, split="dev")
 
 
 class _FirstRows(Sampler):

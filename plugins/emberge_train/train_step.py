@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,10 @@ from emberge import (
     PerDataset,
     Preflight,
     Problem,
+    RecipeError,
     Sampler,
     Step,
+    StepRef,
     TokenLoss,
     Workspace,
     component,
@@ -92,6 +94,9 @@ class Train(FitOptions, Step):
     """Encoder of the model's folder; everything that the folder has is kept."""
     seed: int | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
+    learning_rate_of: StepRef | None = None
+    """Step whose learning rate is taken instead: a training, or a select, which gives that of the training it
+    chose."""
     evaluate: EvaluateDuringTraining | None = None
     """Scores during the training, which can end it early and choose the model that is the result."""
     trackers: tuple[str, ...] = ()
@@ -103,6 +108,7 @@ class Train(FitOptions, Step):
 
     def check(self, context: Preflight) -> Iterable[Problem]:
         yield from self._check_model(context)
+        yield from self._check_rate(context)
         if not self.sampler or type(self.sampler[-1]).batches is Sampler.batches:
             last = f"{type(self.sampler[-1]).__name__} only selects; " if self.sampler else ""
             yield context.problem(
@@ -124,6 +130,20 @@ class Train(FitOptions, Step):
         yield from found
         if not any(problem.severity == "error" for problem in found):
             yield from self._look_ahead(context)
+
+    def _check_rate(self, context: Preflight) -> Iterator[Problem]:
+        if self.learning_rate_of is None:
+            return
+        if self.learning_rate != FitOptions.learning_rate:
+            yield context.problem(
+                "give learning_rate or learning_rate_of, not both", "learning_rate"
+            )
+        expected = context.expected(self.learning_rate_of)
+        if expected is not None and expected.artifact.kind != "model":
+            yield context.problem(
+                f"{self.learning_rate_of} makes no model; name a step train, or a select among such",
+                "learning_rate_of",
+            )
 
     def _check_model(self, context: Preflight) -> Iterator[Problem]:
         folder = context.model(self.model)
@@ -246,6 +266,7 @@ class Train(FitOptions, Step):
             warn=workspace.warn,
         )
         seed = workspace.seed if self.seed is None else self.seed
+        rate = self._rate(workspace)
         sampler = [one.resolved(workspace.data) for one in self.sampler]
         adapts = self.backbone.leaves_adapter
         evaluate = self.evaluate
@@ -266,7 +287,7 @@ class Train(FitOptions, Step):
                 datasets=datasets,
                 sampler=sampler,
                 losses=self.loss,
-                options=FitOptions.of(self),
+                options=FitOptions.of(self, learning_rate=rate),
                 seed=seed,
                 guides=workspace.model,
                 early_stopping=stopping,
@@ -292,10 +313,28 @@ class Train(FitOptions, Step):
             parents=(model.name,),
             details={
                 **self._details(model, result, _used(tasks, result, bags), seed),
+                "learning_rate": rate,
                 "sampler": [repr(one) for one in sampler],
                 **(_adapter(workspace.folder) if adapts else {}),
             },
         )
+
+    def _rate(self, workspace: Workspace) -> float:
+        """Return the learning rate, that of an earlier training where one is named.
+
+        Raises:
+            RecipeError: for a step that has no learning rate.
+        """
+        if self.learning_rate_of is None:
+            return self.learning_rate
+        _, artifact = workspace.artifact(self.learning_rate_of)
+        rate = artifact.details.get("learning_rate")
+        if not isinstance(rate, int | float):
+            raise RecipeError(
+                f"learning_rate_of: {self.learning_rate_of} has no learning rate; name a step train, or a "
+                "select among such"
+            )
+        return float(rate)
 
     def _details(
         self, model: Model, result: FitResult, used: Mapping[str, Any], seed: int
@@ -311,14 +350,20 @@ class Train(FitOptions, Step):
             "seconds": round(result.seconds, 3),
             "cpu_seconds": round(result.cpu_seconds, 3),
             "losses": dict(result.losses),
+            "last_loss": _last(result.step_losses),
             "loss_curve": [list(point) for point in result.curve],
             "scores_on_the_way": [list(scored) for scored in result.scores],
             "result_step": result.result_step,
             "checkpoints": [path.as_posix() for path in result.checkpoints],
             "backbone": dict(self.backbone.options()),
-            "learning_rate": self.learning_rate,
             **({"figures": list(result.figures)} if result.figures else {}),
         }
+
+
+def _last(losses: Sequence[tuple[str, float]]) -> float:
+    """Return the mean loss of the last tenth of steps, at least one."""
+    last = losses[-max(1, len(losses) // 10) :]
+    return sum(loss for _, loss in last) / len(last)
 
 
 def _adapter(folder: Path) -> dict[str, Any]:

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from emberge.errors import Problem
 
 __all__ = [
-    "BITS_PER_BYTE",
     "LESS_IS_BETTER",
-    "LOSS",
-    "NATS_PER_TOKEN",
     "Evaluator",
     "Side",
     "TaskInfo",
@@ -28,8 +25,7 @@ __all__ = [
 ]
 
 # Metrics of which less is better.
-LOSS, NATS_PER_TOKEN, BITS_PER_BYTE = "loss", "nats/token", "bits/byte"
-LESS_IS_BETTER = frozenset({LOSS, NATS_PER_TOKEN, BITS_PER_BYTE})
+LESS_IS_BETTER = frozenset({"loss", "nats/token", "bits/byte"})
 Statistic = Literal["mean", "ratio", "spearman", "average_precision", "macro_f1"]
 Split = Literal["test", "dev"]
 Side = Literal["query", "document"]

@@ -19,9 +19,7 @@ __all__ = ["packed_rows", "packing_problem"]
 _PROBE = ((5, 3, 7), (6, 4), (8,))
 
 
-def packed_rows(
-    lengths: Sequence[int] | NDArray[np.int64], length: int
-) -> list[NDArray[np.int64]]:
+def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[NDArray[np.int64]]:
     """Return rows of texts with at most `length` tokens each, as few as first-fit finds, longest text first.
 
     A longer text is a row of its own. Ties keep their order.

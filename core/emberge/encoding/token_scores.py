@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from emberge.contracts.backbone import PredictsTokens, TokenisedText
 from emberge.contracts.loss import TokenLoss
 from emberge.encoding.chunks import chunks
 from emberge.encoding.prefetch import feed, to_device
+from emberge.encoding.token_cache import Ragged
 from emberge.encoding.token_pass import UNSCORED, corrupted
 
 __all__ = ["TokenScores", "score_texts"]
@@ -35,12 +36,11 @@ class TokenScores:
 
 def score_texts(
     encoder: PredictsTokens,
-    texts: Sequence[TokenisedText],
+    texts: Ragged,
     loss: TokenLoss,
     *,
     seed_of: Callable[[int], int],
     token_budget: int,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> TokenScores:
     """Return the losses of texts, which run in chunks of `token_budget` tokens.
 
@@ -64,7 +64,6 @@ def score_texts(
                     labels = to_device(torch.from_numpy(given[one].labels), own.device)
                     mean = loss(own[None], labels[None], encoder.logits)
                     nats[start + one] = float(mean) * scored[start + one]
-        progress(places.stop)
     return TokenScores(nats, scored, tokens)
 
 

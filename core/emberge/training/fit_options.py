@@ -57,7 +57,13 @@ class BatchOptions:
     many as fit into memory."""
 
     def __post_init__(self) -> None:
-        bounds = {"positives": 1, "hard_negatives": 0, "packing": 2, "token_budget": 1, "kept_tokens": 0}
+        bounds = {
+            "positives": 1,
+            "hard_negatives": 0,
+            "packing": 2,
+            "token_budget": 1,
+            "kept_tokens": 0,
+        }
         require_at_least(self, {"max_steps": 1, **bounds})
         for name in ("max_length", "query_length", "document_length"):
             self._check_length(name)

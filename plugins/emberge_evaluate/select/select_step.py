@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import (
-    LOSS,
     Artifact,
     Evaluator,
     Expected,
@@ -36,6 +35,7 @@ from emberge.engine import (
 )
 
 from emberge_evaluate.comparison import Judge
+from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.score_model import (
     DOMAINS,
     free_name,
@@ -53,8 +53,8 @@ __all__ = ["Select"]
 
 TABLE = "selection.md"
 CHECKPOINTS = "checkpoints"
-# What the best model's own artifact states of the model that it started from.
-_ORIGIN = ("base", "base_reference", "base_fingerprint")
+# What the best model's own artifact states of its training, and of the model that it started from.
+_ORIGIN = ("base", "base_reference", "base_fingerprint", "learning_rate")
 _RESAMPLES = 4000
 
 Candidates = Mapping[str, tuple[ModelRef, Model]]
@@ -180,6 +180,10 @@ class Select(Step):
         for _, message in self._faults(tasks):
             raise RecipeError(message)
         candidates = self._candidates(workspace)
+        for evaluator in self.evaluators:
+            folders = [model.folder for _, model in candidates.values()]
+            for note in evaluator.check_together(folders):
+                workspace.warn(note)
         scores: dict[str, dict[str, TaskScore]] = {}
         for place, (name, (reference, model)) in enumerate(candidates.items()):
             part = self._parts.get(reference.text)

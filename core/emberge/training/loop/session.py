@@ -30,6 +30,7 @@ from emberge.encoding.gradient_cache import (
 )
 from emberge.encoding.packing import packing_problem
 from emberge.encoding.token_pass import corrupted, predict_and_backward
+from emberge.encoding.token_scores import TokenScores, score_texts
 from emberge.errors import CheckpointError, DataError
 from emberge.files.atomic import clear_torn
 from emberge.ranks.fsdp import is_split, split_weights
@@ -291,6 +292,20 @@ class Session:
         counted = self.windows[part.dataset].info.tokens
         assert counted is not None
         return int(counted[part.rows].sum())
+
+    def score_texts(self, dataset: str, loss: TokenLoss, seed: int) -> TokenScores:
+        """Return a loss over the windows of a dataset of single texts, one by one and without gradients.
+
+        Their corruption depends on seed, dataset and place alone.
+        """
+        assert isinstance(self.encoder, PredictsTokens)
+        return score_texts(
+            self.encoder,
+            self.windows[dataset].sequences,
+            loss,
+            seed_of=lambda place: stable_seed(seed, "token_loss", dataset, place),
+            token_budget=self.encode_plan.token_budget,
+        )
 
     def _draw(self, batch: PlannedBatch) -> DrawnBatch:
         return draw_batch(
