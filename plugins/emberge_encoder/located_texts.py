@@ -44,6 +44,7 @@ def locate(
         truncation=False if limit is None else "longest_first" if stride is None else "only_second",
         max_length=limit,
         padding=False,
+        return_token_type_ids=True,
         return_offsets_mapping=True,
         **({} if stride is None else {"return_overflowing_tokens": True, "stride": stride}),
     )

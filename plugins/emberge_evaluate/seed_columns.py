@@ -29,9 +29,7 @@ def columns_by_seed(columns: Columns) -> Columns:
             column = f"{name}#{seed}"
             models[column] = replace(scored, name=column, drawn=seed), model
             found[column] = {
-                task.name_without_seed: replace(
-                    columns.scores[name][task.name], task=_plain(task)
-                )
+                task.name_without_seed: replace(columns.scores[name][task.name], task=_plain(task))
                 for task in columns.tasks
                 if task.seed in (None, seed)
             }

@@ -40,19 +40,19 @@ _OF_TEXTS = ("classification", "regression", "choice")  # heads that pool
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuned(Evaluator):
-    """Scores of models that were fine-tuned on tasks with a fresh head, as BidirLM is judged (arXiv:2604.02045).
+    """Scores of models after they were fine-tuned on tasks, as BidirLM is judged by (arXiv:2604.02045).
 
     `tasks` are named tasks of the hub (GLUE, XTREME without its questions, XTREME-R, XNLI and others), `data`
-    are tasks with rows of their own. The head of a whole text is a dense layer, GELU, dropout and a linear
-    one over `pooling`: `mean`, `last`, `bos` (the first token) or `late` (the head on each token, then the
-    mean of their logits); `auto` takes the last token of a causal model and the mean of others. Words are
-    labelled by their first sub-token, or with `align: previous` by the token before it, as models trained to
-    predict the next token have it.
+    are tasks with rows of their own. Each gets a fresh head. That of a whole text is a dense layer, GELU,
+    dropout and a linear one over `pooling`: `mean`, `last`, `bos` (the first token) or `late` (the head on
+    each token, then the mean of their logits); `auto` takes the last token of a causal model and the mean of
+    others. Words are labelled by their first sub-token, or with `align: previous` by the token before it, as
+    models trained to predict the next token have it.
 
     A training has `steps` steps with 10 % warm-up and a linear decay. Of several learning rates, and of the
     states of a training, the best on development data is tested. It ends early once `patience` epochs brought
-    nothing better. Each of `seeds` is a column of its own, `model#seed`, and the interval over them is part of the comparison.
-    Finished trainings are kept in OUT's store, so a killed evaluation goes on with the next one.
+    nothing better. Each of `seeds` is a column of its own, `model#seed`, and comparisons have their spread in
+    the intervals. Finished trainings are kept in OUT's store, so a killed evaluation goes on with the next.
 
     A test of retrieval needs no head: a step `train` on triplets, then the evaluator `mteb`.
 
@@ -117,16 +117,15 @@ class FineTuned(Evaluator):
         for name, count in Counter(names).items():
             if count > 1:
                 yield context.problem(f"{count} tasks are called '{name}'; leave one out", "data")
+        known = {entry.name: entry for entry in entries}
         for entry in entries:
-            faults = list(entry_problems(entry, names))
+            faults = list(entry_problems(entry, known))
             yield from (context.problem(fault, "data") for fault in faults)
             if not faults:
                 yield from self._check_rows(entry, context)
 
     def _faults(self) -> Iterator[tuple[str, str]]:
         """Yield (option, message) for options that make no sense."""
-        if not (self.tasks or self.data):
-            yield "tasks", "there is nothing to fine-tune on: give tasks or data"
         for option in ("steps", "batch_size", "eval_steps", "max_length"):
             value = getattr(self, option)
             if value is not None and value < 1:
@@ -135,13 +134,23 @@ class FineTuned(Evaluator):
             values = getattr(self, option)
             if not values or len(set(values)) < len(values):
                 yield option, f"{option} wants different numbers, at least one; not {list(values)}"
-        if min(self.learning_rate, default=1.0) <= 0:
-            yield "learning_rate", "a learning rate must be above 0"
-        for option in ("warmup", "dropout"):
-            if not 0 <= getattr(self, option) < 1:
-                yield option, f"{option} is a share from 0 to below 1, not {getattr(self, option):g}"
-        if self.patience is not None and self.patience <= 0:
-            yield "patience", "patience must be above 0 epochs; null for a training to its end"
+        wrong = {
+            "tasks": (
+                not (self.tasks or self.data),
+                "there is nothing to fine-tune on: give tasks or data",
+            ),
+            "learning_rate": (
+                min(self.learning_rate, default=1.0) <= 0,
+                "learning_rate must be above 0",
+            ),
+            "warmup": (not 0 <= self.warmup < 1, "warmup is a share from 0 to below 1"),
+            "dropout": (not 0 <= self.dropout < 1, "dropout is a share from 0 to below 1"),
+            "patience": (
+                self.patience is not None and self.patience <= 0,
+                "patience must be above 0 epochs; null for a training to its end",
+            ),
+        }
+        yield from ((option, message) for option, (found, message) in wrong.items() if found)
 
     def _check_rows(self, entry: TaskEntry, context: Preflight) -> Iterator[Problem]:
         """Yield problems of whole files, and of the first rows of hub datasets where they may be read."""
@@ -171,8 +180,8 @@ class FineTuned(Evaluator):
         if self.pooling not in lost:
             return []
         return [
-            f"its attention is causal, so with pooling: {self.pooling} {lost[self.pooling]}; set pooling: auto, "
-            "which takes the last token of such models, or the backbone's attention: bidirectional"
+            f"its attention is causal, so with pooling: {self.pooling} {lost[self.pooling]}; set pooling: "
+            "auto, which takes the last token of such models, or the backbone's attention: bidirectional"
         ]
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
@@ -208,9 +217,7 @@ class FineTuned(Evaluator):
         )
         return [info] if len(self.seeds) == 1 else [info.at_seed(seed) for seed in self.seeds]
 
-    def _fingerprint(
-        self, name: str, data: Mapping[str, TaskData], workspace: Workspace
-    ) -> str:
+    def _fingerprint(self, name: str, data: Mapping[str, TaskData], workspace: Workspace) -> str:
         """Return a hash of all that decides a score beside the model."""
         start = data[name].entry.start
         options = replace(self, tasks=(), data=(), seeds=self.seeds if len(self.seeds) == 1 else ())

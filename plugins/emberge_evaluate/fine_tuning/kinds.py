@@ -141,9 +141,7 @@ class Words(Kind):
     ) -> list[Input]:
         located = self.locate(encoder, [row.text for row in rows], [None])
         (empty,) = encoder.tokenise([""], prompt="", max_length=None)
-        read = [
-            self._input(one, row, empty.ids[0]) for one, row in zip(located, rows, strict=True)
-        ]
+        read = [self._input(one, row, empty.ids[0]) for one, row in zip(located, rows, strict=True)]
         # A batch of texts without a labelled token would have no loss.
         return [one for one in read if max(one.places, default=-1) >= 0] if training else read
 

@@ -47,7 +47,10 @@ def _figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[str, A
     metric = next(iter(scores.values()))[0].task.metric
     head = ["steps", *series]
     rows = [
-        [f"{step:,}", *("–" if line[at] is None else f"{100 * line[at]:.1f}" for line in series.values())]  # type: ignore[operator]
+        [
+            f"{step:,}",
+            *("–" if line[at] is None else f"{100 * line[at]:.1f}" for line in series.values()),
+        ]  # type: ignore[operator]
         for at, step in enumerate(steps)
     ]
     return {

@@ -37,24 +37,39 @@ class TaskData:
     key: str
 
 
-def entry_problems(entry: TaskEntry, known: Sequence[str]) -> Iterator[str]:
-    """Yield what contradicts itself in an entry; `known` are the names of all tasks."""
-    about = f"task '{entry.name}'"
-    if entry.scored_by not in METRICS[entry.head]:
-        fits = join_some(METRICS[entry.head])
-        yield f"{about}: head: {entry.head} has no metric {entry.metric}; choose of {fits}"
-    if (entry.head == "choice") != bool(entry.choices):
-        yield f"{about}: `choices` and head: choice belong together; name the columns of the choices"
-    if entry.head == "span" and entry.second is None:
-        yield f"{about}: head: span wants the column of the passage; name it as `second`"
-    if not entry.test:
-        yield f"{about}: there is nothing to test on; give `test`"
-    if not 0 < entry.dev_share < 1:
-        yield f"{about}: dev_share is a share between 0 and 1, not {entry.dev_share:g}"
-    if entry.labels and entry.head not in _LABELLED:
-        yield f"{about}: head: {entry.head} has no labels to list; take `labels` out"
-    if entry.start is not None and (entry.start not in known or entry.start == entry.name):
-        yield f"{about}: it starts from '{entry.start}', which is none of the other tasks here"
+def entry_problems(entry: TaskEntry, known: Mapping[str, TaskEntry]) -> Iterator[str]:
+    """Yield what contradicts itself in an entry; `known` are all tasks by name."""
+    head, start = entry.head, entry.start
+    origin = known.get(start) if start is not None else None
+    fits = METRICS[head]
+    wrong = {
+        f"head: {head} has no metric {entry.metric}; choose of {join_some(fits)}": (
+            entry.scored_by not in fits
+        ),
+        "`choices` and head: choice belong together; name the columns of the choices": (
+            (head == "choice") != bool(entry.choices)
+        ),
+        "`label` is one column, or several whose mean is learned with head: regression": (
+            not entry.label or (len(entry.label) > 1 and head != "regression")
+        ),
+        "head: span wants the column of the passage; name it as `second`": (
+            head == "span" and entry.second is None
+        ),
+        "there is nothing to test on; give `test`": not entry.test,
+        f"dev_share is a share between 0 and 1, not {entry.dev_share:g}": (
+            not 0 < entry.dev_share < 1
+        ),
+        f"head: {head} has no labels to list; take `labels` out": (
+            bool(entry.labels) and head not in _LABELLED
+        ),
+        f"it starts from '{start}', which is none of the other tasks here": (
+            start is not None and (origin is None or origin is entry)
+        ),
+        f"it starts from '{start}', which starts from another task itself; name that one": (
+            origin is not None and origin is not entry and origin.start is not None
+        ),
+    }
+    yield from (f"task '{entry.name}': {fault}" for fault, found in wrong.items() if found)
 
 
 def check_first_rows(

@@ -70,8 +70,8 @@ class TaskEntry:
     """Column of the text, or of the list of words."""
     second: str | None = None
     """Column of the second text of a pair."""
-    label: str = "label"
-    """Column of the label, the number, the list of labels, or the answers."""
+    label: tuple[str, ...] = ("label",)
+    """Column of the label, the number, the list of labels, or the answers; of several numbers the mean."""
     choices: tuple[str, ...] = ()
     """Columns of the texts to choose from, or one column with a list of them."""
     labels: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ _WORST = -2.0  # below every metric
 
 @dataclass(frozen=True)
 class Schedule:
-    """Optimisation of one fine-tuning; `patience` counts epochs, `eval_steps` steps between looks at `dev`."""
+    """Options of one fine-tuning; `patience` is in epochs, `eval_steps` between looks at development data."""
 
     steps: int
     batch_size: int
@@ -108,9 +108,7 @@ class Tuning:
         pace = get_linear_schedule_with_warmup(
             optimizer, math.ceil(plan.warmup * plan.steps), plan.steps
         )
-        for step, rows in enumerate(
-            batches(len(inputs), plan.batch_size, plan.steps, plan.seed)
-        ):
+        for step, rows in enumerate(batches(len(inputs), plan.batch_size, plan.steps, plan.seed)):
             self.modules.train()
             batch = [inputs[row] for row in rows]
             torch.manual_seed(stable_seed(plan.seed, "step", step))

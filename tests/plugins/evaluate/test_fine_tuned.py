@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,12 @@ def task(folder: Path, **more: Any) -> TaskEntry:
 
 
 def tuner(*entries: TaskEntry, **more: Any) -> FineTuned:
-    options: dict[str, Any] = {"steps": STEPS, "batch_size": 8, "learning_rate": (RATE,), "dropout": 0.0}
+    options: dict[str, Any] = {
+        "steps": STEPS,
+        "batch_size": 8,
+        "learning_rate": (RATE,),
+        "dropout": 0.0,
+    }
     options |= {"patience": None, "backbone": TextEncoder(pooling="mean")}
     return FineTuned(data=entries, **{**options, **more})
 
@@ -99,7 +105,12 @@ def padded(model: Path, texts: Sequence[Any], *seconds: Any, **more: Any) -> Any
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model)(
-        list(texts), *seconds, padding=True, return_tensors="pt", return_token_type_ids=False, **more
+        list(texts),
+        *seconds,
+        padding=True,
+        return_tensors="pt",
+        return_token_type_ids=False,
+        **more,
     )
 
 
@@ -147,14 +158,17 @@ def test_a_regression_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path
 
     def tokenise(chosen: Sequence[Any]) -> Any:
         gold = torch.tensor([[row["grade"]] for row in chosen])
-        return {**padded(euro, [r["text"] for r in chosen], [r["other"] for r in chosen]), "labels": gold}
+        return {
+            **padded(euro, [r["text"] for r in chosen], [r["other"] for r in chosen]),
+            "labels": gold,
+        }
 
     plain_loop(plain, tokenise, folder)
     test = read(folder, "test")
     pairs = [row["text"] for row in test], [row["other"] for row in test]
     with torch.no_grad():
         found = plain(**padded(euro, *pairs)).logits[:, 0].tolist()
-    entry = task(folder, head="regression", label="grade", second="other")
+    entry = task(folder, head="regression", label=("grade",), second="other")
     (mine,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
     # Float32 sums of other padding, through the steps of a training.
     assert mine.units.values == pytest.approx(found, abs=1e-4)
@@ -191,13 +205,12 @@ def test_labels_of_words_are_those_of_a_plain_loop(
         found = plain(**given).logits.argmax(-1)
     scored_places = given["labels"] >= 0
     gold, mine = given["labels"][scored_places].tolist(), found[scored_places].tolist()
-    entry = task(folder, head="tokens", text="words", label="tags")
+    entry = task(folder, head="tokens", text="words", label=("tags",))
     (score,) = scored(tuner(entry, align=align, eval_steps=STEPS), euro, tmp_path)
     assert score.score == pytest.approx(f1_score(gold, mine, average="macro"), abs=1e-6)
 
 
 def test_answers_are_those_of_a_plain_loop(euro: Path, folder: Path, tmp_path: Path) -> None:
-    """Questions are of one kind: the first word of the passage that is of either subject."""
     from transformers import AutoModel
 
     class Answering(torch.nn.Module):
@@ -213,7 +226,9 @@ def test_answers_are_those_of_a_plain_loop(euro: Path, folder: Path, tmp_path: P
             found = type("Out", (), {"logits": logits})
             if places is not None:
                 entropy = torch.nn.functional.cross_entropy
-                found.loss = (entropy(logits[..., 0], places[:, 0]) + entropy(logits[..., 1], places[:, 1])) / 2
+                found.loss = (
+                    entropy(logits[..., 0], places[:, 0]) + entropy(logits[..., 1], places[:, 1])
+                ) / 2
             return found
 
     def tokenise(chosen: Sequence[Any]) -> Any:
@@ -239,9 +254,171 @@ def test_answers_are_those_of_a_plain_loop(euro: Path, folder: Path, tmp_path: P
             if a <= b < a + 30
         )
         start, end = (given.token_to_chars(0, best[1]).start, given.token_to_chars(0, best[2]).end)
-        right.append(row["text"][start:end] == row["answers"]["text"][0])
+        answers = (row["text"][start:end], row["answers"]["text"][0])
+        told = [[word for word in one.split() if word not in ("the", "a")] for one in answers]
+        right.append(told[0] == told[1])  # articles do not count
     entry = task(
-        folder, head="span", text="other", second="text", label="answers", metric="exact_match"
+        folder, head="span", text="other", second="text", label=("answers",), metric="exact_match"
     )
     (mine,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
     assert mine.score == pytest.approx(sum(right) / len(right), abs=1e-6)
+
+
+def test_a_choice_is_that_of_a_plain_loop(euro: Path, folder: Path, tmp_path: Path) -> None:
+    from transformers import EuroBertForSequenceClassification
+
+    class Choosing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = EuroBertForSequenceClassification.from_pretrained(
+                euro, num_labels=1, classifier_pooling="mean"
+            )
+            torch.manual_seed(stable_seed(0, "head"))
+            head = TextHead(32, 1, "mean", 0.0)
+            self.one.dense.load_state_dict(head.dense.state_dict())
+            self.one.classifier.load_state_dict(head.out.state_dict())
+
+        def forward(self, gold: Any = None, **features: Any) -> Any:
+            logits = self.one(**features).logits.view(-1, 2)
+            loss = None if gold is None else torch.nn.functional.cross_entropy(logits, gold)
+            return type("Out", (), {"logits": logits, "loss": loss})
+
+    def tokenise(chosen: Sequence[Any]) -> Any:
+        asked = [row["text"] for row in chosen for _ in range(2)]
+        options = [row[name] for row in chosen for name in ("right", "wrong")]
+        return {**padded(euro, asked, options), "gold": torch.zeros(len(chosen), dtype=torch.int64)}
+
+    plain = plain_loop(Choosing(), tokenise, folder)
+    with torch.no_grad():
+        found = plain(**tokenise(read(folder, "test"))).logits.argmax(-1)
+    entry = task(folder, head="choice", choices=("right", "wrong"), label=("place",))
+    (mine,) = scored(tuner(entry, eval_steps=STEPS), euro, tmp_path)
+    assert mine.score == pytest.approx((found == 0).double().mean().item(), abs=1e-6)
+
+
+def test_a_causal_model_is_read_at_its_last_token(folder: Path, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    causal = tiny.checkpoint(tmp_path / "causal", "qwen3")
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk = AutoModel.from_pretrained(causal)
+            torch.manual_seed(stable_seed(0, "head"))
+            head = TextHead(32, 1, "last", 0.0)
+            self.layers = torch.nn.Sequential(head.dense, torch.nn.GELU(), head.out)
+
+        def forward(self, gold: Any = None, **features: Any) -> Any:
+            last = features["attention_mask"].sum(1) - 1
+            states = self.trunk(**features)[0][torch.arange(len(last)), last]
+            logits = self.layers(states)[:, 0]
+            loss = None if gold is None else torch.nn.functional.mse_loss(logits, gold)
+            return type("Out", (), {"logits": logits, "loss": loss})
+
+    def tokenise(chosen: Sequence[Any]) -> Any:
+        gold = torch.tensor([row["grade"] for row in chosen])
+        return {**padded(causal, [row["text"] for row in chosen]), "gold": gold}
+
+    plain = plain_loop(Plain(), tokenise, folder)
+    with torch.no_grad():
+        found = plain(**tokenise(read(folder, "test"))).logits.tolist()
+    entry = task(folder, head="regression", label=("grade",))
+    (mine,) = scored(tuner(entry, eval_steps=STEPS, backbone=TextEncoder()), causal, tmp_path)
+    assert mine.units.values == pytest.approx(found, abs=1e-4)
+
+
+# ── settings that development data chooses ──────────────────────────────────────────────────────
+
+
+def test_the_best_learning_rate_on_development_data_is_tested(
+    euro: Path, folder: Path, tmp_path: Path
+) -> None:
+    """A rate of nearly nothing learns nothing; one that is far too high loses every number."""
+    rates = (1e-9, RATE, 1e9)
+    entry = task(folder, metric="accuracy")
+    (chosen,) = scored(tuner(entry, learning_rate=rates), euro, tmp_path / "grid")
+    (alone,) = scored(tuner(entry, learning_rate=(RATE,)), euro, tmp_path / "alone")
+    assert chosen.result["learning_rate"] == RATE
+    assert chosen.result["dev"] == max(chosen.result["dev_by_learning_rate"].values())
+    assert (chosen.score, chosen.units) == (alone.score, alone.units)
+
+
+def test_a_training_ends_an_epoch_after_its_best_state(
+    euro: Path, folder: Path, tmp_path: Path
+) -> None:
+    """An epoch is five steps here; a rate of nearly nothing never betters its first state."""
+    entry = task(folder, metric="accuracy")
+    (short,) = scored(
+        tuner(entry, learning_rate=(1e-9,), eval_steps=2, patience=1.0), euro, tmp_path / "short"
+    )
+    assert [step for step, _, _ in short.result["curve"]] == [2, 4, 6, 8]
+    assert short.result["step"] == 2
+    (half,) = scored(
+        tuner(entry, learning_rate=(1e-9,), eval_steps=2, patience=0.4), euro, tmp_path / "half"
+    )
+    assert [step for step, _, _ in half.result["curve"]] == [2, 4]
+    (long,) = scored(
+        tuner(entry, learning_rate=(1e-9,), eval_steps=8, patience=None), euro, tmp_path / "long"
+    )
+    assert [step for step, _, _ in long.result["curve"]] == [8, 16, 24]
+
+
+def test_the_state_that_was_best_on_development_data_is_tested(
+    euro: Path, folder: Path, tmp_path: Path
+) -> None:
+    """Trained to `step`, with the same schedule, the model scores what it scores at its best."""
+    entry = task(folder, head="regression", label=("grade",))
+    rate = (5e-2,)  # so high that later states are worse
+    (mine,) = scored(tuner(entry, learning_rate=rate, eval_steps=1), euro, tmp_path)
+    devs = {step: dev for step, _, dev in mine.result["curve"]}
+    assert mine.result["dev"] == max(devs.values())
+    best = mine.result["step"]
+    assert devs[best] == max(devs.values())
+    assert best < STEPS, "else nothing is shown here"
+    test = replace(entry, test=(source(folder, "dev"),))
+    (again,) = scored(tuner(test, learning_rate=rate, eval_steps=1), euro, tmp_path)
+    assert again.score == pytest.approx(devs[best], abs=1e-6)
+
+
+def test_a_task_starts_from_anothers_model(euro: Path, folder: Path, tmp_path: Path) -> None:
+    """With a rate of nearly nothing the second task's head is on the first one's model."""
+    first = task(folder, metric="accuracy")
+    second = replace(
+        first, name="after", start="subject", head="tokens", text="words", label=("tags",)
+    )
+    for place, learned in ((tmp_path / "a", RATE), (tmp_path / "b", 1e-9)):
+        evaluator = tuner(first, second, learning_rate=(learned,))
+        bench = Bench(place)
+        tasks = evaluator.plan(bench)
+        assert [t.name for t in tasks] == ["subject", "after"]
+        list(evaluator.evaluate(model_at(euro), tasks, bench))
+        (kept,) = (place / "work" / "fine_tuned").glob("*.safetensors")
+        from safetensors.torch import load_file
+        from transformers import AutoModel
+
+        own = AutoModel.from_pretrained(euro).state_dict()["layers.0.mlp.up_proj.weight"]
+        (name,) = (n for n in load_file(kept) if n.endswith("layers.0.mlp.up_proj.weight"))
+        moved = (load_file(kept)[name] - own).abs().max().item()
+        assert (moved > 1e-4) == (learned == RATE)
+        kept.unlink()
+        for cell in place.rglob("store/fine_tuned/*/after-*.json"):
+            cell.unlink()
+        list(evaluator.evaluate(model_at(euro), tasks[1:], bench))
+        assert kept.exists(), "the first task's training was done again for its weights"
+        assert bench.told[-1][0] == bench.told[-1][1]
+
+
+def test_progress_counts_the_steps_of_all_trainings(
+    euro: Path, folder: Path, tmp_path: Path
+) -> None:
+    evaluator = tuner(task(folder), learning_rate=(1e-3, 1e-4), seeds=(1, 2))
+    bench = Bench(tmp_path)
+    list(evaluator.evaluate(model_at(euro), evaluator.plan(bench), bench))
+    done = [told[0] for told in bench.told]
+    assert done == sorted(done)
+    assert {told[1] for told in bench.told} == {4 * STEPS}
+    assert done[-1] == 4 * STEPS
+    assert any("seed 2, learning rate 0.0001" in told[3] for told in bench.told)
+    list(evaluator.evaluate(model_at(euro), evaluator.plan(bench), bench))
+    assert bench.told[-1][0] == 4 * STEPS, "what is kept counts too"

@@ -92,7 +92,8 @@ def test_seeds_are_one_arm_and_curves_a_figure(plugins: Plugins, place: Path) ->
     subject, grade = artifact.details["figures"]
     assert subject["lines"]["labels"] == grade["lines"]["labels"] == ["4", "8", "12"]
     kept = [
-        json.loads((made / "results" / "one" / f"subject-{seed}.json").read_text()) for seed in (1, 2)
+        json.loads((made / "results" / "one" / f"subject-{seed}.json").read_text())
+        for seed in (1, 2)
     ]
     assert all(one["learning_rate"] in (1e-3, 1e-2) for one in kept)
     first = sum(one["curve"][0][2] for one in kept) / 2
@@ -120,7 +121,11 @@ def test_a_killed_evaluation_goes_on_with_the_next_training(plugins: Plugins, pl
     words = [sys.executable, "-m", "emberge", "run", str(place / "recipe.yaml"), "--out", str(out)]
     environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        words, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        words,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as process:
         while len(cells(out)) < 5 and process.poll() is None:
             time.sleep(0.01)

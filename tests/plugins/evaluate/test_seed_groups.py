@@ -286,3 +286,24 @@ def test_intervals_of_means_cover_the_test_examples(tmp_path: Path) -> None:
     half = 1.96 * np.sqrt(sum((weights[name] * s) ** 2 for name, s in spread.items()))
     low, high = result["mean_intervals"]["bls"]["type"]
     assert (high - low) / 2 == pytest.approx(half, rel=0.03)
+
+
+def test_seeds_of_an_evaluation_are_an_arm_and_no_draws_inside_trainings_seeds() -> None:
+    one = [Scored(f"base#{s}", ModelRef("./base"), drawn=s) for s in (1, 2)]
+    trained = [
+        Scored(f"m.seed={t}#{s}", ModelRef(f"$m.seed={t}"), drawn=s) for t in (7, 8) for s in (1, 2)
+    ]
+    base, made = arms_of([*one, *trained])
+    assert (base.name, dict(base.models)) == ("base", {"#1": "base#1", "#2": "base#2"})
+    assert base.draws == {"#1": ("base#1",), "#2": ("base#2",)}
+    assert made.name == "m"
+    assert made.draws == {
+        "seed=7": ("m.seed=7#1", "m.seed=7#2"),
+        "seed=8": ("m.seed=8#1", "m.seed=8#2"),
+    }
+    values = {"m.seed=7#1": 0.1, "m.seed=7#2": 0.3, "m.seed=8#1": 0.4, "m.seed=8#2": 0.8}
+    scores = {name: {TASK.name: TaskScore(TASK, value)} for name, value in values.items()}
+    judge = Judge([TASK], scores, resamples=RESAMPLES, seed=0, arms=[made])
+    found = judge.estimate("m", TASK.name)
+    assert found.mean == pytest.approx(0.4)
+    assert found.spread == pytest.approx(np.std([0.2, 0.6], ddof=1)), "a model counts once"
