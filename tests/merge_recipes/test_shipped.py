@@ -19,7 +19,9 @@ TEXTS = {
     for name, one in shipped_recipes().items()
     if not name.startswith(("boom/static", "codiemb/paper"))
 }
-NAME_HUB = [name for name, text in TEXTS.items() if any(model in text for model in (*MODELS, *REAL))]
+NAME_HUB = [
+    name for name, text in TEXTS.items() if any(model in text for model in (*MODELS, *REAL))
+]
 
 
 @pytest.fixture(scope="module")

@@ -46,8 +46,8 @@ def _asr(text: Mapping[str, Any], audio: Mapping[str, Any]) -> dict[str, Any]:
     return {"text_config": trunk, "audio_config": audio}
 
 
-# (loader, model type, options of the config) by hub id. Sizes: arXiv:2505.09388 (Qwen3), 2503.19786 (Gemma 3) and
-# the card of its 270M, 2511.21631 (Qwen3-VL), 2601.21337 (Qwen3-ASR), 2510.14276 (Qwen3Guard).
+# (loader, model type, options of the config) by hub id. Sizes: arXiv:2505.09388 (Qwen3), 2503.19786 (Gemma 3)
+# and the card of its 270M, 2511.21631 (Qwen3-VL), 2601.21337 (Qwen3-ASR), 2510.14276 (Qwen3Guard).
 MODELS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "Qwen/Qwen3-0.6B-Base": (
         *(_CAUSAL, "qwen3"),
@@ -150,7 +150,7 @@ def _tokens(kind: str) -> dict[str, int]:
 
 
 def _patterns(shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, list[int]]]:
-    """Yield tensors of equal shape that are numbered from 0 as one, as in `layers.{28}.mlp.up_proj.weight`."""
+    """Yield tensors of equal shape that are numbered from 0 as one: `layers.{28}.mlp.up_proj.weight`."""
     groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for name, shape in shapes.items():
         groups.setdefault((_INDEX.sub("{}", name), tuple(shape)), []).append(name)
