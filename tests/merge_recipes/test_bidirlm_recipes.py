@@ -49,16 +49,15 @@ def group(name: str, found: Mapping[str, Any]) -> list[Any]:
 
 
 def weights_of(merge: Any) -> list[float]:
-    """The weights of a merge's models, each one number for all tensors."""
-    found = [entry.weight.entries for entry in merge.models]
-    assert all(len(entries) == 1 and len(entries[0][1]) == 1 for entries in found)
-    return [entries[0][1][0] for entries in found]
+    """The weights of a merge's models."""
+    return [entry.weight.at("norm.weight", 0.0) for entry in merge.models]
 
 
 def origin(reference: ModelRef, found: Mapping[str, Any]) -> str:
     """The model of the hub that a reference comes from."""
     while reference.step is not None:
-        reference = found[reference.step].model
+        step = found[reference.step]
+        reference = step.models[0].model if hasattr(step, "models") else step.model
     return reference.text
 
 

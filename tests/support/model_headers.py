@@ -1,7 +1,8 @@
 """Real models' configs and tensor headers, kept as small JSON files: names and shapes, and no weights.
 
 They are made of transformers' own classes and the sizes that the models' papers and cards print, with
-`python -m tests.support.model_headers`; nothing of them was downloaded. A test compares them with the classes.
+`python -m tests.support.model_headers`; nothing of them was downloaded. A test compares them with the
+classes.
 """
 
 from __future__ import annotations
