@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.engine import MEAN_OF, Place, ScoreCurve
 
 from emberge_evaluate.comparison import Judge
-from emberge_evaluate.seed_groups import Arm, Scored
+from emberge_evaluate.seed_groups import Arm, Scored, variables_of
 
 __all__ = ["curves"]
 
@@ -18,6 +19,9 @@ LOTS = frozenset({"seed", "draw", "part"})
 PLACES = 3
 # The variable of embeddings' sizes, which are a curve however few are asked for.
 SIZE = "embedding size"
+# The variable of the states that a training kept.
+STEP = "step"
+_STATE = re.compile(rf"/{STEP}-(\d+)")
 
 
 def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[ScoreCurve]:
@@ -25,7 +29,7 @@ def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> lis
 
     Models that differ in seed or draw alone are one place. `name` is the step with its other variables, but
     for those that only follow the number, as the second weight of a merge follows the first. Sizes of
-    embeddings are such a number too, of every model.
+    embeddings are such a number too, of every model, and of the states that a training kept their steps.
     """
     found: dict[tuple[str, str], dict[float, list[Scored]]] = {}
     for step, several in _by_step(models).items():
@@ -52,8 +56,11 @@ def _by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
 
 
 def _variables(model: Scored) -> dict[str, str]:
-    """Return the variables of a model's step but those that draw lots, and its size of embeddings."""
-    found = {k: v for k, v in model.variables.items() if k not in LOTS}
+    """Return the variables of a model's step but those that draw lots, its size and a state's step."""
+    found = {k: v for k, v in variables_of(model.reference.step or "").items() if k not in LOTS}
+    state = _STATE.search(model.name) if model.reference.part is not None else None
+    if state is not None:
+        found[STEP] = state[1]
     return found if model.size is None else {**found, SIZE: str(model.size)}
 
 
@@ -84,8 +91,8 @@ def _follows(name: str, axis: str, rows: Sequence[Mapping[str, str]]) -> bool:
 
 def _plain_name(model: Scored) -> str:
     """Return the model's step without variables, or the name of a model that no step made."""
-    if model.step is not None:
-        return model.step.partition(".")[0]
+    if model.reference.step is not None:
+        return model.reference.step.partition(".")[0]
     return model.name if model.size is None else model.name.removesuffix(f"@{model.size}")
 
 

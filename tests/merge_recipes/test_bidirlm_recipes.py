@@ -89,7 +89,8 @@ def test_models_are_adapted_merged_and_trained_with_the_papers_numbers() -> None
         tokens = one.sampler[-1].batch_tokens
         assert tokens == 96 * 3 * 8192
         assert one.max_steps == -(-30_000_000_000 // tokens)
-        assert one.save_steps == -(-10_000_000_000 // tokens)
+        assert one.save_steps == 10_000_000_000 // tokens
+        assert one.keep_last * one.save_steps <= one.max_steps
     for one in group("merged", found):
         assert weights_of(one) == [0.5, 0.5]
         assert [entry.model.step.partition(".")[0] for entry in one.models] == [
