@@ -15,9 +15,10 @@ from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Step,
 from emberge_demo.corpus import STDLIB, Definition, definitions, locate, version
 from emberge_demo.package_files import even_place, write_catalogue, write_rows
 
-__all__ = ["StdlibTasks"]
+__all__ = ["StdlibTasks", "labelled_words"]
 
 _HALVES = ("train", "dev", "test")
+_SHORTEST = 8  # words of a function
 _KINDS = {tokenize.OP: "operator", tokenize.NUMBER: "number", tokenize.STRING: "text"}
 # What a name is by the word before it.
 _AFTER = {"def": "definition", "class": "definition", "import": "import", ".": "attribute"}
@@ -53,7 +54,7 @@ class StdlibTasks(Step):
         return f"python {version(STDLIB)}"
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        for option, least in (("rows", 8), ("words", 8), ("classes", 2)):
+        for option, least in (("rows", 8), ("words", _SHORTEST), ("classes", 2)):
             if getattr(self, option) < least:
                 yield context.problem(f"{option} must be {least} or more", option)
 
@@ -98,10 +99,10 @@ class StdlibTasks(Step):
 
     def _names(self, found: Iterable[Definition]) -> Iterator[Mapping[str, Any]]:
         for definition in found:
-            words = _words(definition.document)[: self.words]
-            if len(words) >= 8:
-                labels = labelled(words)
-                yield {"id": definition.id, "words": [w for _, w in words], "labels": labels}
+            labelled = labelled_words(definition.document)[: self.words]
+            if len(labelled) >= _SHORTEST:
+                words, labels = zip(*labelled, strict=True)
+                yield {"id": definition.id, "words": words, "labels": labels}
 
     def _modules(self, found: Iterable[Definition]) -> list[Mapping[str, Any]]:
         texts = {d.query: d for d in found if len(d.query.split()) >= 3}
@@ -118,24 +119,23 @@ def _module(definition: Definition) -> str:
     return definition.module.partition(".")[0]
 
 
-def _words(code: str) -> list[tuple[int, str]]:
-    """Return the words of a function with the kinds that Python's tokenizer gives them."""
+def labelled_words(code: str) -> list[tuple[str, str]]:
+    """Return the words of a function with the kind of each; none of one that is no whole code."""
     try:
         found = list(tokenize.generate_tokens(io.StringIO(code).readline))
     except (tokenize.TokenError, IndentationError):
         return []
     kept = (tokenize.NAME, *_KINDS)
+    words = [one for one in found if one.type in kept and one.string.isprintable()]
+    around = ["", *(one.string for one in words), ""]
     return [
-        (one.type, one.string) for one in found if one.type in kept and one.string.isprintable()
-    ]
-
-
-def labelled(words: Sequence[tuple[int, str]]) -> list[str]:
-    """Return the kind of each word by itself and its neighbours."""
-    around = ["", *(word for _, word in words), ""]
-    return [
-        _name(around[place], word, around[place + 2]) if kind == tokenize.NAME else _KINDS[kind]
-        for place, (kind, word) in enumerate(words)
+        (
+            one.string,
+            _name(around[place], one.string, around[place + 2])
+            if one.type == tokenize.NAME
+            else _KINDS[one.type],
+        )
+        for place, one in enumerate(words)
     ]
 
 
