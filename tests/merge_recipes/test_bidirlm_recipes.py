@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
@@ -18,6 +20,9 @@ from emberge.recipes.parse.shipped import shipped_recipes
 from emberge_bidirlm.as_encoder import encoder_config, encoder_layout
 from emberge_bidirlm.mask_token import find_mask_token
 from emberge_merge.steps.merge_options import FoundModel
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
 
 from tests.support.model_headers import MODELS, build, kept, tensors_of, write_model
 
@@ -260,3 +265,27 @@ def test_a_guard_with_another_head_leaves_it_out(root: Path) -> None:
     plan = plan_merge(step._request(find))
     assert not plan.problems
     assert plan.left == {"guard": ("score.weight",)}
+
+
+# ── the whole way ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_tiny_model_goes_the_whole_way(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "emberge", "run", "bidirlm/tiny", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "trained")
+    assert tokenizer.mask_token is not None
+    model = SentenceTransformer(str(tmp_path / "trained"), device="cpu")
+    assert model[0].auto_model.config.is_causal is False
+    merged, *parts = (
+        load_file(tmp_path / name / "model.safetensors")
+        for name in ("merged", "adapted", "encoder")
+    )
+    for name, tensor in merged.items():
+        half = (parts[0][name].double() + parts[1][name].double()) / 2
+        # Two products and a sum, each rounded once to 24 bits.
+        bound = 3 * 2.0**-24 * (parts[0][name].abs() + parts[1][name].abs())
+        assert ((tensor.double() - half).abs() <= bound).all(), name
+    assert (tmp_path / "kept/scores.md").is_file()
+    assert (tmp_path / "report/report.html").is_file()
