@@ -37,6 +37,7 @@ from .contracts.launcher import Launcher as Launcher
 from .contracts.launcher import StepPool as StepPool
 from .contracts.loss import Embeddings as Embeddings
 from .contracts.loss import Guide as Guide
+from .contracts.loss import LinearHead as LinearHead
 from .contracts.loss import Loss as Loss
 from .contracts.loss import OuterLoss as OuterLoss
 from .contracts.loss import TokenLoss as TokenLoss

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, TokenisedText, stable_seed, suggest
+from emberge import CheckpointError, LinearHead, TokenisedText, stable_seed, suggest
 from emberge.engine import join_some
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -70,9 +70,12 @@ class PredictingModel(TextModel):
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.isin(ids, self._special)
 
-    def logits(self, states: Tensor) -> Tensor:
-        found: Tensor = self._head(states)
-        return found
+    @property
+    def logits(self) -> Callable[[Tensor], Tensor]:
+        *first, last = self._head
+        if not isinstance(last, nn.Linear):
+            return self._head
+        return LinearHead(nn.Sequential(*first), last.weight, last.bias)
 
     def stored_names(self) -> Mapping[str, str]:
         # A weight that the head shares has the trunk's name.

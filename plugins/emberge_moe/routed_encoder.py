@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,7 @@ class PredictingRoutedEncoder(RoutedEncoder):
         mask: NDArray[np.bool_] = self._inner.special(ids)
         return mask
 
-    def logits(self, states: Tensor) -> Tensor:
-        logits: Tensor = self._inner.logits(states)
-        return logits
+    @property
+    def logits(self) -> Callable[[Tensor], Tensor]:
+        head: Callable[[Tensor], Tensor] = self._inner.logits
+        return head

@@ -177,8 +177,9 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
         """Return the mask of the ids [t] that are special tokens, which a loss spares."""
         ...
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Return the head's logits [s, v] of hidden states [s, d]."""
+    @property
+    def logits(self) -> Callable[[Tensor], Tensor]:
+        """Head that makes logits [s, v] of hidden states [s, d]; best a `LinearHead`, if it is one."""
         ...
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "AnyLoss",
     "Embeddings",
     "Guide",
+    "LinearHead",
     "Loss",
     "OuterLoss",
     "TokenLoss",
@@ -220,6 +221,23 @@ class Tokens:
     vocabulary: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearHead:
+    """Head that predicts tokens, whose last part is linear: logits [s, v] of hidden states [s, d].
+
+    `transform` makes of states what is multiplied by `weight` [v, e], to which `bias` [v] is added.
+    """
+
+    transform: Callable[[Tensor], Tensor]
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, states: Tensor) -> Tensor:
+        from torch.nn.functional import linear
+
+        return linear(self.transform(states), self.weight, self.bias)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokenLoss:
     """Mean over scored token positions (MLM, MNTP), computed without all logits in memory at once.
@@ -258,7 +276,7 @@ class TokenLoss:
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the mean over scored positions, given final hidden states [b, t, d] and labels [b, t].
 
-        `head` makes logits [s, vocabulary] of states [s, d].
+        `head` makes logits [s, vocabulary] of states [s, d]; one whose last part is known is a `LinearHead`.
         """
         raise NotImplementedError
 

@@ -30,12 +30,16 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(eq=False)
 class Feed:
-    """Features of chunks of `items`; with a `worker` those of the next chunk are prepared meanwhile."""
+    """Features of chunks of `texts`; with a `worker` those of the next chunk are prepared meanwhile.
 
-    collate: Callable[[Sequence[Any]], Features]
-    items: Sequence[Any]
+    `collate` makes features of texts, or of rows of several texts where `texts` are such.
+    """
+
+    encoder: Encoder
+    texts: Sequence[Any]
     pieces: Sequence[NDArray[np.int64]]
     device: torch.device
+    collate: Callable[[Sequence[Any]], Features]
     worker: ThreadPoolExecutor | None = None
     _ahead: tuple[int, Future[Features]] | None = None
 
@@ -48,7 +52,7 @@ class Feed:
         return {name: value.to(self.device, non_blocking=True) for name, value in made.items()}
 
     def _made(self, index: int) -> Features:
-        features = self.collate([self.items[i] for i in self.pieces[index]])
+        features = self.collate([self.texts[i] for i in self.pieces[index]])
         if self.device.type != "cuda":
             return features
         return {name: value.pin_memory() for name, value in features.items()}
@@ -65,13 +69,13 @@ def feed(
 ) -> Iterator[Feed]:
     """Yield a feed for the encoder's device; with `ahead` (default: on a GPU) a thread prepares chunks.
 
-    `collate` makes features of what `pieces` number, by default the encoder's own of texts.
+    `collate` is by default the encoder's own, of texts.
     """
     device = next(encoder.module.parameters()).device
     ahead = device.type == "cuda" if ahead is None else ahead
     collate = encoder.collate if collate is None else collate
     if not ahead:  # on a CPU it would only take the model's own time
-        yield Feed(collate, texts, pieces, device)
+        yield Feed(encoder, texts, pieces, device, collate)
         return
     with ThreadPoolExecutor(1, thread_name_prefix="feed") as worker:
-        yield Feed(collate, texts, pieces, device, worker)
+        yield Feed(encoder, texts, pieces, device, collate, worker)

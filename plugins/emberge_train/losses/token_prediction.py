@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import TokenLoss, Tokens, blockwise, random_bits, stable_seed
+from emberge import LinearHead, TokenLoss, Tokens, blockwise, random_bits, stable_seed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["UNSCORED", "HiddenTokens", "mean_of_scored", "next_of"]
 
 UNSCORED = -100
+# Logits that `blockwise` computes at once.
+KEPT_LOGITS = 2**22
+# Logits of a block, 64 MiB in float32, and its places: with fewer the head's gradient takes most of the time.
+BLOCK_LOGITS, LEAST_ROWS, MOST_ROWS = 2**24, 64, 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,8 @@ def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tens
     states, wanted = hidden[scored], labels[scored]
     if not len(states):
         return hidden.sum() * 0
+    if isinstance(head, LinearHead) and _fuses(states, head):
+        return _fused(states, wanted, head)
     with torch.no_grad():
         vocabulary = head(states[:1]).shape[-1]
 
@@ -76,6 +82,30 @@ def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tens
         return cross_entropy(logits.to(wide), wanted[rows], reduction="none")
 
     return blockwise(len(states), vocabulary, block).mean()
+
+
+def _fuses(states: Tensor, head: LinearHead) -> bool:
+    """Return whether one function computes loss and gradients of blocks of logits faster.
+
+    It does where logits of all places would not be kept, for it computes them once and not twice, and adds
+    up the gradient of the head over fewer blocks: on a CPU in float32, one thread, 1.8 (50,000 tokens) to
+    3.1 times as fast (150,000), and as fast as with all logits in memory. Other devices are not measured.
+    """
+    import torch
+
+    plain = states.device.type == "cpu" and states.dtype == head.weight.dtype == torch.float32
+    small = len(states) * len(head.weight) <= KEPT_LOGITS
+    return plain and not small and not torch.is_autocast_enabled("cpu")
+
+
+def _fused(states: Tensor, wanted: Tensor, head: LinearHead) -> Tensor:
+    import torch
+
+    rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_LOGITS // len(head.weight)))
+    options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=rows, chunking_method=None)
+    return torch.nn.functional.linear_cross_entropy(
+        head.transform(states), head.weight, wanted, linear_bias=head.bias, options=options
+    )
 
 
 def next_of(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
