@@ -134,7 +134,7 @@ class TokenLossOnTexts(Evaluator):
         datasets = {dataset.info.name: dataset for dataset in self._load(workspace)}
         with Session.open(
             self._job(model.folder, [datasets[task.name] for task in tasks], workspace),
-            work=workspace.work / "token-loss",
+            work=workspace.work / f"token-loss-{model.fingerprint[:16]}",
             store=workspace.store,
             machine=dataclasses.replace(workspace.machine, ranks=1, shard=False),
             progress=lambda *_: None,

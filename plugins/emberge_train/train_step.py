@@ -184,10 +184,20 @@ class Train(FitOptions, Step):
             scored = head.example.positive_scores is not None
             for fault in loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "loss")
+        yield from self._check_sets(context, checked)
         yield from self._check_head(context, checked)
         yield from self._check_prompts(context, checked)
         for warning in negative_warnings(FitOptions.of(self), checked):
             yield context.warning(warning, "hard_negatives")
+
+    def _check_sets(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
+        """Yield problems of the sampler with the datasets, if all of these can be seen before the run."""
+        here = all(entry.path is None or context.data(entry.path) for entry in self.data)
+        infos = [head.info for head in checked.heads]
+        if here and not checked.problems:
+            for sampler in self.sampler:
+                for fault in sampler.check_data(infos):
+                    yield context.problem(fault, "sampler")
 
     def _check_head(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)

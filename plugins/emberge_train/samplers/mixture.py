@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emberge import (
@@ -10,6 +10,7 @@ from emberge import (
     Batches,
     DataError,
     DatasetBatches,
+    DatasetInfo,
     Negatives,
     PerDataset,
     Pool,
@@ -31,7 +32,8 @@ class Mixture(Sampler):
     arXiv:2604.02045). A batch has about `batch_tokens` tokens over all ranks. In each batch, and in any
     number of batches of one pass over a set, a set's tokens differ from its share by less than its longest
     window. An epoch is until each set was seen once but for less than its part of a batch: smaller sets begin
-    again, in another order. `max_steps` times `batch_tokens` is a training's number of tokens.
+    again, in another order. `max_steps` times `batch_tokens` is a training's number of tokens,
+    of which each set gives its share: sets of a hub need no more rows (`first`) than hold so many.
 
     Example:
         adapted:
@@ -54,6 +56,12 @@ class Mixture(Sampler):
         if self.batch_tokens < 1:
             raise ValueError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
 
+    def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
+        try:
+            self._of(infos)
+        except DataError as error:
+            yield str(error)
+
     def batches(self, pool: Pool, seed: int) -> Batches:
         """Return batches with a part of every dataset.
 
@@ -61,7 +69,7 @@ class Mixture(Sampler):
             DataError: for shares that do not fit the datasets, pairs, or a share of a batch that is smaller
                 than a dataset's longest window or larger than the dataset.
         """
-        shares = self._of(pool)
+        shares = self._of(list(pool))
         tokens = {name: round(share * self.batch_tokens) for name, share in shares.items()}
         for info in pool:
             if info.tokens is not None and info.tokens.sum() < tokens[info.name]:
@@ -74,18 +82,18 @@ class Mixture(Sampler):
         length = max(len(one) for one in parts)
         return _Together([one.of_length(length) for one in parts])
 
-    def _of(self, pool: Pool) -> dict[str, float]:
+    def _of(self, infos: Sequence[DatasetInfo]) -> dict[str, float]:
         """Return the share of each dataset.
 
         Raises:
             DataError: for a name that is no dataset, datasets of pairs, or shares that are not 1 together.
         """
-        names = [info.name for info in pool]
+        names = [info.name for info in infos]
         for name in self.shares:
             if name not in names:
                 hint = suggest(name, names) or f"; there are {', '.join(names)}"
                 raise DataError(f"shares names '{name}', which is no dataset here{hint}")
-        for info in pool:
+        for info in infos:
             if info.task != "text":
                 raise DataError(
                     f"mixture counts tokens of single texts, and dataset '{info.name}' is of the task "

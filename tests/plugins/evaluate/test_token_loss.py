@@ -30,7 +30,9 @@ from emberge import (
 )
 from emberge.engine import plan_tasks, read_scores, score_model
 from emberge_evaluate.token_loss import TokenLossOnTexts
+from emberge_train.losses.causal_lm import CausalLM
 from emberge_train.losses.mlm import MLM
+from emberge_train.losses.mntp import MNTP
 
 from tests.plugins.mteb.bench import Bench, model_at
 from tests.support import tiny
@@ -123,6 +125,34 @@ def test_a_set_has_the_mean_loss_of_its_scored_tokens(models: list[Path], place:
             total / places * tokens / size / math.log(2)
         )
         assert (score.result["scored_tokens"], score.result["bytes"]) == (places, size)
+
+
+@pytest.mark.parametrize(("loss", "causal"), [(MNTP(share=0.4), False), (CausalLM(), True)])
+def test_losses_from_the_place_before_are_those_of_a_causal_head(
+    loss: MNTP | CausalLM, causal: bool, place: Path
+) -> None:
+    """A label is predicted by the logits of the place before it, by attention to one side or both."""
+    folder = tiny.transformer(place / "qwen3", "AutoModelForCausalLM", "qwen3")
+    attention, pooling = ("as is", "last") if causal else ("bidirectional", "mean")
+    backbone = ExactEncoder(pooling=pooling, attention=attention)
+    found = scored(evaluator(place, loss=loss, backbone=backbone, max_length=64), folder, place)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    config.is_causal = causal
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, config=config)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    special = np.asarray(tokenizer.all_special_ids)
+    total, places = 0.0, 0
+    for number, window in enumerate(windows_of(tokenizer, SETS["code"])):
+        ids = np.asarray(window, np.int64)
+        text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
+        changed, labels = loss.corrupt(text, stable_seed(0, "token_loss", "code", number))
+        with torch.no_grad():
+            logits = model.double().eval()(input_ids=torch.from_numpy(changed)[None]).logits[0]
+        wanted = torch.from_numpy(labels)[1:]
+        total += float(torch.nn.functional.cross_entropy(logits[:-1], wanted, reduction="sum"))
+        places += int((wanted != -100).sum())
+    assert found["code"].score == exactly(total / places)
+    assert found["code"].result["scored_tokens"] == places
 
 
 def test_bits_per_byte_are_the_loss_of_all_tokens_over_the_bytes(

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
-from emberge import Batch, DataError, DatasetInfo, Pool, stable_seed
+from emberge import (
+    Batch,
+    DataError,
+    DatasetInfo,
+    Pool,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    stable_seed,
+)
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_train.samplers.mixture import Mixture
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.support import tiny
 
 
 def texts(**lengths: Sequence[int]) -> Pool:
@@ -159,3 +172,53 @@ def test_shares_that_do_not_fit_the_data_are_refused(
 ) -> None:
     with pytest.raises(DataError, match=place):
         Mixture(shares=shares, batch_tokens=batch).batches(pool, 0)
+
+
+def test_a_share_of_no_dataset_is_found_before_any_work(tmp_path: Path) -> None:
+    plugins = load_plugins(block=())
+    tiny.transformer(tmp_path / "reader", "AutoModelForMaskedLM", "bert")
+    for name in ("english", "code"):
+        (tmp_path / f"{name}.jsonl").write_text('{"text": "a line of words"}\n' * 9)
+    recipe = """
+steps:
+  adapted:
+    train:
+      model: ./reader
+      data: [{path: ./english.jsonl}, {path: ./code.jsonl}]
+      loss: mlm
+      backbone: {text_encoder: {pooling: mean}}
+      sampler: {mixture: {shares: {SHARE}}}
+"""
+
+    def faults(share: str) -> list[str]:
+        text = recipe.replace("SHARE", share)
+        found = check_recipe(parse_recipe(text, plugins, path=tmp_path / "r.yaml"), plugins)
+        return [str(problem) for problem in found.errors]
+
+    assert faults("english: 0.8") == []
+    (fault,) = faults("englisch: 0.8")
+    assert "r.yaml:9" in fault
+    assert "did you mean 'english'" in fault
+
+
+def test_the_papers_training_is_as_many_steps_as_it_has_tokens() -> None:
+    """96 devices, 3 accumulated batches each of 8,192 tokens: 30 B tokens are 12,716 steps, 10 B 4,239."""
+    size, window = 96 * 3 * 8192, 8192
+    assert size == 2_359_296
+    assert [math.ceil(tokens / size) for tokens in (30e9, 10e9)] == [12_716, 4_239]
+    others = [f"other-{number}" for number in range(22)]  # 20 languages, mathematics and code
+    counts = {"english": 0.8, **dict.fromkeys(others, 0.2 / 22)}
+    pool = {
+        DatasetInfo(name, "text", n, tokens=np.full(n, window)): range(n)
+        for name, share in counts.items()
+        for n in [math.ceil(share * 10e9 / window) + 400]
+    }
+    plan = BatchPlan(
+        pool, [Mixture(shares={"english": 0.8}, batch_tokens=size)], seed=42, max_steps=4239
+    )
+    assert (len(plan), plan.starts[1] >= 4239) == (4239, True)  # no text comes twice
+    for step in (0, 2000, 4238):
+        taken = {part.dataset: len(part.rows) * window for part in plan[step].parts}
+        assert taken.keys() == counts.keys()
+        for name, share in counts.items():
+            assert abs(taken[name] - share * size) <= window
