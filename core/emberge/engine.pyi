@@ -123,6 +123,8 @@ from .training.fit_job import FitJob as FitJob
 from .training.fit_options import BatchOptions as BatchOptions
 from .training.fit_options import FitOptions as FitOptions
 from .training.fit_options import FitResult as FitResult
+from .training.loop.checkpoints import latest_state as latest_state
+from .training.loop.checkpoints import save_state as save_state
 from .training.loop.fit import fit as fit
 from .training.loop.session import SaveClock as SaveClock
 from .training.loop.session import Session as Session

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from emberge import (
-    Backbone,
     DataError,
     EmbergeError,
     Evaluator,
@@ -21,7 +20,6 @@ from emberge import (
     TaskInfo,
     TaskScore,
     Workspace,
-    component,
 )
 
 from emberge_evaluate.fine_tuning.task_data import (
@@ -31,15 +29,15 @@ from emberge_evaluate.fine_tuning.task_data import (
     load_task,
 )
 from emberge_evaluate.fine_tuning.task_entry import TaskEntry
+from emberge_evaluate.fine_tuning.tuning_options import TuningOptions
 
 __all__ = ["FineTuned"]
 
-Pooling = Literal["auto", "mean", "last", "bos", "late"]
 _OF_TEXTS = ("classification", "regression", "choice")  # heads that pool
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuned(Evaluator):
+class FineTuned(TuningOptions, Evaluator):
     """Scores of models after they were fine-tuned on tasks, as BidirLM is judged by (arXiv:2604.02045).
 
     `tasks` are named tasks of the hub (GLUE, XTREME without its questions, XTREME-R, XNLI and others), `data`
@@ -52,7 +50,7 @@ class FineTuned(Evaluator):
     A training has `steps` steps with 10 % warm-up and a linear decay. Of several learning rates, and of the
     states of a training, the best on development data is tested. It ends early once `patience` epochs brought
     nothing better. Each of `seeds` is a column of its own, `model#seed`, and comparisons have their spread in
-    the intervals. Finished trainings are kept in OUT's store, so a killed evaluation goes on with the next.
+    the intervals. Finished trainings are kept in OUT's store, and a killed evaluation goes on where it was.
 
     A test of retrieval needs no head: a step `train` on triplets, then the evaluator `mteb`.
 
@@ -74,39 +72,17 @@ class FineTuned(Evaluator):
     """
 
     tasks: tuple[str, ...] = ()
-    """Named tasks of the hub, or a whole collection: glue, xtreme, xtreme_r."""
+    """Named tasks of the hub, or whole collections: glue, xtreme, xtreme_r, bidirlm."""
     data: tuple[TaskEntry, ...] = ()
     """Tasks with rows of their own."""
-    backbone: Backbone = component("text_encoder")
-    """Encoder of a checkpoint."""
-    pooling: Pooling = "auto"
-    align: Literal["same", "previous"] = "same"
-    prompt: str = ""
-    """Text put before each text."""
-    max_length: int | None = None
-    """Tokens of a text at most; default: the model's own limit."""
-    steps: int = 1000
-    batch_size: int = 32
-    learning_rate: tuple[float, ...] = (5e-5,)
-    """Learning rates to choose from on development data."""
-    warmup: float = 0.1
-    """Share of the steps."""
-    weight_decay: float = 0.0
-    dropout: float = 0.1
-    """Dropout of the head."""
-    eval_steps: int | None = None
-    """Steps between looks at development data; default: a twentieth of the steps."""
-    patience: float | None = 1.0
-    """Epochs without a better score on development data that end a training; null for none."""
-    seeds: tuple[int, ...] = (0,)
-    """Seeds of the head, the order of rows and dropout."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Type that passes compute in; weights are float32."""
 
     # ── before the run ──────────────────────────────────────────────────────────────────────────
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        for option, message in self._faults():
+        if not (self.tasks or self.data):
+            fault = "there is nothing to fine-tune on: give tasks or data"
+            yield context.problem(fault, "tasks")
+        for option, message in self.problems():
             yield context.problem(message, option)
         try:
             entries = self.entries()
@@ -123,34 +99,6 @@ class FineTuned(Evaluator):
             yield from (context.problem(fault, "data") for fault in faults)
             if not faults:
                 yield from self._check_rows(entry, context)
-
-    def _faults(self) -> Iterator[tuple[str, str]]:
-        """Yield (option, message) for options that make no sense."""
-        for option in ("steps", "batch_size", "eval_steps", "max_length"):
-            value = getattr(self, option)
-            if value is not None and value < 1:
-                yield option, f"{option} must be at least 1, not {value}"
-        for option in ("learning_rate", "seeds"):
-            values = getattr(self, option)
-            if not values or len(set(values)) < len(values):
-                yield option, f"{option} wants different numbers, at least one; not {list(values)}"
-        wrong = {
-            "tasks": (
-                not (self.tasks or self.data),
-                "there is nothing to fine-tune on: give tasks or data",
-            ),
-            "learning_rate": (
-                min(self.learning_rate, default=1.0) <= 0,
-                "learning_rate must be above 0",
-            ),
-            "warmup": (not 0 <= self.warmup < 1, "warmup is a share from 0 to below 1"),
-            "dropout": (not 0 <= self.dropout < 1, "dropout is a share from 0 to below 1"),
-            "patience": (
-                self.patience is not None and self.patience <= 0,
-                "patience must be above 0 epochs; null for a training to its end",
-            ),
-        }
-        yield from ((option, message) for option, (found, message) in wrong.items() if found)
 
     def _check_rows(self, entry: TaskEntry, context: Preflight) -> Iterator[Problem]:
         """Yield problems of whole files, and of the first rows of hub datasets where they may be read."""
@@ -249,7 +197,7 @@ class FineTuned(Evaluator):
     ) -> Iterator[TaskScore]:
         from emberge_evaluate.fine_tuning.grid import Grid
 
-        grid = Grid(self, model, self._load(workspace), workspace)
+        grid = Grid(TuningOptions.of(self), model, self._load(workspace), workspace)
         grid.expect([(task.name_without_seed, self._seed(task)) for task in tasks])
         for task in tasks:
             yield grid.score(task, self._seed(task))

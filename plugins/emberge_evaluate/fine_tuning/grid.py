@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from emberge import CheckpointError, LocatesTokens, Model, TaskInfo, TaskScore, Workspace
@@ -18,9 +19,7 @@ from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
 from emberge_evaluate.fine_tuning.metrics import score, units_of
 from emberge_evaluate.fine_tuning.task_data import TaskData
 from emberge_evaluate.fine_tuning.tuning import Schedule, Tuned, Tuning
-
-if TYPE_CHECKING:
-    from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
+from emberge_evaluate.fine_tuning.tuning_options import TuningOptions
 
 __all__ = ["Grid"]
 
@@ -31,12 +30,12 @@ class Grid:
     """Fine-tunings of a model; a cell is one task, seed and learning rate.
 
     Cells are in OUT's store under the model's content and all that decides them, so that a killed evaluation
-    goes on with the next one, and a longer list of learning rates adds cells.
+    goes on where it was, and a longer list of learning rates adds cells.
     """
 
     def __init__(
         self,
-        options: FineTuned,
+        options: TuningOptions,
         model: Model,
         data: Mapping[str, TaskData],
         workspace: Workspace,
@@ -111,7 +110,9 @@ class Grid:
             self._schedule(name, seed, rate),
             lambda step: self._show(step, words),
         )
-        tuned = tuning.run()
+        states = self._weights_file(name, seed, rate).with_suffix("")
+        tuned = tuning.run(states)
+        shutil.rmtree(states, ignore_errors=True)
         if name in self._origins:
             self._save(encoder, self._weights_file(name, seed, rate))
         return tuned
@@ -198,7 +199,7 @@ class Grid:
 
     def _key(self, name: str, seed: int, rate: float) -> str:
         start = self.data[name].entry.start
-        options = dataclasses.replace(self.options, tasks=(), data=(), seeds=(), learning_rate=())
+        options = dataclasses.replace(self.options, seeds=(), learning_rate=())
         parts = (
             self.data[name].key,
             None if start is None else (self.data[start].key, self._rates),

@@ -25,7 +25,7 @@ _LONGEST_ANSWER = 30  # tokens
 
 @dataclass(frozen=True)
 class Reading:
-    """How texts are read: prompt, length, pooling of whole texts, and the token that a word's label is on."""
+    """Options of reading texts: prompt, length, pooling, and the token that a word's label is on."""
 
     prompt: str = ""
     max_length: int | None = None
@@ -36,7 +36,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One row as the model reads it: its texts (several for choices and windows) and what is to be learned.
+    """Row as the model reads it: its texts (several for choices and windows) and what is to be learned.
 
     `places` are the tokens that words' labels are on, -1 for a word that was cut off. `windows` locate the
     tokens of a passage.

@@ -47,10 +47,7 @@ def _figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[str, A
     metric = next(iter(scores.values()))[0].task.metric
     head = ["steps", *series]
     rows = [
-        [
-            f"{step:,}",
-            *("–" if line[at] is None else f"{100 * line[at]:.1f}" for line in series.values()),
-        ]  # type: ignore[operator]
+        [f"{step:,}", *(_shown(line[at]) for line in series.values())]
         for at, step in enumerate(steps)
     ]
     return {
@@ -67,6 +64,10 @@ def _figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[str, A
         },
         "table": {"title": f"{metric} × 100 by step", "head": head, "rows": rows},
     }
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _points(score: TaskScore) -> dict[int, float]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 from emberge import LocatesTokens, shuffled, stable_seed
+from emberge.engine import SaveClock
 from torch import Tensor, nn
 
+from emberge_evaluate.fine_tuning.course import Course
 from emberge_evaluate.fine_tuning.heads import mask_of
 from emberge_evaluate.fine_tuning.kinds import Input, Kind
 from emberge_evaluate.fine_tuning.metrics import score
@@ -20,7 +23,6 @@ from emberge_evaluate.fine_tuning.task_rows import TaskRow
 __all__ = ["Schedule", "Tuned", "Tuning", "batches"]
 
 _CLIP = 1.0  # norm of gradients, as transformers' Trainer cuts them
-_WORST = -2.0  # below every metric
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,17 @@ class Schedule:
     patience: float | None
     seed: int
     autocast: torch.dtype | None = None
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, from 0: it rises from 0 in the warm-up, then falls to 0."""
+        rising = math.ceil(self.warmup * self.steps)
+        if step < rising:
+            return self.learning_rate * step / rising
+        return self.learning_rate * (self.steps - step) / (self.steps - rising)
+
+    def is_over(self, since: int, epoch: int) -> bool:
+        """Return whether so many steps since the best state end a training; `epoch` counts steps."""
+        return self.patience is not None and since >= self.patience * epoch
 
 
 @dataclass(frozen=True)
@@ -69,57 +82,56 @@ class Tuning:
         self.head = kind.head(width).to(self.device)
         self.modules = nn.ModuleList([encoder.module, self.head])
 
-    def run(self) -> Tuned:
-        """Train, go back to the state that was best on development data, and test it."""
+    def run(self, states: Path | None = None, clock: SaveClock | None = None) -> Tuned:
+        """Train, go back to the state that was best on development data, and test it.
+
+        States are kept in the folder `states`, and a training that was killed goes on from the newest one.
+        """
         data, plan = self.kind.data, self.schedule
         inputs = self.kind.inputs(self.encoder, data.train, training=True)
         watched = self.kind.inputs(self.encoder, data.dev, training=False)
-        best, curve = _Best(), []
+        trained = {n: p for n, p in self.modules.named_parameters() if p.requires_grad}
+        optimizer = torch.optim.AdamW(
+            trained.values(), lr=plan.learning_rate, weight_decay=plan.weight_decay
+        )
+        course = Course() if states is None else Course.load(states, trained, optimizer)
+        clock = clock or SaveClock()
         epoch = math.ceil(len(inputs) / plan.batch_size)
-        losses: list[float] = []
-        for step, loss in enumerate(self._train(inputs), start=1):
-            self.progress(step)
-            losses.append(loss)
+        drawn = batches(len(inputs), plan.batch_size, plan.steps, plan.seed)
+        for rows in islice(drawn, course.step, None):
+            loss = self._step([inputs[row] for row in rows], course.step, optimizer)
+            course.step += 1
+            course.losses.append(loss)
+            self.progress(course.step)
             if not math.isfinite(loss):
                 break  # too high a learning rate
-            if step % plan.eval_steps == 0 or step == plan.steps:
-                dev = self._score(data.dev, watched)
-                curve.append((step, sum(losses) / len(losses), dev))
-                losses.clear()
-                best.look(dev, step, self._trained())
-                if plan.patience is not None and step - best.step >= plan.patience * epoch:
+            if course.step % plan.eval_steps == 0 or course.step == plan.steps:
+                course.look(self._score(data.dev, watched), trained)
+                if plan.is_over(course.step - course.best, epoch):
                     break
-        best.restore(self._trained())
+            if states is not None and clock.is_due():
+                with clock.saving():
+                    course.save(states, trained, optimizer)
+        course.restore_best(trained)
         tests = {
             name: self.predict(rows, self.kind.inputs(self.encoder, rows, training=False))
             for name, rows in data.test.items()
         }
-        return Tuned(best.dev, best.step, curve, tests)
+        return Tuned(course.dev, course.best, course.curve, tests)
 
-    def _train(self, inputs: Sequence[Input]) -> Iterator[float]:
-        """Take optimizer steps, and yield the loss of each."""
-        from transformers import get_linear_schedule_with_warmup
-
-        plan = self.schedule
-        weights = [p for p in self.modules.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(
-            weights, lr=plan.learning_rate, weight_decay=plan.weight_decay
-        )
-        pace = get_linear_schedule_with_warmup(
-            optimizer, math.ceil(plan.warmup * plan.steps), plan.steps
-        )
-        for step, rows in enumerate(batches(len(inputs), plan.batch_size, plan.steps, plan.seed)):
-            self.modules.train()
-            batch = [inputs[row] for row in rows]
-            torch.manual_seed(stable_seed(plan.seed, "step", step))
-            logits, mask = self._logits(batch)
-            loss = self.kind.loss(logits, batch, mask)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(weights, _CLIP)
-            optimizer.step()
-            pace.step()
-            yield float(loss.detach())
+    def _step(self, batch: Sequence[Input], step: int, optimizer: torch.optim.Optimizer) -> float:
+        """Take an optimizer step, and return the loss before it."""
+        self.modules.train()
+        torch.manual_seed(stable_seed(self.schedule.seed, "step", step))
+        logits, mask = self._logits(batch)
+        loss = self.kind.loss(logits, batch, mask)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for group in optimizer.param_groups:
+            group["lr"] = self.schedule.rate(step)
+            nn.utils.clip_grad_norm_(group["params"], _CLIP)
+        optimizer.step()
+        return float(loss.detach())
 
     def predict(self, rows: Sequence[TaskRow], inputs: Sequence[Input]) -> list[Any]:
         """Return a prediction for each row; texts of like length run together."""
@@ -150,29 +162,6 @@ class Tuning:
         with torch.autocast(self.device.type, dtype=kind, enabled=kind is not None):
             mask = mask_of(features)
             return self.head(self.encoder.states(features), mask), mask
-
-    def _trained(self) -> dict[str, Tensor]:
-        return {n: p for n, p in self.modules.named_parameters() if p.requires_grad}
-
-
-class _Best:
-    """The state that was best on development data."""
-
-    def __init__(self) -> None:
-        self.dev, self.step = _WORST, 0
-        self._weights: dict[str, Tensor] = {}
-
-    def look(self, dev: float, step: int, weights: Mapping[str, Tensor]) -> None:
-        """Keep a copy of the weights where they are better than those before."""
-        if dev > self.dev:
-            self.dev, self.step = dev, step
-            self._weights = {n: p.detach().to("cpu", copy=True) for n, p in weights.items()}
-
-    def restore(self, weights: Mapping[str, Tensor]) -> None:
-        """Put the best weights back."""
-        with torch.no_grad():
-            for name, kept in self._weights.items():
-                weights[name].copy_(kept)
 
 
 def batches(count: int, size: int, steps: int, seed: int) -> Iterator[list[int]]:

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import DataRef, stable_seed
+from emberge import DataRef, LocatesTokens, stable_seed
+from emberge.engine import SaveClock
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
 from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead
+from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
+from emberge_evaluate.fine_tuning.task_data import load_task
 from emberge_evaluate.fine_tuning.task_entry import RowSource, TaskEntry
-from emberge_evaluate.fine_tuning.tuning import batches
+from emberge_evaluate.fine_tuning.tuning import Schedule, Tuning, batches
 
 from tests.plugins.evaluate.tuned_sets import write_sets
 from tests.plugins.mteb.bench import Bench, model_at
@@ -407,6 +410,42 @@ def test_a_task_starts_from_anothers_model(euro: Path, folder: Path, tmp_path: P
         list(evaluator.evaluate(model_at(euro), tasks[1:], bench))
         assert kept.exists(), "the first task's training was done again for its weights"
         assert bench.told[-1][0] == bench.told[-1][1]
+
+
+def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_path: Path) -> None:
+    """It is killed between two looks at development data, and ends in the same numbers."""
+    entry = task(folder, head="regression", label=("grade",))
+    data = load_task(entry, readers=Bench(tmp_path).readers, resolve=lambda ref: Path(ref.text))
+    assert data is not None
+    schedule = Schedule(
+        steps=STEPS,
+        batch_size=8,
+        learning_rate=RATE,
+        warmup=0.1,
+        weight_decay=0.01,
+        eval_steps=3,
+        patience=None,
+        seed=0,
+    )
+    taken: list[int] = []
+
+    def tuning(last: int = STEPS) -> Tuning:
+        def killed(step: int) -> None:
+            taken.append(step)
+            if step > last:
+                raise KeyboardInterrupt
+
+        encoder = TextEncoder(pooling="mean").load(euro, device="cpu", dtype="float32")
+        assert isinstance(encoder, LocatesTokens)
+        return Tuning(encoder, kind_of(data, Reading()), schedule, killed)
+
+    whole = tuning().run()
+    states = tmp_path / "states"
+    with pytest.raises(KeyboardInterrupt):
+        tuning(last=13).run(states, SaveClock(seconds=0.0, share=0.0))
+    taken.clear()
+    assert tuning().run(states) == whole
+    assert taken == list(range(14, STEPS + 1))
 
 
 def test_progress_counts_the_steps_of_all_trainings(

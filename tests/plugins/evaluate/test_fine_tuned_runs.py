@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.engine import read_artifact, read_scores
+from emberge_report.page.figure_data import figure_data
 
 from tests.plugins.evaluate.tuned_sets import write_sets
 from tests.support import tiny
@@ -90,6 +91,7 @@ def test_seeds_are_one_arm_and_curves_a_figure(plugins: Plugins, place: Path) ->
     artifact = read_artifact(made)
     assert artifact is not None
     subject, grade = artifact.details["figures"]
+    assert len(figure_data("scores", artifact.details["figures"])) == 2, "a report shows them"
     assert subject["lines"]["labels"] == grade["lines"]["labels"] == ["4", "8", "12"]
     kept = [
         json.loads((made / "results" / "one" / f"subject-{seed}.json").read_text())
