@@ -229,7 +229,8 @@ class Scores:
         """Normalised rank of each model: 0 if it is the best on every task, models - 1 if the worst on all.
 
         On a task it is (models - 1) · (best - score) / (best - worst), and 0 where all are equal; of tasks it
-        is the mean (BidirLM, arXiv:2604.02045). There are none of losses, two models, one task, or missing scores.
+        is the mean (BidirLM, arXiv:2604.02045). There are none of losses, two models, one task or missing
+        scores.
         """
         rows = [[self.values[m].get(task.name) for m in self.models] for task in self.tasks]
         known = [[v for v in row if v is not None] for row in rows]
