@@ -128,7 +128,7 @@ def encode_and_backward(
     # A chunk that only keeps step with the others has any one text.
     run = [*pieces, *[np.zeros(1, np.int64)] * idle]
     with feed(encoder, texts, run) as given:
-        runner = _Chunks(encoder, given, pieces, plan, seed, tuple(layers), idle, weight)
+        runner = _Chunks(given, pieces, plan, seed, tuple(layers), idle, weight)
         first = runner.first()
         loss = objective(first.encoded) * weight
         loss.backward()  # type: ignore[no-untyped-call]
@@ -160,7 +160,6 @@ class _Output:
 class _Chunks:
     """A batch's chunks, and the two passes over them."""
 
-    encoder: Encoder
     given: Feed
     pieces: Sequence[NDArray[np.int64]]
     plan: EncodePlan
@@ -168,6 +167,10 @@ class _Chunks:
     layers: tuple[float, ...]
     idle: int = 0
     weight: float = 1.0
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.given.encoder
 
     def first(self) -> _First:
         """Return all embeddings as leaves, and the graphs of the chunks that keep theirs."""
@@ -202,7 +205,7 @@ class _Chunks:
 
     def _size(self, index: int) -> int:
         piece = self.given.pieces[index]
-        return len(piece) * max(len(self.given.items[i].ids) for i in piece)
+        return len(piece) * max(len(self.given.texts[i].ids) for i in piece)
 
     def second(self, first: _First) -> Tensor:
         """Send the gradients of the embeddings through the model, chunk by chunk in a fixed order.
