@@ -18,6 +18,7 @@ from emberge_encoder.blocks import BlockInputs
 from emberge_encoder.chat_format import ChatFormat
 from emberge_encoder.located_texts import locate, without_types
 from emberge_encoder.lora import LoraTrunk
+from emberge_encoder.packed_rows import DOCUMENTS, packed_states
 from emberge_encoder.prompt_lengths import prompt_lengths
 from emberge_encoder.stock_modules import save_module, tail_module
 from emberge_encoder.trunk_weights import save_trunk
@@ -199,6 +200,8 @@ class TextModel:
             # They look at their own switch, which is off for a training without dropout.
             layer.training = torch.is_grad_enabled()
         trunk: Any = self._chain.trunk
+        if DOCUMENTS in features:
+            return packed_states(trunk, features)
         states: Tensor = (trunk._call_impl if plain else trunk)(**inputs)[0]
         return states
 

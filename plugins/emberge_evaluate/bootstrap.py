@@ -102,6 +102,8 @@ class _Measure:
         if units.gold is None:
             raise ValueError(f"units of statistic '{self.kind}' need gold values")
         self.gold = np.asarray(units.gold, dtype=np.float64)[group]
+        if self.kind == "ratio":
+            return
         if self.kind == "macro_f1":
             self.classes = np.union1d(self.values, self.gold)
         elif self.kind == "spearman":
@@ -115,6 +117,11 @@ class _Measure:
         if self.kind == "mean":
             mean: Array = counts @ self.values / counts.sum(1)
             return mean
+        if self.kind == "ratio":
+            # A draw of units that weigh nothing has no ratio; that of all of them is as good as any.
+            weights = counts @ self.gold
+            whole = self.values.sum() / self.gold.sum()
+            return np.where(weights > 0, counts @ self.values / np.maximum(weights, 1e-300), whole)
         if self.kind == "spearman":
             return _correlation(counts, *(ranks(counts) for ranks in self.ranks))
         if self.kind == "macro_f1":

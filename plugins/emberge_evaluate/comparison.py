@@ -43,6 +43,7 @@ class Judge:
         arms: Sequence[Arm] = (),
     ) -> None:
         self.tasks = tasks
+        self.less = any(task.less_is_better for task in tasks)
         self.scores = scores
         self.models = {name: row for row, name in enumerate(scores)}
         self.arms = {name: Arm(name, {"": name}) for name in scores} | {a.name: a for a in arms}
@@ -65,7 +66,7 @@ class Judge:
         difference, around, error, freedom, by_seed = self._difference(arm, other, on)
         low, high = self._interval(difference, around, error, freedom, confidence) or (None, None)
         return Comparison(
-            arm, other, MEAN_OF.get(on, on), difference, low, high, confidence, by_seed
+            arm, other, MEAN_OF.get(on, on), difference, low, high, confidence, by_seed, self.less
         )
 
     def judge(
@@ -76,13 +77,16 @@ class Judge:
 
         difference, around, error, freedom, _ = self._difference(arm, other, on)
         samples = self._noisy(difference, around, error, freedom)
+        if self.less:
+            difference, samples = -difference, -samples
         bound = lower_bound(samples, requirement.confidence)
         margin = requirement.margin / 100
         met = bound >= -margin if demand == "not_worse_than" else bound > margin
         by = f" by more than {requirement.margin:g} points" if requirement.margin else ""
         text = (
             f"{self._called(arm)} {demand.replace('_', ' ')} {self._called(other)}{by} on "
-            f"{requirement.tasks}: difference {100 * difference:+.2f} points, lower bound "
+            f"{requirement.tasks}: {'gain' if self.less else 'difference'} "
+            f"{100 * difference:+.2f} points, lower bound "
             f"{100 * bound:+.2f} at {requirement.confidence:.0%}"
         )
         return Verdict(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,14 @@ class PredictingRoutedEncoder(RoutedEncoder):
     """A routed encoder that predicts tokens, too (see `PredictsTokens`)."""
 
     @property
-    def mask_id(self) -> int:
-        return int(self._inner.mask_id)
+    def mask_id(self) -> int | None:
+        found: int | None = self._inner.mask_id
+        return found
+
+    @property
+    def bos_id(self) -> int | None:
+        found: int | None = self._inner.bos_id
+        return found
 
     @property
     def vocabulary(self) -> int:
@@ -117,10 +123,15 @@ class PredictingRoutedEncoder(RoutedEncoder):
         length: int | None = self._inner.max_length
         return length
 
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        features: Mapping[str, Tensor] = self._inner.pack(rows)
+        return features
+
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         mask: NDArray[np.bool_] = self._inner.special(ids)
         return mask
 
-    def logits(self, states: Tensor) -> Tensor:
-        logits: Tensor = self._inner.logits(states)
-        return logits
+    @property
+    def logits(self) -> Callable[[Tensor], Tensor]:
+        head: Callable[[Tensor], Tensor] = self._inner.logits
+        return head

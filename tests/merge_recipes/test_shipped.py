@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from emberge.recipes.parse.shipped import shipped_recipes
 
-from tests.support.hub_models import MODELS, write_hub
+from tests.support.hub_models import MODELS, REAL, write_hub
 from tests.support.loopback_hub import serving
 
 # The papers' own recipes are checked with what they say in test_boom_recipes and test_codiemb_paper.
@@ -19,7 +19,9 @@ TEXTS = {
     for name, one in shipped_recipes().items()
     if not name.startswith(("boom/static", "codiemb/paper"))
 }
-NAME_HUB = [name for name, text in TEXTS.items() if any(model in text for model in MODELS)]
+NAME_HUB = [
+    name for name, text in TEXTS.items() if any(model in text for model in (*MODELS, *REAL))
+]
 
 
 @pytest.fixture(scope="module")

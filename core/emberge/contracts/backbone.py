@@ -23,6 +23,7 @@ __all__ = [
     "LocatedText",
     "LocatesTokens",
     "NamesWeights",
+    "PacksTexts",
     "PredictsTokens",
     "ReadsTokens",
     "TokenisedText",
@@ -195,8 +196,13 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
     """
 
     @property
-    def mask_id(self) -> int:
-        """Id of the token that hides another one."""
+    def mask_id(self) -> int | None:
+        """Id of the token that hides another one; None if the tokenizer has no such token."""
+        ...
+
+    @property
+    def bos_id(self) -> int | None:
+        """Id of the token that begins a text; None if the tokenizer has no such token."""
         ...
 
     @property
@@ -213,8 +219,22 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
         """Return the mask of the ids [t] that are special tokens, which a loss spares."""
         ...
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Return the head's logits [s, v] of hidden states [s, d]."""
+    @property
+    def logits(self) -> Callable[[Tensor], Tensor]:
+        """Head that makes logits [s, v] of hidden states [s, d]; best a `LinearHead`, if it is one."""
+        ...
+
+
+@runtime_checkable
+class PacksTexts(PredictsTokens, Protocol):
+    """Encoder that computes several texts in one row of tokens: packed batches need it."""
+
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        """Return one padded batch on the CPU, whose rows are texts one after another.
+
+        `states` then gives each text's as if it were alone: texts of a row do not see each other, and
+        positions begin anew with each.
+        """
         ...
 
 
@@ -246,8 +266,14 @@ class Backbone:
         """Return reasons why it cannot be trained on data that gives no text a prompt."""
         return []
 
-    def check_predicts(self, checkpoint: Path) -> list[str]:
-        """Return reasons why no encoder of that checkpoint can predict tokens, from configs and headers."""
+    def check_predicts(
+        self, checkpoint: Path, *, causal: bool = False, bos: bool = False
+    ) -> list[str]:
+        """Return reasons why no encoder of that checkpoint can predict tokens, from configs and headers.
+
+        They are hidden ones, which takes a mask token and attention to both sides, or with `causal` all of
+        them, from those before each; `bos` takes a token for texts to begin with.
+        """
         return [f"{type(self).__name__} predicts no tokens; choose a backbone that does"]
 
     def check_training(self, checkpoint: Path) -> list[str]:

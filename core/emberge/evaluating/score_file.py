@@ -260,6 +260,7 @@ def _comparisons(found: Iterable[Mapping[str, Any]] | None) -> tuple[Comparison,
             high=one.get("high"),
             confidence=float(one["confidence"]),
             by_seed=one.get("by_seed"),
+            less=bool(one.get("less")),
         )
         for one in found or ()
     )

@@ -25,9 +25,13 @@ METRICS: dict[Head, tuple[Metric, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RowSource:
-    """Rows of a file, or of a split of a hub dataset; `limit` keeps an even sample of them."""
+    """Rows of a file, or of a split of a hub dataset; `limit` keeps an even sample of them.
+
+    Of a catalogue, such as the result of a step that makes data, `only` names the set.
+    """
 
     path: DataRef | None = None
+    only: str | None = None
     hub: str | None = None
     subset: str | None = None
     split: str = "train"
@@ -40,6 +44,7 @@ class RowSource:
         """The same as an entry of data."""
         return DataEntry(
             path=self.path,
+            only=() if self.only is None else (self.only,),
             hub=self.hub,
             subset=self.subset,
             split=self.split,

@@ -72,7 +72,7 @@ def _panel_caption(scores: Scores) -> Markup:
     share = f"{100 * scores.confidence:g} %"
     return tag(
         "figcaption",
-        "Scores ×100. All panels cover the same width of scores, each around its own values, so "
+        f"{_kind(scores)}. All panels cover the same width, each around its own values, so "
         "distances can be compared between panels; none starts at zero. ",
         f"Bars behind dots are {share} {_covered(scores)}. " if known else None,
         f"The dashed line is {scores.reference}." if scores.reference else None,
@@ -94,10 +94,10 @@ def _dots(scores: Scores, on: str, looks: Looks) -> list[Dot]:
             Dot(
                 model,
                 looks.get(model, NEUTRAL),
-                None if value is None else 100 * value,
-                100 * interval[0] if interval else None,
-                100 * interval[1] if interval else None,
-                label=points(value),
+                None if value is None else scores.scale * value,
+                scores.scale * interval[0] if interval else None,
+                scores.scale * interval[1] if interval else None,
+                label=points(value, scores.less),
                 strong=value is not None and value == best,
             )
         )
@@ -115,7 +115,7 @@ def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
             rows,
             label=f"{_title(on)}: {spoken}",
             span=span,
-            reference=None if reference is None else 100 * reference,
+            reference=None if reference is None else scores.scale * reference,
         ),
     )
 
@@ -128,13 +128,21 @@ def _about(task: Task) -> str:
 
 def _score_table(scores: Scores, looks: Looks) -> Markup:
     known = any(scores.intervals.values())
-    caption = "Scores ×100; a star marks the highest" + (
-        ", below a score its interval" if known else ""
+    caption = f"{_kind(scores)}; a star marks the {_best(scores)}" + (
+        ", below a number its interval" if known else ""
     )
     facts = {_COST: _cost} if scores.costs else {}
     if scores.ranks:
         facts[_RANK] = _rank
     return _grid(scores, scores.models, looks, caption, _score, facts)
+
+
+def _kind(scores: Scores) -> str:
+    return "Losses, of which less is better" if scores.less else "Scores ×100"
+
+
+def _best(scores: Scores) -> str:
+    return "lowest" if scores.less else "highest"
 
 
 Cell = Callable[[Scores, str, str], Markup]
@@ -199,14 +207,14 @@ def _heading(scores: Scores, on: str) -> list[Child]:
 
 def _score(scores: Scores, model: str, on: str) -> Markup:
     value, interval = scores.value(model, on), scores.interval(model, on)
-    around = f"{points(interval[0])} – {points(interval[1])}" if interval else None
+    around = " – ".join(points(end, scores.less) for end in interval) if interval else None
     spread = scores.spread(model, on)
     best = value is not None and value == scores.best(on)
     return tag(
         "td",
-        tag("span", "★ ", class_="star", aria_label="highest") if best else None,
-        points(value),
-        tag("small", f"± {points(spread)}") if spread is not None else None,
+        tag("span", "★ ", class_="star", aria_label=_best(scores)) if best else None,
+        points(value, scores.less),
+        tag("small", f"± {points(spread, scores.less)}") if spread is not None else None,
         tag("small", around) if around else None,
         class_="best" if best else None,
     )
@@ -217,11 +225,12 @@ def _differences(scores: Scores, looks: Looks) -> Markup | None:
     if not others:
         return None
     counted = any(c.interval for c in scores.comparisons)
+    of = "losses, of which less is better" if scores.less else "points (scores ×100)"
     return tag(
         "div",
         tag("h3", f"Differences from {scores.reference}"),
         tag("p", _how_compared(scores) if counted else _NOT_COMPARED),
-        _grid(scores, others, looks, "Differences in points (scores ×100)", _difference),
+        _grid(scores, others, looks, f"Differences in {of}", _difference),
     )
 
 
@@ -252,20 +261,21 @@ def _difference(scores: Scores, model: str, on: str) -> Markup:
     if found is None:
         return tag("td", "–")
     if found.interval is None:
-        return tag("td", signed(found.difference))
+        return tag("td", signed(found.difference, found.less))
     low, high = found.interval
     style = found.verdict if found.verdict in ("better", "worse") else None
     return tag(
         "td",
-        tag("span", signed(found.difference), class_=style),
-        tag("small", f"{signed(low)} to {signed(high)}"),
+        tag("span", signed(found.difference, found.less), class_=style),
+        tag("small", f"{signed(low, found.less)} to {signed(high, found.less)}"),
         tag("small", _by_seed(found), class_="wrap") if found.by_seed else None,
         tag("small", found.verdict),
     )
 
 
 def _by_seed(difference: Comparison) -> str:
-    return f"seeds {', '.join(map(signed, (difference.by_seed or {}).values()))}"
+    apart = (signed(one, difference.less) for one in (difference.by_seed or {}).values())
+    return f"seeds {', '.join(apart)}"
 
 
 def _domains(scores: Scores) -> Markup | None:

@@ -79,6 +79,7 @@ ROOMS: Mapping[str, Room] = {
         ),
         (
             f"{TRAIN}/test_batch_shuffle.py",
+            f"{TRAIN}/test_mixture.py",
             f"{TRAIN}/test_samplers.py",
             "tests/plugins/boom/test_bagging.py",
             "tests/plugins/boom/test_core_subset.py",
