@@ -8,7 +8,6 @@ from .contracts.backbone import Backbone as Backbone
 from .contracts.backbone import Embedded as Embedded
 from .contracts.backbone import Encoder as Encoder
 from .contracts.backbone import NamesWeights as NamesWeights
-from .contracts.backbone import PacksTexts as PacksTexts
 from .contracts.backbone import PredictsTokens as PredictsTokens
 from .contracts.backbone import ReadsTokens as ReadsTokens
 from .contracts.backbone import TokenisedText as TokenisedText
