@@ -10,7 +10,6 @@ from .contracts.backbone import Encoder as Encoder
 from .contracts.backbone import LocatedText as LocatedText
 from .contracts.backbone import LocatesTokens as LocatesTokens
 from .contracts.backbone import NamesWeights as NamesWeights
-from .contracts.backbone import PacksTexts as PacksTexts
 from .contracts.backbone import PredictsTokens as PredictsTokens
 from .contracts.backbone import ReadsTokens as ReadsTokens
 from .contracts.backbone import TokenisedText as TokenisedText

@@ -33,4 +33,5 @@ def byte_pair_tokenizer(texts: Iterator[str], size: int) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
+    fast: Any = PreTrainedTokenizerFast
+    return fast(tokenizer_object=tokenizer, **SPECIAL)

@@ -53,7 +53,7 @@ def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
 
 def _first_place(trunk: Any) -> int:
     """Return the position of a text's first token: RoBERTa's kind counts from after the padding's."""
-    embeddings = getattr(trunk, "embeddings", None)
+    embeddings: Any = getattr(trunk, "embeddings", None)
     counted = hasattr(embeddings, "create_position_ids_from_input_ids")
     return int(embeddings.padding_idx) + 1 if counted else 0
 
@@ -84,7 +84,7 @@ def _apart(kernel: str, documents: Tensor) -> Iterator[None]:
     try:
         yield
     finally:
-        del ALL_MASK_ATTENTION_FUNCTIONS[kernel]
+        del ALL_MASK_ATTENTION_FUNCTIONS[kernel]  # type: ignore[no-untyped-call]
 
 
 def _by_flash(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class PredictingModel(TextModel):
         self._mask_id = mask_id
         special = [*self._tokenizer.all_special_ids, *([] if mask_id is None else [mask_id])]
         self._special = np.unique(np.asarray(special, np.int64))
-        self._head = _head_of(language_model)
+        self._head: nn.Sequential = _head_of(language_model)
         self._chain.add_module("head", self._head)
         kept = language_model if keep_head else self._chain.trunk
         self._config["architectures"] = [type(kept).__name__]
@@ -73,10 +73,10 @@ class PredictingModel(TextModel):
 
     @property
     def logits(self) -> Callable[[Tensor], Tensor]:
-        *first, last = self._head
+        last = self._head[-1]
         if not isinstance(last, nn.Linear):
             return self._head
-        return LinearHead(nn.Sequential(*first), last.weight, last.bias)
+        return LinearHead(self._head[:-1], last.weight, last.bias)
 
     def stored_names(self) -> Mapping[str, str]:
         # A weight that the head shares has the trunk's name.
@@ -207,7 +207,7 @@ def _head_names(model: Any) -> list[str]:
     return [name for name, _ in model.named_children() if name != model.base_model_prefix]
 
 
-def _head_of(model: Any) -> nn.Module:
+def _head_of(model: Any) -> nn.Sequential:
     return nn.Sequential(*[model.get_submodule(name) for name in _head_names(model)])
 
 

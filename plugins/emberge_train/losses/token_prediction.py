@@ -55,6 +55,7 @@ class HiddenTokens(TokenLoss):
         hidden = chosen & (chance[1] < self.masked)
         other = chosen & ~hidden & (chance[1] < self.masked + self.random)
         drawn = (bits[2] % np.uint64(tokens.vocabulary)).astype(np.int64)
+        assert tokens.mask_id is not None
         ids = np.where(hidden, tokens.mask_id, np.where(other, drawn, tokens.ids))
         return ids.astype(np.int64), np.where(chosen, tokens.ids, UNSCORED).astype(np.int64)
 

@@ -62,6 +62,7 @@ ROOMS: Mapping[str, Room] = {
             f"{TRAIN}/test_loss_laws.py",
             f"{TRAIN}/test_matryoshka.py",
             f"{TRAIN}/test_mlm.py",
+            f"{TRAIN}/test_next_tokens.py",
             f"{TRAIN}/test_sentence_transformers_losses.py",
             f"{TRAIN}/test_training_warnings.py",
             "tests/plugins/codiemb/test_mid_nce.py",
