@@ -102,7 +102,7 @@ def by_hand(folder: Path, data: InMemory, name: str) -> tuple[float, int, int]:
     for number, window in enumerate(windows_of(tokenizer, data)):
         ids = np.asarray(window, np.int64)
         text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
-        changed, labels = LOSS.corrupt(text, stable_seed(0, "token_loss", name, number))
+        changed, labels = LOSS.corrupt(text, stable_seed(0, "scored texts", name, number))
         with torch.no_grad():
             logits = model(input_ids=torch.from_numpy(changed)[None]).logits[0]
         wanted = torch.from_numpy(labels)
@@ -145,7 +145,7 @@ def test_losses_from_the_place_before_are_those_of_a_causal_head(
     for number, window in enumerate(windows_of(tokenizer, SETS["code"])):
         ids = np.asarray(window, np.int64)
         text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
-        changed, labels = loss.corrupt(text, stable_seed(0, "token_loss", "code", number))
+        changed, labels = loss.corrupt(text, stable_seed(0, "scored texts", "code", number))
         with torch.no_grad():
             logits = model.double().eval()(input_ids=torch.from_numpy(changed)[None]).logits[0]
         wanted = torch.from_numpy(labels)[1:]

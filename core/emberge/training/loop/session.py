@@ -303,7 +303,7 @@ class Session:
             self.encoder,
             self.windows[dataset].sequences,
             loss,
-            seed_of=lambda place: stable_seed(seed, "token_loss", dataset, place),
+            seed_of=lambda place: stable_seed(seed, "scored texts", dataset, place),
             token_budget=self.encode_plan.token_budget,
         )
 
