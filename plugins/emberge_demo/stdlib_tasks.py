@@ -67,7 +67,7 @@ class StdlibTasks(Step):
         folder = locate(STDLIB)
         found = list(definitions(STDLIB, folder)) if folder is not None else []
         tasks = {"names": list(self._names(found)), "modules": self._modules(found)}
-        entries = []
+        entries: list[dict[str, Any]] = []
         for name, rows in tasks.items():
             for half, chosen in self._halves(rows, workspace).items():
                 path = f"{name}/{half}.jsonl.gz"

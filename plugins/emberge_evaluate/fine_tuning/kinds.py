@@ -257,7 +257,7 @@ class Choices(Kind):
         return [int(part.argmax()) for part in self._parts(logits, batch)]
 
     def _parts(self, logits: Tensor, batch: Sequence[Input]) -> Sequence[Tensor]:
-        return logits[:, 0].float().split([len(one.texts) for one in batch])
+        return torch.split_with_sizes(logits[:, 0].float(), [len(one.texts) for one in batch])
 
 
 _KINDS: dict[str, type[Kind]] = {
