@@ -16,6 +16,6 @@ def register_backbones() -> Mapping[str, type[Backbone]]:
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_encoder.random_model import RandomModel
+    from emberge_encoder.new_model.random_model import RandomModel
 
     return {"random_model": RandomModel}

@@ -1,4 +1,4 @@
-"""What losses over tokens share: which tokens are hidden, and the cross-entropy of the scored ones."""
+"""Parts of losses over tokens: which tokens are hidden, and the cross-entropy of the scored ones."""
 
 from __future__ import annotations
 

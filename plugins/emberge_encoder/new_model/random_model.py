@@ -91,7 +91,7 @@ class RandomModel(Step):
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         from emberge.engine import check_entries
 
-        from emberge_encoder.byte_pairs import SMALLEST
+        from emberge_encoder.new_model.byte_pairs import SMALLEST
 
         if not self.data:
             return
@@ -139,7 +139,7 @@ class RandomModel(Step):
     def _tokenizer(self, workspace: Workspace) -> Any:
         from emberge.engine import load_datasets
 
-        from emberge_encoder.byte_pairs import byte_pair_tokenizer
+        from emberge_encoder.new_model.byte_pairs import byte_pair_tokenizer
 
         if self.tokenizer is not None:
             return _load_tokenizer(workspace.model(self.tokenizer).folder)

@@ -1,0 +1,1 @@
+"""Rows of files: which columns there are, and what they become."""
