@@ -14,8 +14,8 @@ from .data.first_rows import CheckedData as CheckedData
 from .data.first_rows import FirstRows as FirstRows
 from .data.first_rows import check_entries as check_entries
 from .data.load_datasets import load_datasets as load_datasets
-from .data.rows.plain_rows import PlainRows as PlainRows
-from .data.rows.plain_rows import read_plain_rows as read_plain_rows
+from .data.plain_rows import PlainRows as PlainRows
+from .data.plain_rows import read_plain_rows as read_plain_rows
 from .data.write_catalogue import write_catalogue as write_catalogue
 from .devices import find_machine as find_machine
 from .devices import memory_here as memory_here

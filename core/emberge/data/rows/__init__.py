@@ -1,1 +1,1 @@
-"""Rows of files: which columns there are, and what they become."""
+"""Columns of files, and the rows that are read from them."""
