@@ -37,7 +37,7 @@ from emberge.engine import FitOptions, FitResult, write_bags
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import tracker_problems, tracking
-from emberge_train.training_warnings import loss_warnings, negative_warnings, option_warnings
+from emberge_train.training_warnings import data_warnings, loss_warnings, option_warnings
 
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight
@@ -187,8 +187,8 @@ class Train(FitOptions, Step):
         yield from self._check_sets(context, checked)
         yield from self._check_head(context, checked)
         yield from self._check_prompts(context, checked)
-        for warning in negative_warnings(FitOptions.of(self), checked):
-            yield context.warning(warning, "hard_negatives")
+        for option, warning in data_warnings(FitOptions.of(self), checked):
+            yield context.warning(warning, option)
 
     def _check_sets(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         """Yield problems of the sampler with the datasets, if all of these can be seen before the run."""

@@ -15,16 +15,18 @@ from tests.support.training_data import texts
 
 # Ten rates would do the same; three are quicker, the last of which is far too high.
 RECIPE = """
+x-training: &training
+  model: ./reader
+  data: [{path: ./english.jsonl}, {path: ./code.jsonl}]
+  loss: {mlm: {share: 0.3}}
+  backbone: {text_encoder: {pooling: mean}}
+  sampler: {mixture: {shares: {english: 0.8}, batch_tokens: 400}}
+  max_length: 16
 steps:
   trial:
     foreach: {rate: {logspace: [1.0e-6, 1.0, 3]}}
     train:
-      model: ./reader
-      data: [{path: ./english.jsonl}, {path: ./code.jsonl}]
-      loss: {mlm: {share: 0.3}}
-      backbone: {text_encoder: {pooling: mean}}
-      sampler: {mixture: {shares: {english: 0.8}, batch_tokens: 400}}
-      max_length: 16
+      <<: *training
       max_steps: 20
       learning_rate: $rate
       schedule: warmup_stable_decay
@@ -38,12 +40,7 @@ steps:
       within: null
   adapted:
     train:
-      model: ./reader
-      data: [{path: ./english.jsonl}, {path: ./code.jsonl}]
-      loss: {mlm: {share: 0.3}}
-      backbone: {text_encoder: {pooling: mean}}
-      sampler: {mixture: {shares: {english: 0.8}, batch_tokens: 400}}
-      max_length: 16
+      <<: *training
       max_steps: 30
       learning_rate_of: $search
 """

@@ -63,15 +63,8 @@ def build_windows(
         raise DataError(f"dataset '{name}': the model has no limit of tokens; give max_length")
     side = dataclasses.replace(side, max_length=longest)
     first_token = encoder.bos_id if bos else None
-    key = "\x1f".join(
-        map(
-            str,
-            [
-                *(f"windows{VERSION}", dataset.fingerprint, encoder.tokenizer_fingerprint),
-                *(side, first_token),
-            ],
-        )
-    )
+    cut = (f"windows{VERSION}", dataset.fingerprint, encoder.tokenizer_fingerprint)
+    key = "\x1f".join(map(str, (*cut, side, first_token)))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def fill(part: Path) -> None:

@@ -17,15 +17,14 @@ from emberge_train.losses.causal_lm import CausalLM
 from emberge_train.losses.mlm import MLM
 from emberge_train.losses.mntp import MNTP
 from emberge_train.samplers.batch_shuffle import BatchShuffle
-from safetensors.torch import load_file
 
 from tests.support import ranked_fit, tiny
 from tests.support.decoders import decoder
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
 from tests.support.ranked_fit import Death, Training
-from tests.support.token_training import EPSILON, OPTIONS
-from tests.support.tolerance import EXACT, exactly, of_adamw
+from tests.support.token_training import OPTIONS, assert_two_ranks_are_one
+from tests.support.tolerance import exactly
 from tests.support.training_data import texts
 
 LENGTH = 100
@@ -142,19 +141,7 @@ def test_a_packed_training_is_that_of_single_rows(tmp_path: Path) -> None:
 
 def test_two_ranks_are_one_process(tmp_path: Path) -> None:
     arguments = _arguments(_folder(tmp_path, "qwen3"))
-    (one,), (two,) = (
-        ranked_fit.run(
-            [Training(tmp_path / f"{ranks}", arguments, exact=True)],
-            tmp_path / f"{ranks}.pkl",
-            ranks,
-        )
-        for ranks in (1, 2)
-    )
-    assert two["losses"] == exactly(one["losses"])
-    first, second = (load_file(tmp_path / f"{n}/out/model.safetensors") for n in (1, 2))
-    far = of_adamw(1e-3, len(one["losses"]), EPSILON, EXACT)
-    for name, tensor in first.items():
-        assert torch.allclose(second[name], tensor, rtol=0, atol=far + EXACT), name
+    assert_two_ranks_are_one(tmp_path, arguments)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

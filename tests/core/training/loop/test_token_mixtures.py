@@ -9,19 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from emberge import Batch, Machine, Part, PerDataset, Pool, Sampler, TokenLoss, Tokens
 from emberge.engine import FitJob, FitOptions, FitResult, Session
 from emberge_train.losses.mlm import MLM
 from emberge_train.samplers.mixture import Mixture
-from safetensors.torch import load_file
 
 from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
 from tests.support.ranked_fit import Death, Training
-from tests.support.token_training import EPSILON, MASKED, OPTIONS
-from tests.support.tolerance import EXACT, exactly, of_adamw
+from tests.support.token_training import MASKED, OPTIONS, assert_two_ranks_are_one
+from tests.support.tolerance import exactly
 from tests.support.training_data import InMemory, texts
 
 LIMITS = {**OPTIONS, "max_length": PerDataset(default=16)}
@@ -135,19 +133,7 @@ def test_a_larger_share_of_masks_hides_the_same_places_and_more() -> None:
 
 def test_two_ranks_are_one_process(model: Path, tmp_path: Path) -> None:
     arguments = _arguments(model)
-    (one,), (two,) = (
-        ranked_fit.run(
-            [Training(tmp_path / f"{ranks}", arguments, exact=True)],
-            tmp_path / f"{ranks}.pkl",
-            ranks,
-        )
-        for ranks in (1, 2)
-    )
-    assert two["losses"] == exactly(one["losses"])
-    first, second = (load_file(tmp_path / f"{n}/out/model.safetensors") for n in (1, 2))
-    far = of_adamw(1e-3, len(one["losses"]), EPSILON, EXACT)
-    for name, tensor in first.items():
-        assert torch.allclose(second[name], tensor, rtol=0, atol=far + EXACT), name
+    assert_two_ranks_are_one(tmp_path, arguments)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
