@@ -80,6 +80,7 @@ class Train(FitOptions, Step):
 
     produces = "model"
     every_rank = True
+    loads = ("torch",)
 
     model: ModelRef
     """The model that training starts from."""
