@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Step, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_bidirlm.as_encoder import AsEncoder
-
-    return {"as_encoder": AsEncoder}
+def register_steps() -> Mapping[str, str]:
+    return {"as_encoder": "emberge_bidirlm.as_encoder:AsEncoder"}

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Step, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_demo.stdlib_corpus import StdlibCorpus
-    from emberge_demo.stdlib_tasks import StdlibTasks
-    from emberge_demo.stdlib_texts import StdlibTexts
-
+def register_steps() -> Mapping[str, str]:
     return {
-        "stdlib_corpus": StdlibCorpus,
-        "stdlib_tasks": StdlibTasks,
-        "stdlib_texts": StdlibTexts,
+        "stdlib_corpus": "emberge_demo.stdlib_corpus:StdlibCorpus",
+        "stdlib_tasks": "emberge_demo.stdlib_tasks:StdlibTasks",
+        "stdlib_texts": "emberge_demo.stdlib_texts:StdlibTexts",
     }

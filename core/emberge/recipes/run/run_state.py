@@ -20,7 +20,7 @@ from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.load_modules import ModuleLoader
 from emberge.recipes.run.run_log import RunLog
 from emberge.recipes.run.run_step import result_of
-from emberge.recipes.run.workspace import RunContext, installed_readers
+from emberge.recipes.run.workspace import RunContext
 
 __all__ = ["RunState", "StepsFailedError"]
 
@@ -60,7 +60,6 @@ class RunState:
             machine=machine,
             seed=recipe.seed,
             rehearsal=rehearsal,
-            readers=installed_readers(plugins),
             recipe=recipe_hash(recipe),
         )
         self.fingerprints: dict[str, str] = {}

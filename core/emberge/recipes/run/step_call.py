@@ -21,7 +21,7 @@ from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 from emberge.recipes.parse.parse import parse_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.run_log import StepListener
-from emberge.recipes.run.workspace import RunContext, installed_readers
+from emberge.recipes.run.workspace import RunContext
 
 __all__ = ["StepCall", "results_seen"]
 
@@ -99,7 +99,6 @@ class StepCall:
             machine=Machine(**{**machine, "devices": tuple(machine.get("devices", ("cpu",)))}),
             seed=recipe.seed,
             rehearsal=Rehearsal(**self.rehearsal) if self.rehearsal else None,
-            readers=installed_readers(plugins),
             recipe=recipe_hash(recipe),
         )
 
