@@ -19,6 +19,12 @@ __all__ = ["TensorReader", "bytes_of", "scratch"]
 
 _LOCAL = threading.local()
 
+# The distance to which what follows in a file is announced: a few blocks, of each model.
+_AHEAD = 16 << 20
+# Announced at once. The kernel takes no more of one announcement than it would read ahead by itself, and that
+# is this much where nobody has asked for more.
+_ANNOUNCED = 128 << 10
+
 
 def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
     """Return this thread's flat buffer for a use, as large as asked, with any content.
@@ -64,6 +70,7 @@ class TensorReader:
                     f"{spec.file}: ends inside tensor '{spec.name}'; get the file again"
                 )
             done += got
+        _announce(handle, place, done)
 
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
@@ -106,3 +113,24 @@ class TensorReader:
                 if handle is None:
                     handle = self._files[path] = os.open(path, os.O_RDONLY)
         return handle
+
+
+def _announce(handle: int, place: int, size: int) -> None:
+    """Have the kernel fetch as much as was just read from `place` on, some way ahead in the file.
+
+    Tensors are merged in about the order that they have in their files, so each byte is announced once a
+    pass, and all models' files are fetched at once. Nothing is done where the stretch is in memory.
+    """
+    if _NOWAIT is None:
+        return
+    start, end = place + _AHEAD, place + size + _AHEAD
+    try:
+        os.preadv(handle, [bytearray(1)], end - 1, _NOWAIT)
+    except BlockingIOError:
+        for one in range(start, end, _ANNOUNCED):
+            os.posix_fadvise(handle, one, min(_ANNOUNCED, end - one), os.POSIX_FADV_WILLNEED)
+    except OSError:
+        return  # a file system that cannot tell
+
+
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
