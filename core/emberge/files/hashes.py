@@ -17,6 +17,7 @@ import xxhash
 from emberge.errors import EmbergeError
 from emberge.files.atomic import write_json
 from emberge.files.locks import wait_for_lock
+from emberge.files.read_ahead import announce
 from emberge.files.user_hashes import LARGE, UserHashes
 
 __all__ = [
@@ -137,6 +138,7 @@ def file_pieces(path: Path, size: int = _READ) -> Iterator[memoryview]:
         left = os.fstat(stream.fileno()).st_size
         for start in range(0, left, _MAPPED):
             mapped = min(_MAPPED, left - start)
+            announce(stream.fileno(), start, start + mapped)
             window = mmap.mmap(stream.fileno(), mapped, access=mmap.ACCESS_READ, offset=start)
             view = memoryview(window)
             yield from (view[at : at + size] for at in range(0, mapped, size))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from emberge.errors import CheckpointError
+from emberge.files.read_ahead import announce
 from emberge.tensor_files.derived_tensor import DerivedTensor, read_derived, read_derived_bytes
 from emberge.tensor_files.safetensors_header import TensorSpec
 
@@ -21,9 +22,8 @@ _LOCAL = threading.local()
 
 # The distance to which what follows in a file is announced: a few blocks, of each model.
 _AHEAD = 16 << 20
-# Announced at once. The kernel takes no more of one announcement than it would read ahead by itself, and that
-# is this much where nobody has asked for more.
-_ANNOUNCED = 128 << 10
+# Less is not worth an announcement.
+_WORTH = 64 << 10
 
 
 def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
@@ -70,7 +70,9 @@ class TensorReader:
                     f"{spec.file}: ends inside tensor '{spec.name}'; get the file again"
                 )
             done += got
-        _announce(handle, place, done)
+        if done >= _WORTH:
+            # Tensors are merged in about the order that they have in their files, so this is what comes next.
+            announce(handle, place + _AHEAD, place + _AHEAD + done)
 
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
@@ -113,24 +115,3 @@ class TensorReader:
                 if handle is None:
                     handle = self._files[path] = os.open(path, os.O_RDONLY)
         return handle
-
-
-def _announce(handle: int, place: int, size: int) -> None:
-    """Have the kernel fetch as much as was just read from `place` on, some way ahead in the file.
-
-    Tensors are merged in about the order that they have in their files, so each byte is announced once a
-    pass, and all models' files are fetched at once. Nothing is done where the stretch is in memory.
-    """
-    if _NOWAIT is None:
-        return
-    start, end = place + _AHEAD, place + size + _AHEAD
-    try:
-        os.preadv(handle, [bytearray(1)], end - 1, _NOWAIT)
-    except BlockingIOError:
-        for one in range(start, end, _ANNOUNCED):
-            os.posix_fadvise(handle, one, min(_ANNOUNCED, end - one), os.POSIX_FADV_WILLNEED)
-    except OSError:
-        return  # a file system that cannot tell
-
-
-_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
