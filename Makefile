@@ -58,7 +58,7 @@ test-machines: $(READY)
 	$(BIN)/python -m tests.support.machines $(TESTS)
 
 # BENCH= (empty) takes models of full size.
-BENCH ?= --small
+BENCH ?= --size small
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.merge $(BENCH)
 

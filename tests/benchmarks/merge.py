@@ -3,9 +3,9 @@
     python -m tests.benchmarks.merge [--size 0.6b] [--only linear ties] [--repeat 3] [--cold]
 
 builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--size small` has 8 layers
-and a small vocabulary, `4b` has Qwen3-4B's shape: 8 GB a model; `--models 2` takes fewer of them), runs the
-peers in turn, whole processes, and prints the machine and a table. Medians over `--repeat` interleaved rounds;
-memory is the peak of RssAnon. Ratios of wall times: "x ours" to emberge's, "x floor" to the floor's, which
+and a small vocabulary, `4b` has Qwen3-4B's shape: 8 GB a model; `--models 2` takes fewer of them), runs
+the peers in turn, whole processes, and prints the machine and a table. Medians over `--repeat` interleaved
+rounds; memory is the peak of RssAnon. Ratios of wall times: "x ours" to emberge's, "x floor" to the floor's, which
 reads all inputs, writes as many bytes as the output has, and does nothing else (`merge_floor`). Every run of
 emberge hashes its inputs. With `--cold` the page cache forgets them before every run; else it has them.
 
@@ -176,7 +176,7 @@ def compare_all(folder: Path, arguments: argparse.Namespace) -> None:
 def grow(folder: Path, methods: list[str]) -> None:
     """Print emberge's peak memory for two models of each size."""
     print(f"{'method':<20}{'0.6 B: anon MB':>16}{'4 B: anon MB':>14}{'wall s':>8}{'wall s':>8}")
-    sizes = [build(folder / "full", FULL, models=2), build(folder / "large", LARGE, models=2)]
+    sizes = [build(folder / "0.6b", FULL, 2), build(folder / "4b", LARGE, 2)]
     for name in methods:
         target = folder / "out" / "emberge"
         costs = []
