@@ -5,9 +5,9 @@
 builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--size small` has 8 layers
 and a small vocabulary, `4b` has Qwen3-4B's shape: 8 GB a model; `--models 2` takes fewer of them), runs
 the peers in turn, whole processes, and prints the machine and a table. Medians over `--repeat` interleaved
-rounds; memory is the peak of RssAnon. Ratios of wall times: "x ours" to emberge's, "x floor" to the floor's, which
-reads all inputs, writes as many bytes as the output has, and does nothing else (`merge_floor`). Every run of
-emberge hashes its inputs. With `--cold` the page cache forgets them before every run; else it has them.
+rounds; memory is the peak of RssAnon. Ratios of wall times: "x ours" to emberge's, "x floor" to that of the
+floor, which reads all inputs, writes as many bytes as the output has, and does nothing else (`merge_floor`).
+Every run of emberge hashes its inputs. With `--cold` the page cache forgets them before every run.
 
 `layer_softmax` has no peer: two groups of three checkpoints beside a linear merge of the same six. `--growth`
 shows emberge's memory with two models of 0.6 B and of 4 B parameters instead (24 GB of disk).
