@@ -68,8 +68,10 @@ def test_a_system_that_cannot_tell_is_left_alone(
 ) -> None:
     monkeypatch.setattr(read_ahead, "_NOWAIT", nowait)
     monkeypatch.delattr(os, "posix_fadvise")
+    content = file.read_bytes()
     handle = os.open(file, os.O_RDONLY)
     try:
         announce(handle, 0, SIZE)
     finally:
         os.close(handle)
+    assert file.read_bytes() == content
