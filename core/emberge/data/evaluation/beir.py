@@ -95,7 +95,8 @@ def _texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
         title = (row.get("title") or "") if titled else ""
         if not isinstance(text, str) or not isinstance(title, str) or name is None:
             raise DataError(
-                f"{where}: expected _id and text, image or audio (columns: {', '.join(row)})"
+                f"{where}: expected _id and text (columns: {', '.join(row)}); image or audio may be in "
+                "the text's place"
             )
         if str(name) in found:
             raise DataError(f"{where}: the id '{name}' was given before; ids are unique")
