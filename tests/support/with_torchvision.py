@@ -1,8 +1,8 @@
 """A process that has torchvision, which sentence-transformers demands for images, and that this one may lack.
 
 No index has a build of it for a torch without CUDA. The usual build loads beside one, if the schemas of two
-operators, which only its binary part has, are defined first; its transforms of images need neither. So that no
-other test meets such a build, `make` installs it into `beside` of the virtual environment.
+operators, which only its binary part has, are defined first; its transforms of images need neither. So that
+no other test meets such a build, `make` installs it into `beside` of the virtual environment.
 """
 
 from __future__ import annotations
