@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from emberge.contracts.media import Media, MediaKind, join_parts, plain_text
 from emberge.errors import DataError
-from emberge.media.image_files import decoded_image, open_image
+from emberge.media.image_files import decoded_image, open_image, upright_size
 from emberge.media.media_folder import MediaFolder
 from emberge.media.sound_files import decoded_clip
 
@@ -145,6 +145,6 @@ def _look(media: Media, content: bytes, thorough: bool) -> Look:
     if media.kind == "audio":
         clip = decoded_clip(content, media.path)
         return Look(rate=clip.rate, seconds=clip.seconds)
-    found = (decoded_image if thorough else open_image)(content, media.path)
-    width, height = found.size
-    return Look(size=(int(width), int(height)))
+    if thorough:
+        return Look(size=decoded_image(content, media.path).size)
+    return Look(size=upright_size(open_image(content, media.path)))
