@@ -31,8 +31,8 @@ __all__ = ["Compose"]
 
 _KINDS: tuple[Kind, ...] = ("vision", "audio")
 _OPENS = (
-    "sentence-transformers needs torchvision to open it, for text too, as its image processor does; emberge "
-    "needs Pillow alone"
+    "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
+    "emberge does not"
 )
 
 
@@ -198,8 +198,6 @@ def _details(plan: Composition, result: Path) -> dict[str, Any]:
         facts["mrope_section"] = plan.rope["mrope_section"]
     if plan.tokens.new:
         facts["new_tokens"] = {one.text: one.id for one in plan.tokens.new}
-    if "vision" in plan.specialists:
-        facts["opening"] = _OPENS
     return facts
 
 
