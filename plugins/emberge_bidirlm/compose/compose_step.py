@@ -84,9 +84,16 @@ class Compose(Step):
         return {kind: given[kind] for kind in _KINDS if given[kind] is not None}  # type: ignore[misc]
 
     @property
+    def models(self) -> dict[str, ModelRef]:
+        """All models by option, the text model first."""
+        found: dict[str, ModelRef] = {"text": self.text}
+        found.update(self.specialists)
+        return found
+
+    @property
     def names(self) -> dict[str, str]:
         """The models' names in messages, by option."""
-        return {"text": self.text.text, **{k: ref.text for k, ref in self.specialists.items()}}
+        return {option: reference.text for option, reference in self.models.items()}
 
     # ── before work ─────────────────────────────────────────────────────────────────────────────
 
@@ -95,7 +102,7 @@ class Compose(Step):
 
         if self.vision is not None:
             context.note("opening the result", [_OPENS])
-        for option, reference in {"text": self.text, **self.specialists}.items():
+        for option, reference in self.models.items():
             for problem in whole_problems(context.model(reference), context.adapter(reference)):
                 yield context.problem(str(problem), option)
         found: dict[Kind, Specialist] = {}
@@ -129,8 +136,7 @@ class Compose(Step):
 
         if any(workspace.folder.iterdir()):
             shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
-        references = {"text": self.text, **self.specialists}
-        models = {option: workspace.model(one) for option, one in references.items()}
+        models = {option: workspace.model(one) for option, one in self.models.items()}
         with ExitStack() as opened:
             folders = {
                 option: opened.enter_context(whole_model(one, workspace.work, workspace.machine))
