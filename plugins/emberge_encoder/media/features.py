@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emberge_encoder.media.media_way import MediaWay
 
-__all__ = ["Clips", "Images", "Kept", "media_problems", "media_readers"]
+__all__ = ["Clips", "Images", "Kept", "media_problems", "media_readers", "with_whole_chunks"]
 
 Array = NDArray[Any]
 # Samples that Qwen3-ASR pads a shorter clip to, half a second at its rate.
@@ -179,6 +179,35 @@ def _after_convolutions(frames: int) -> int:
     for _ in range(3):
         frames = (frames - 1) // 2 + 1
     return frames
+
+
+def with_whole_chunks(
+    tower: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the inputs of the thinker's audio tower with every chunk padded to a whole one.
+
+    By itself it pads chunks to the longest of the batch, so that a clip of less than one chunk has other
+    features beside a longer one; Qwen3-ASR's tower pads to whole chunks.
+    """
+    import torch
+    from torch.nn.functional import pad
+
+    frames, lengths = args[0], kwargs["feature_lens"].tolist()
+    chunk = 2 * tower.n_window
+    pieces, sizes = [], []
+    for clip in frames.split(lengths, dim=1):
+        for piece in clip.split(chunk, dim=1):
+            sizes.append(piece.shape[1])
+            pieces.append(pad(piece, (0, chunk - piece.shape[1])))
+    whole = _after_convolutions(chunk)
+    left = torch.tensor([_after_convolutions(size) for size in sizes])
+    valid = (torch.arange(whole) < left[:, None]).flatten().nonzero()[:, 0]
+    given = {
+        "padded_feature": torch.stack(pieces),
+        "chunk_lengths": torch.tensor(sizes, device=frames.device),
+        "valid_indices": valid.to(frames.device),
+    }
+    return args, {**kwargs, **given}
 
 
 class Kept:

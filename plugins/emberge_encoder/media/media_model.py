@@ -10,7 +10,7 @@ import torch
 from emberge import MediaKind, TokenisedText, has_media
 from torch import Tensor
 
-from emberge_encoder.media.features import Clips, Images, Kept
+from emberge_encoder.media.features import Clips, Images, Kept, with_whole_chunks
 from emberge_encoder.media.media_way import MediaWay
 from emberge_encoder.media.rendering import Rendering
 from emberge_encoder.text_model import TextModel
@@ -30,6 +30,9 @@ class MediaModel(TextModel):
         self._readers = readers
         self._rendering = Rendering(way, self._tokenizer, self._chat, readers)
         self._kept = Kept()
+        if way.family == "qwen3_omni_moe_thinker" and "audio" in way.kinds:
+            tower: Any = self._chain.trunk.audio_tower
+            tower.register_forward_pre_hook(with_whole_chunks, with_kwargs=True)
 
     @property
     def tokenizer_fingerprint(self) -> str:
