@@ -15,6 +15,12 @@ import numpy as np
 
 from tests.support.with_torchvision import define_operators
 
+ORDER: dict[str, tuple[str, ...]] = {
+    **{kind: (kind,) for kind in ("text", "image", "audio")},
+    "image and text": ("text", "image"),
+    "all": ("text", "image", "audio"),
+}
+"""Parts of an input of each kind, in their order."""
 TEXTS = ["a short text", "one that is a good deal longer than the other"]
 PROMPT = "query: "
 SEEN = "<|vision_start|><|image_pad|><|vision_end|>"
