@@ -37,8 +37,8 @@ def images() -> list[Any]:
 
 
 def clips() -> list[np.ndarray]:
-    """Two tones of one second and of 0.7."""
-    times = [np.arange(int(16000 * seconds)) / 16000 for seconds in (1.0, 0.7)]
+    """Two tones of one second and of 1.3; of less the stock class reads the end otherwise if it is alone."""
+    times = [np.arange(int(16000 * seconds)) / 16000 for seconds in (1.0, 1.3)]
     return [np.sin(2 * np.pi * 440 * time).astype(np.float32) for time in times]
 
 

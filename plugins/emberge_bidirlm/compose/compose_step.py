@@ -53,8 +53,9 @@ class Compose(Step):
     A trunk turns positions by the base of `rope_from` where text and vision model have different ones;
     without it they are refused. Images have places by the vision model's sections.
 
-    Clips of less than half a second are read otherwise by the stock processor of a model with both towers
-    than by Qwen3-ASR, which pads them to that.
+    The stock class for both towers reads a clip of less than a second, if it is alone, a little otherwise
+    at its end than Qwen3-ASR, which pads it to whole seconds, and its processor one of less than half a
+    second.
 
     Example:
         omni:
