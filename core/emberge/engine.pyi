@@ -98,7 +98,6 @@ from .model_folder.attention import with_attention as with_attention
 from .model_folder.checkpoint import Checkpoint as Checkpoint
 from .model_folder.classic_names import POOLING as POOLING
 from .model_folder.compare_models import rope_options as rope_options
-from .model_folder.compare_models import trunk_config as trunk_config
 from .model_folder.compare_models import unlike_trunks as unlike_trunks
 from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template

@@ -105,10 +105,11 @@ def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a text config rotates positions, in one form for the keys of all releases.
+    """Return how a model's text trunk rotates positions, in one form for the keys of all releases.
 
     What a config leaves to its class is left out, and so is what only places images.
     """
+    config = trunk_config(config)
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     found = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
     kind = given.get("rope_type", given.get("type", "default"))

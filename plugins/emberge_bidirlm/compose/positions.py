@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, rope_options, trunk_config
+from emberge.engine import Checkpoint, rope_options
 
 from emberge_bidirlm.compose.specialist import Specialist
 from emberge_bidirlm.mask_token import text_config
@@ -53,7 +53,7 @@ def rope_parameters(
 
 
 def _require_plain(checkpoint: Checkpoint) -> None:
-    found = rope_options(trunk_config(checkpoint.config))
+    found = rope_options(checkpoint.config)
     if "rope_theta" not in found:
         raise CheckpointError(
             f"{checkpoint.trunk / 'config.json'}: has no rope_theta, and the classes' defaults differ; write "

@@ -23,7 +23,7 @@ REMEDY = (
     "merge by token with vocabulary: union, say whose token counts with vocabulary: {keep: {token: model}}, "
     "or name the one to keep with 'tokenizer'"
 )
-"""What to do, in a merge, about two tokens on one id."""
+"""Ways out, in a merge, where two tokens have one id."""
 
 
 @dataclass
