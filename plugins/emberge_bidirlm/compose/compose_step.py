@@ -88,8 +88,7 @@ class Compose(Step):
     def models(self) -> dict[str, ModelRef]:
         """All models by option, the text model first."""
         found: dict[str, ModelRef] = {"text": self.text}
-        found.update(self.specialists)
-        return found
+        return found | {str(kind): one for kind, one in self.specialists.items()}
 
     @property
     def names(self) -> dict[str, str]:
