@@ -1,4 +1,4 @@
-"""BidirLM: causal language models made encoders (arXiv:2604.02045)."""
+"""BidirLM: causal language models made encoders, of text and of more (arXiv:2604.02045)."""
 
 from __future__ import annotations
 
@@ -9,4 +9,7 @@ from emberge import hookimpl
 
 @hookimpl
 def register_steps() -> Mapping[str, str]:
-    return {"as_encoder": "emberge_bidirlm.as_encoder:AsEncoder"}
+    return {
+        "as_encoder": "emberge_bidirlm.as_encoder:AsEncoder",
+        "compose": "emberge_bidirlm.compose.compose_step:Compose",
+    }
