@@ -52,6 +52,12 @@ from .files.atomic import replace_file as replace_file
 from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
 from .files.hashes import text_keys as text_keys
+from .media.image_files import image_size as image_size
+from .media.image_files import read_image as read_image
+from .media.media_folder import MediaFolder as MediaFolder
+from .media.sound_files import Clip as Clip
+from .media.sound_files import read_clip as read_clip
+from .media.sound_files import resampled as resampled
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems
 from .merging.adapter_output.low_rank_sums import Combination as Combination
 from .merging.adapter_output.merge_to_adapter import AdapterReport as AdapterReport

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from emberge.contracts.media import Media
+
 if TYPE_CHECKING:
     import numpy as np
     import torch
@@ -34,12 +36,15 @@ __all__ = [
 class TokenisedText:
     """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt.
 
-    `types` are the kinds of a pair's tokens, where the model embeds them (BERT's segments).
+    `types` are the kinds of a pair's tokens, where the model embeds them (BERT's segments). `media` are the
+    images and clips in the order in which they come; their places are among the ids, each as often as the
+    model has vectors of it.
     """
 
     ids: Sequence[int]
     prompt_length: int = 0
     types: Sequence[int] | None = None
+    media: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 class Example:
     """One row: an anchor, what belongs to it, what does not, and gold or teacher scores in 0 to 1.
 
-    A row of the task `text` is its anchor alone.
+    A row of the task `text` is its anchor alone. Images and clips are references within the texts, as
+    `join_parts` writes them.
     """
 
     anchor: str

@@ -14,6 +14,7 @@ from typing import Any
 
 import xxhash
 
+from emberge.contracts.media import content_key
 from emberge.errors import EmbergeError
 from emberge.files.atomic import write_json
 from emberge.files.locks import wait_for_lock
@@ -168,8 +169,8 @@ def _hidden(name: Path) -> bool:
 
 
 def text_keys(texts: Iterable[str]) -> bytes:
-    """Return the 128-bit hash of each text, 16 bytes after 16 bytes."""
+    """Return the 128-bit hash of each text, 16 bytes after 16 bytes; media count by their content."""
     return b"".join(
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        hashlib.blake2b(content_key(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         for text in texts
     )
