@@ -1,4 +1,4 @@
-"""BidirLM: causal language models made encoders (arXiv:2604.02045)."""
+"""BidirLM: causal language models made encoders, of text and of more (arXiv:2604.02045)."""
 
 from __future__ import annotations
 
@@ -10,5 +10,6 @@ from emberge import Step, hookimpl
 @hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
     from emberge_bidirlm.as_encoder import AsEncoder
+    from emberge_bidirlm.compose.compose_step import Compose
 
-    return {"as_encoder": AsEncoder}
+    return {"as_encoder": AsEncoder, "compose": Compose}
