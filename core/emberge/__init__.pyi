@@ -47,6 +47,7 @@ from .contracts.loss import dimension_problems as dimension_problems
 from .contracts.loss import loss_problems as loss_problems
 from .contracts.loss import predicting_ways as predicting_ways
 from .contracts.media import Media as Media
+from .contracts.media import MediaFacts as MediaFacts
 from .contracts.media import MediaKind as MediaKind
 from .contracts.media import content_key as content_key
 from .contracts.media import has_media as has_media

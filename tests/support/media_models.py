@@ -1,4 +1,4 @@
-"""Tiny real models that read images and clips, as folders that SentenceTransformer opens, with drawn media."""
+"""Tiny real models that read images and clips, as folders for SentenceTransformer, and drawn media."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def write_media_modules(folder: Path, kinds: Sequence[str], hidden: int = 32) ->
     settings = {
         "transformer_task": "feature-extraction",
         "modality_config": {
-            **{kind: way for kind in ("text", *kinds)},
+            **dict.fromkeys(("text", *kinds), way),
             "message": {**way, "format": "structured"},
         },
         "module_output_name": "token_embeddings",

@@ -10,7 +10,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AUDIO_TOKENS", "ROPE", "ROWS", "VISION_TOKENS", "asr", "text_model", "vision_model"]
+__all__ = [
+    "AUDIO_TOKENS",
+    "ROPE",
+    "ROWS",
+    "STEPS",
+    "VISION_TOKENS",
+    "asr",
+    "change_config",
+    "text_model",
+    "vision_model",
+    "write_specialists",
+    "write_tokenizer",
+]
 
 ROWS = 320
 ROPE: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 1e6}
@@ -148,3 +160,35 @@ def _save(kind: Any, config: Any, folder: Path, seed: int) -> Path:
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+
+
+STEPS = """
+seed: 0
+steps:
+  encoder: {{as_encoder: {{model: {root}/text, mask_token: "<|repo_name|>"}}}}
+  merged:
+    merge:
+      models: [{{model: $encoder}}, {{model: {root}/vision, part: text}}, {{model: {root}/audio, part: text}}]
+      strategy: linear
+{more}
+"""
+"""A recipe up to the merged trunk; `more` are lines of further steps."""
+
+
+def write_specialists(root: Path) -> Path:
+    """Write a text model, a vision model and a speech model into folders of these names."""
+    text_model(root / "text")
+    vision_model(root / "vision")
+    asr(root / "audio")
+    return root
+
+
+def change_config(folder: Path, part: str = "", file: str = "config.json", **changes: Any) -> None:
+    """Change options of a JSON file, or of one object in it; None takes an option out."""
+    path = folder / file
+    whole = json.loads(path.read_text("utf-8"))
+    place = whole[part] if part else whole
+    place.update(changes)
+    for key in [key for key, value in changes.items() if value is None]:
+        del place[key]
+    _write(path, whole)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from emberge.contracts.media import Media
+from emberge.contracts.media import Media, MediaFacts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -280,6 +280,13 @@ class Backbone:
         them, from those before each; `bos` takes a token for texts to begin with.
         """
         return [f"{type(self).__name__} predicts no tokens; choose a backbone that does"]
+
+    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
+        """Return reasons why it cannot read a data set's images and clips, from configs alone."""
+        return [
+            f"{media.where}: the data has {' and '.join(media.kinds)}, and {type(self).__name__} reads text "
+            "alone; choose a backbone that reads them, or leave the data set out"
+        ]
 
     def check_training(self, checkpoint: Path) -> list[str]:
         """Return reasons why a training with this backbone would harm that checkpoint, from configs alone."""

@@ -17,12 +17,14 @@ from typing import Literal, get_args
 __all__ = [
     "MEDIA_KINDS",
     "Media",
+    "MediaFacts",
     "MediaKind",
     "content_key",
     "has_media",
     "join_parts",
     "media_hash",
     "media_kinds",
+    "pair_kind",
     "plain_text",
     "readable",
     "split_parts",
@@ -51,6 +53,24 @@ class Media:
     def __post_init__(self) -> None:
         if _MARK in self.path or not self.path:
             raise ValueError(f"{self.path!r} cannot be the path of an {self.kind}; rename the file")
+
+
+@dataclass(frozen=True, slots=True)
+class MediaFacts:
+    """Facts of a data set's images and clips, for checks before work; places are `file:line`.
+
+    `pair` is the kind of its pairs (`image-text`), `rates` has the place of the first clip of each sampling
+    rate, `largest` width, height and place of the largest image, `longest` seconds and place of the longest
+    clip. `stored` is a hash of where the files are.
+    """
+
+    pair: str
+    kinds: tuple[MediaKind, ...]
+    where: str = ""
+    rates: tuple[tuple[int, str], ...] = ()
+    largest: tuple[int, int, str] | None = None
+    longest: tuple[float, str] | None = None
+    stored: str = ""
 
 
 def media_hash(content: bytes | memoryview) -> str:
@@ -88,6 +108,12 @@ def media_kinds(texts: Iterable[str]) -> tuple[MediaKind, ...]:
     """Return the kinds of media that inputs have, in the order of `MEDIA_KINDS`."""
     found = {kind for text in texts if _MARK in text for kind, _, _ in _REFERENCE.findall(text)}
     return tuple(kind for kind in MEDIA_KINDS if kind in found)
+
+
+def pair_kind(anchor: str, others: Iterable[str]) -> str:
+    """Return the kind of a pair, such as `image-text`: its two sides, media first, `text` without any."""
+    sides = ("+".join(media_kinds(texts)) or "text" for texts in ((anchor,), others))
+    return "-".join(sorted(sides, key=lambda side: (side == "text", side)))
 
 
 def plain_text(text: str) -> str:

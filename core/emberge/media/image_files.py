@@ -10,7 +10,10 @@ from emberge.contracts.media import Media
 from emberge.errors import DataError
 from emberge.media.media_files import content_of, require_package
 
-__all__ = ["image_size", "open_image", "read_image"]
+__all__ = ["decoded_image", "image_size", "open_image", "read_image", "upright_size"]
+
+# The tag of EXIF that cameras write, and its values for a quarter turn.
+_ORIENTATION, _SIDEWAYS = 274, range(5, 9)
 
 
 def open_image(content: bytes, where: str) -> Any:
@@ -35,13 +38,19 @@ def open_image(content: bytes, where: str) -> Any:
 
 
 def image_size(media: Media) -> tuple[int, int]:
-    """Return width and height of an image, from its header.
+    """Return width and height of an image as it is to be seen, from its header.
 
     Raises:
         DataError: for a file that cannot be read as an image.
     """
-    width, height = open_image(content_of(media), media.path).size
-    return int(width), int(height)
+    return upright_size(open_image(content_of(media), media.path))
+
+
+def upright_size(image: Any) -> tuple[int, int]:
+    """Return width and height of a Pillow image once it is turned as its header asks for."""
+    width, height = image.size
+    turned = image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
+    return (int(height), int(width)) if turned else (int(width), int(height))
 
 
 def read_image(media: Media) -> Any:
@@ -54,7 +63,7 @@ def read_image(media: Media) -> Any:
 
 
 def decoded_image(content: bytes, where: str) -> Any:
-    """Return the pixels of an image's bytes as a Pillow image in RGB; what is transparent is white.
+    """Return the pixels of an image's bytes as a Pillow image in RGB, turned as its header asks for.
 
     Raises:
         DataError: for bytes that are damaged.
@@ -64,4 +73,6 @@ def decoded_image(content: bytes, where: str) -> Any:
         image.load()
     except (OSError, ValueError, SyntaxError) as error:
         raise DataError(f"{where}: the image is damaged ({error}); replace or remove it") from error
-    return image.convert("RGB")
+    from PIL import ImageOps
+
+    return ImageOps.exif_transpose(image).convert("RGB")

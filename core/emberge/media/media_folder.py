@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import io
 import math
 import shutil
 import tempfile
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ class MediaFolder:
     """Place of a data set's media: relative paths are below `beside`, bytes are kept in `store`.
 
     Bytes are in files named by their hash, so that equal ones are written once. Without a store they are in
-    a temporary folder that goes with the object.
+    a temporary folder until the process ends.
     """
 
     def __init__(self, store: Path | None = None, beside: Path | None = None) -> None:
@@ -85,7 +86,14 @@ class MediaFolder:
 
     def _folder(self) -> Path:
         if self._store is None:
-            self._store = Path(tempfile.mkdtemp(prefix="emberge-media-"))
-            weakref.finalize(self, shutil.rmtree, self._store, ignore_errors=True)
+            return _of_process()
         self._store.mkdir(parents=True, exist_ok=True)
         return self._store
+
+
+@functools.cache
+def _of_process() -> Path:
+    """Return a folder that is removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="emberge-media-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

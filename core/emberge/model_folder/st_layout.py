@@ -320,7 +320,7 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     write_json(path, entries, durable=False)
     settings = _trunk_settings_path(target / read_modules(target)[0].path)
     way = {"method": "forward", "method_output_name": "last_hidden_state"}
-    ways: dict[str, Any] = {one: way for one in modalities}
+    ways: dict[str, Any] = dict.fromkeys(modalities, way)
     own = read_object_if_any(settings)
     new = {
         "transformer_task": "feature-extraction",

@@ -24,6 +24,7 @@ from emberge.engine import Checkpoint, TensorSpec, count_by_first_word, count_no
 
 from emberge_bidirlm.compose.composition import Composition
 from emberge_bidirlm.compose.positions import RopeFrom
+from emberge_bidirlm.compose.processors import processor_config
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 
 __all__ = ["Compose"]
@@ -94,29 +95,32 @@ class Compose(Step):
 
         if self.vision is not None:
             context.note("opening the result", [_OPENS])
-        found: dict[Kind, Specialist] = {}
         for option, reference in {"text": self.text, **self.specialists}.items():
-            folder, adapter = context.model(reference), context.adapter(reference)
-            for problem in whole_problems(folder, adapter):
+            for problem in whole_problems(context.model(reference), context.adapter(reference)):
                 yield context.problem(str(problem), option)
+        found: dict[Kind, Specialist] = {}
         for kind, reference in self.specialists.items():
+            folder = context.model(reference)
             try:
-                folder = context.model(reference)
-                if folder is not None:
-                    found[kind] = _known(Specialist(kind, Checkpoint(folder)))
+                found |= {kind: _whole(Specialist(kind, Checkpoint(folder)))} if folder else {}
             except EmbergeError as error:
                 yield context.problem(str(error), kind)
         text = context.model(self.text)
-        if text is None or len(found) < len(self.specialists):
-            return
+        if text is not None and len(found) == len(self.specialists):
+            yield from self._check_together(Checkpoint(text), found, context)
+
+    def _check_together(
+        self, text: Checkpoint, found: Mapping[Kind, Specialist], context: Preflight
+    ) -> Iterator[Problem]:
         try:
-            plan = Composition(Checkpoint(text), found, self.rope_from, self.names)
-            if all(one.has_weights for one in plan.checkpoints.values()):
-                context.note("composition", _summary(plan))
-            elif plan.tokens.lines:
-                context.note("tokenizers", plan.tokens.lines)
+            plan = Composition(text, found, self.rope_from, self.names)
         except EmbergeError as error:
             yield context.problem(str(error), "text")
+            return
+        if all(one.has_weights for one in plan.checkpoints.values()):
+            context.note("composition", _summary(plan))
+        elif plan.tokens.lines:
+            context.note("tokenizers", plan.tokens.lines)
 
     # ── work ────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,9 +148,9 @@ class Compose(Step):
         )
 
 
-def _known(one: Specialist) -> Specialist:
-    """Return the specialist, if its tokens are known."""
-    _ = one.tokens
+def _whole(one: Specialist) -> Specialist:
+    """Return the specialist, if its tokens and processors are there."""
+    _ = one.tokens, processor_config({one.kind: one}, "")
     return one
 
 

@@ -72,8 +72,8 @@ class Composition:
     def __post_init__(self) -> None:
         if is_causal(self.text.config):
             raise CheckpointError(
-                f"{self.text.folder}: attends to earlier tokens alone; make an encoder of it first, with a step "
-                "as_encoder"
+                f"{self.text.folder}: attends to earlier tokens alone; make an encoder of it first, with a "
+                "step as_encoder"
             )
         for one in self.specialists.values():
             self._compare(one)
@@ -87,8 +87,8 @@ class Composition:
         differences = list(unlike_trunks(self.text, one.checkpoint, positions=False))
         if differences:
             raise CheckpointError(
-                f"{pair}{differences[0]}; a tower fits the trunk that it was trained with, so choose models of "
-                "one family and size"
+                f"{pair}{differences[0]}; a tower fits the trunk that it was trained with, so choose models "
+                "of one family and size"
             )
         ropes = list(unlike_trunks(self.text, one.checkpoint))
         if ropes and self.rope_from is None:
@@ -96,8 +96,8 @@ class Composition:
         width = int(text_config(self.text).hidden_size)
         if one.width != width:
             raise CheckpointError(
-                f"{pair}the projector of one gives vectors of {one.width} numbers, and the trunk of the other "
-                f"has {width}; get the models again"
+                f"{pair}the projector of one gives vectors of {one.width} numbers, and the trunk of the "
+                f"other has {width}; get the models again"
             )
 
     @cached_property
@@ -189,8 +189,8 @@ class Composition:
             if unlike:
                 a, b = (shapes.get(unlike[0], "missing") for shapes in (mine, other))
                 raise CheckpointError(
-                    f"'{self.names['text']}' and '{self.names[kind]}': '{unlike[0]}' is {a} in the trunk of one "
-                    f"and {b} in that of the other; choose models of one family and size"
+                    f"'{self.names['text']}' and '{self.names[kind]}': '{unlike[0]}' is {a} in the trunk of "
+                    f"one and {b} in that of the other; choose models of one family and size"
                 )
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────

@@ -42,8 +42,8 @@ def rope_parameters(
     half = int(text_config(text).head_dim) // 2
     if sum(sections) != half:
         raise CheckpointError(
-            f"{vision.checkpoint.folder}: its mrope_section {list(sections)} has {sum(sections)} numbers of a "
-            f"head, and half a head of {text.folder} has {half}; choose models of one family"
+            f"{vision.checkpoint.folder}: its mrope_section {list(sections)} adds up to {sum(sections)}, and "
+            f"half a head of {text.folder} has {half}; choose models of one family"
         )
     theta = seen["rope_theta"] if rope_from == "vision" else rope["rope_theta"]
     return {

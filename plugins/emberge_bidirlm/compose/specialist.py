@@ -1,4 +1,4 @@
-"""Specialists of one more kind of input: their tower and projector, beside the text trunk that is replaced."""
+"""Specialists of one more kind of input: the tower and projector beside a text trunk."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class Specialist:
         family = _FAMILIES[self.kind]
         if found != family.model_type or not self.checkpoint.config.get(family.config):
             raise CheckpointError(
-                f"{self.checkpoint.folder}: is a '{found}' without the {self.kind} tower that is asked of it; "
-                f"name a {family.called} as transformers loads it ('{family.model_type}', with "
+                f"{self.checkpoint.folder}: is a '{found}' without the {self.kind} tower that is asked of "
+                f"it; name a {family.called} as transformers loads it ('{family.model_type}', with "
                 f"{family.config})"
             )
         if self.checkpoint.has_weights and not self.tower:
@@ -92,7 +92,7 @@ class Specialist:
 
     @functools.cached_property
     def config(self) -> Any:
-        """transformers' config object."""
+        """The config object of transformers."""
         return class_config(self.checkpoint)
 
     @property
@@ -157,8 +157,8 @@ class Specialist:
             place = int(getattr(self.config, option))
             if place not in own.texts:
                 raise CheckpointError(
-                    f"{own.folder}: its tokenizer has no token with the id {place}, which config.json gives as "
-                    f"{option}; get the tokenizer of this model"
+                    f"{own.folder}: its tokenizer has no token with the id {place}, which config.json gives "
+                    f"as {option}; get the tokenizer of this model"
                 )
             found[name] = own.texts[place]
         for name, usual in family.marks.items():

@@ -78,7 +78,7 @@ class Target:
                 f"{audio.checkpoint.folder}: its windows of sound have n_window {heard['n_window']}, and "
                 f"'{self.model_type}' counts by {_WINDOW}; compose it without 'vision'"
             )
-        # A length of tables that are no weights: seconds times 13 states, and here for 30 of them and more.
+        # The length of a table of sines that is no weight: what both read of it is equal.
         heard.pop("max_position_embeddings", None)
         start = audio.tokenizer.tokens[audio.tokens["audio_bos_token"]]
         end = audio.tokenizer.tokens[audio.tokens["audio_eos_token"]]
@@ -91,7 +91,11 @@ class Target:
                 "mlp_only_layers": list(range(int(trunk["num_hidden_layers"]))),
             },
             "vision_config": {**seen, "model_type": "qwen3_omni_moe_vision_encoder"},
-            "audio_config": {**heard, "model_type": "qwen3_omni_moe_audio_encoder"},
+            "audio_config": {
+                **heard,
+                "model_type": "qwen3_omni_moe_audio_encoder",
+                "max_source_positions": 1500,
+            },
             "image_token_id": vision.config.image_token_id,
             "video_token_id": vision.config.video_token_id,
             # Of no field of the class, and read by it where images have places.

@@ -29,8 +29,8 @@ def prove_tower(one: Specialist, target: Target, result: Path) -> dict[str, Any]
     before, after = tower_hash(one.tower), tower_hash(copies)
     if before != after:
         raise CheckpointError(
-            f"{result}: its {one.kind} tower is not that of {one.checkpoint.folder}; remove the result and run "
-            "again"
+            f"{result}: its {one.kind} tower is not that of {one.checkpoint.folder}; remove the result and "
+            "run again"
         )
     return {
         "tensors": len(one.tower),

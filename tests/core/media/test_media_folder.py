@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -58,12 +60,16 @@ def test_samples_of_every_width_are_in_the_same_range(tmp_path: Path, width: str
     assert np.abs(read_clip(media).samples - wanted).max() < 2 * 2.0 ** (1 - whole.bits) + 1e-6
 
 
-def test_without_a_store_files_go_with_the_object() -> None:
-    folder = MediaFolder()
-    path = Path(folder.image(Image.new("RGB", (4, 4))).path)
-    assert path.is_file()
-    del folder
-    assert not path.exists()
+def test_without_a_store_files_go_with_the_process() -> None:
+    script = (
+        "from emberge.engine import MediaFolder\n"
+        "from pathlib import Path\n"
+        "path = Path(MediaFolder().keep('image', b'bytes').path)\n"
+        "assert path.is_file()\n"
+        "print(path)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not Path(ran.stdout.strip()).exists()
 
 
 def test_a_file_that_changed_is_not_read(tmp_path: Path) -> None:
