@@ -11,5 +11,12 @@ from emberge import Step, hookimpl
 def register_steps() -> Mapping[str, type[Step]]:
     from emberge_bidirlm.as_encoder import AsEncoder
     from emberge_bidirlm.compose.compose_step import Compose
+    from emberge_bidirlm.random_tower import RandomTower
+    from emberge_bidirlm.shuffled_parts import ShuffledParts
 
-    return {"as_encoder": AsEncoder, "compose": Compose}
+    return {
+        "as_encoder": AsEncoder,
+        "compose": Compose,
+        "random_tower": RandomTower,
+        "shuffled_parts": ShuffledParts,
+    }

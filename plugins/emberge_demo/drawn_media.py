@@ -31,11 +31,11 @@ class DrawnMedia(Step):
     `drawings` are images of one to four shapes of a colour ("two red circles"), `tones` are clips of a second
     with one to four beeps of a rhythm, a sound and a pitch ("three quick soft high beeps"). Sizes, places,
     loudness and the exact pitch are drawn from the recipe's seed: the same bytes on every machine. A share
-    `held_out` of what a caption can be is in no training pair, and both directions of search are tested on it:
-    `images_to_texts`, `texts_to_images`, `clips_to_texts`, `texts_to_clips`. Images are 64 pixels wide and high.
+    `held_out` of what a caption can be is in no training pair, and both directions of search are tested on
+    it: `images_to_texts`, `texts_to_images`, `clips_to_texts`, `texts_to_clips`. Images have 64 x 64 pixels.
 
-    With `paired: false` the captions of the training pairs are shuffled among the media, and the tests stay as
-    they are: a control that shows what a model scores without having seen what belongs together.
+    With `paired: false` the captions of the training pairs are shuffled among the media, and the tests stay
+    as they are: a control that shows what a model scores without having seen what belongs together.
 
     Example:
         drawn:
@@ -164,4 +164,3 @@ class _Drawn:
 
 
 _COMMON = {"task": "retrieval", "language": "en", "instruction": ""}
-
