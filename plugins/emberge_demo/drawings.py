@@ -75,7 +75,7 @@ class Drawing:
         for quarter in quarters[: self.number]:
             radius = draws.pick(half // 4, half // 2 - 2, "radius", quarter)
             x, y = (
-                corner * half + draws.pick(radius, half - radius - 1, axis, quarter)
+                corner * half + draws.pick(radius + 1, half - radius - 2, axis, quarter)
                 for axis, corner in (("x", quarter % 2), ("y", quarter // 2))
             )
             image[_SHAPES[self.shape](right - x, down - y, radius)] = _COLOURS[self.colour]
