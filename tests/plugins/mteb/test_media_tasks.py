@@ -1,4 +1,4 @@
-"""Images and clips are scored by mteb's own evaluators: local sets, batches of mteb's, and what is refused."""
+"""Images and clips are scored by mteb's own evaluators: local sets, batches of mteb's, refusals."""
 
 from __future__ import annotations
 
@@ -219,6 +219,9 @@ def faults(one: Mteb) -> list[str]:
 
         def problem(self, message: str, option: str = "") -> Problem:
             return Problem(message, option)
+
+        def data(self, reference: DataRef) -> Path:
+            return Path(reference.text)
 
         def where(self, option: str) -> str:
             return option

@@ -166,7 +166,7 @@ def test_languages_keep_a_part_of_a_task() -> None:
 
 def test_a_task_of_videos_is_refused() -> None:
     with pytest.raises(DataError, match="leave it out"):
-        hub_tasks(["UCF101ZeroShot"], None, ())
+        hub_tasks(["UCF101VideoZeroShotClassification"], None, ())
 
 
 def test_a_cut_retrieval_task_keeps_the_documents_it_needs() -> None:
