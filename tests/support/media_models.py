@@ -115,7 +115,7 @@ def audio_config(family: str, hidden: int = 32) -> dict[str, Any]:
     }
 
 
-def media_config(family: Family, tokenizer: Any) -> Any:
+def media_config(family: Family, tokenizer: Any, layers: int = 2) -> Any:
     """The config of a tiny model of a family."""
     from transformers import AutoConfig
 
@@ -129,18 +129,19 @@ def media_config(family: Family, tokenizer: Any) -> Any:
         "vision_end_token_id": ids["vision_eos_token"],
     }
     if family == "qwen3_vl":
-        text = text_config(size, rope_parameters=mrope)
+        text = text_config(size, layers, rope_parameters=mrope)
         return AutoConfig.for_model(
             family, text_config=text, vision_config=vision_config(), **image, **vision
         )
     if family == "qwen3_asr":
         return AutoConfig.for_model(
             family,
-            text_config={"model_type": "qwen3", **text_config(size, rope_parameters=rope)},
+            text_config={"model_type": "qwen3", **text_config(size, layers, rope_parameters=rope)},
             audio_config=audio_config(family),
             audio_token_id=ids["audio_token"],
         )
-    text = text_config(size, rope_parameters=mrope, num_experts=0, mlp_only_layers=[0, 1])
+    dense = {"num_experts": 0, "mlp_only_layers": list(range(layers))}
+    text = text_config(size, layers, rope_parameters=mrope, **dense)
     return AutoConfig.for_model(
         family,
         text_config=text,
@@ -220,7 +221,13 @@ def write_media_modules(folder: Path, kinds: Sequence[str], hidden: int = 32) ->
 
 
 def media_model(
-    folder: Path, family: Family, *, seed: int = 0, padding_side: str = "right", **image: Any
+    folder: Path,
+    family: Family,
+    *,
+    seed: int = 0,
+    padding_side: str = "right",
+    layers: int = 2,
+    **image: Any,
 ) -> Path:
     """Write a tiny random model of a family; `image` changes its image processor."""
     import torch
@@ -229,7 +236,7 @@ def media_model(
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = write_media_tokenizer(folder, padding_side)
     torch.manual_seed(seed)
-    config = media_config(family, tokenizer)
+    config = media_config(family, tokenizer, layers)
     model = AutoModel.from_config(config)
     with torch.no_grad():
         for (

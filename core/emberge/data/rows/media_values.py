@@ -72,12 +72,12 @@ class MediaValues:
             return self._listed(given, column)
         if "array" in given or "bytes" in given or set(given) == {"path"}:
             return [self._stored(given, column)]
-        if not given or not set(given) <= {"text", *_KINDS}:
+        if not set(given) & set(_KINDS) or not set(given) <= {"text", *_KINDS}:
             raise DataError(
-                f"'{column}' is an object with {', '.join(value) or 'nothing'}; {_FORMS}"
+                f"'{column}' must be text, not an object ({', '.join(value) or 'empty'}); {_FORMS}"
             )
         return [
-            plain_text(str(one)) if name == "text" else self.medium(name, one, column)  # type: ignore[arg-type]
+            plain_text(str(one)) if name == "text" else self.medium(name, one, column)
             for name, one in given.items()
         ]
 

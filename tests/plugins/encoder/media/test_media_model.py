@@ -198,6 +198,29 @@ def test_a_clip_shorter_than_half_a_second_is_padded(
         assert np.array_equal(first, second)
 
 
+@pytest.mark.parametrize("seconds", [0.5, 0.777, 3.1])
+def test_frames_are_those_of_whisper_s_extractor(
+    models: dict[str, Path], folder: MediaFolder, seconds: float
+) -> None:
+    from emberge.engine import read_layout, read_object
+    from emberge_encoder.media.features import Clips
+    from emberge_encoder.media.media_way import media_way
+    from transformers import WhisperFeatureExtractor
+
+    layout = read_layout(models["qwen3_omni_moe_thinker"])
+    way = media_way(layout, read_object(layout.trunk_folder / "config.json"))
+    assert way is not None
+    noise = np.random.default_rng(0).normal(0, 0.1, int(seconds * RATE)).astype(np.float32)
+    samples = tone(440, seconds) + noise
+    found = Clips(way, resample=False).of(folder.clip(samples, RATE))["frames"]
+    wanted = WhisperFeatureExtractor(feature_size=128)(
+        samples, sampling_rate=RATE, padding=False, truncation=False, return_tensors="np"
+    )["input_features"][0]
+    assert found.shape == wanted.shape == (128, len(samples) // 160)
+    # Logarithms, by four: a rounding of the power is one of 2^-24 / (4 ln 10) in them.
+    assert np.abs(found - wanted).max() < 1e-6
+
+
 def test_placeholders_are_counted_without_pixels(
     models: dict[str, Path], folder: MediaFolder
 ) -> None:
