@@ -34,9 +34,9 @@ class RandomTower(Step):
 
     It stands for the specialists that BidirLM composes (arXiv:2604.02045) where a recipe is to run without a
     download: they are of one family with the text model, as they have its trunk, and know nothing of images
-    or sound yet. `vision` and `audio` are the tower's part of config.json by transformers' names; a value that
-    is left out is the class's own, and the projector follows the trunk. Special tokens follow the tokenizer's
-    own, for which the model needs rows.
+    or sound yet. `vision` and `audio` are the tower's part of config.json by transformers' names; a value
+    that is left out is the class's own, and the projector follows the trunk. Special tokens follow the
+    tokenizer's own, for which the model needs rows.
 
     Example:
         seeing:

@@ -18,6 +18,9 @@ from emberge import ModelRef, load_plugins, load_recipe
 from emberge.engine import Checkpoint, load_catalogue, plan_merge, write_layout
 from emberge.recipes.parse.shipped import shipped_recipes
 from emberge_bidirlm.as_encoder import encoder_config, encoder_layout
+from emberge_bidirlm.compose.compose_step import Compose
+from emberge_bidirlm.compose.composition import Composition
+from emberge_bidirlm.compose.specialist import Specialist
 from emberge_bidirlm.mask_token import find_mask_token
 from emberge_merge.steps.merge_options import FoundModel
 from safetensors.torch import load_file
@@ -216,7 +219,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.mark.parametrize(("name", "merge"), [*merges("adapt"), *merges("specialists")])
+@pytest.mark.parametrize(
+    ("name", "merge"), [*merges("adapt"), *merges("specialists"), *merges("omni")]
+)
 def test_every_tensor_is_merged_copied_or_named_as_left_out(
     name: str, merge: str, root: Path
 ) -> None:
@@ -265,6 +270,129 @@ def test_a_guard_with_another_head_leaves_it_out(root: Path) -> None:
     plan = plan_merge(step._request(find))
     assert not plan.problems
     assert plan.left == {"guard": ("score.weight",)}
+
+
+# ── text, images and sound ──────────────────────────────────────────────────────────────────────
+
+TRUNK, VISION, AUDIO = QWEN_LARGE, "Qwen/Qwen3-VL-2B-Instruct", "Qwen/Qwen3-ASR-1.7B-hf"
+
+
+def composition(step: Any, root: Path, found: Mapping[str, Any]) -> Composition:
+    """The plan of a step `compose`; the merged trunk has the config and the tensors of its first model."""
+    folders = Folders(root, found)
+    merged = found[step.text.step]
+    text = merged.models[0].model if hasattr(merged, "models") else step.text
+    kinds = {"vision": VISION, "audio": AUDIO}
+    specialists = {
+        k: Specialist(k, Checkpoint(folders.folder(ModelRef(m)))) for k, m in kinds.items()
+    }  # type: ignore[arg-type]
+    return Composition(
+        Checkpoint(folders.folder(text)),
+        specialists,
+        step.rope_from,
+        {"text": "text", **kinds},  # type: ignore[arg-type]
+    )
+
+
+def composing() -> list[str]:
+    return [id_ for id_, one in steps("omni").items() if isinstance(one, Compose)]
+
+
+def test_the_omnimodal_model_is_composed_and_trained_with_the_papers_numbers() -> None:
+    found = steps("omni")
+    (merged,) = group("merged", found)
+    assert weights_of(merged) == [pytest.approx(1 / 3, abs=1e-5)] * 3
+    assert [origin(entry.model, found) for entry in merged.models] == [TRUNK, VISION, AUDIO]
+    for name, trunk in (("composed", "merged"), ("unmerged", "adapted")):
+        own = group(name, found)
+        assert [one.rope_from for one in own] == ["text", "vision"]
+        assert {(str(one.text), str(one.vision), str(one.audio)) for one in own} == {
+            (f"${trunk}", VISION, AUDIO)
+        }
+    for name, begun in (("trained", "composed"), ("trained_unmerged", "unmerged")):
+        for one in group(name, found):
+            assert one.model.step.startswith(f"{begun}.")
+            assert one.loss.default[0].temperature == 0.05
+            assert one.sampler[-1].batch_size.default == 512
+            assert one.backbone.freeze == ("visual", "audio_tower")
+            assert one.max_steps == -(-1_800_000 // 512)
+            assert one.warmup_ratio * one.max_steps == pytest.approx(500, abs=1)
+            assert one.keep_last * one.save_steps >= one.max_steps - one.save_steps
+    plain = [
+        [dataclasses.replace(one, model=ModelRef("x")) for one in group(name, found)]
+        for name in ("trained", "trained_unmerged")
+    ]
+    assert plain[0] == plain[1], "the control differs in its trunk alone"
+
+
+def test_a_third_of_the_pairs_has_images_or_sound_half_of_each() -> None:
+    place = RECIPES["omni"].path.parent / "corpora/media"
+    limits = {str(one.name): one.limit or 0 for one in load_catalogue(place).train}
+    sound = limits["descriptions"] + limits["transcriptions"]
+    images = sum(limits[name] for name in ("pages", "photographs", "captions"))
+    assert (sound, images) == (300_000, 300_000)
+    assert sound / 1_800_000 == pytest.approx(0.175, abs=0.01)
+
+
+@pytest.mark.parametrize("name", composing())
+def test_every_tensor_of_a_specialist_is_merged_copied_or_dropped_by_name(
+    name: str, root: Path
+) -> None:
+    found = steps("omni")
+    plan = composition(found[name], root, found)
+    (merged,) = group("merged", found)
+    merging = plan_merge(merged._request(Folders(root, found)))
+    assert not merging.problems
+    named = {part.name for part in plan.parts}
+    assert len(named) == len(plan.parts)
+    for kind, model in (("vision", VISION), ("audio", AUDIO)):
+        tower = set(plan.specialists[kind].tower)  # type: ignore[index]
+        assert {plan.target.name(one) for one in tower} <= named
+        # What the merge leaves out is what is copied, and what is merged is what is dropped here.
+        assert tower == set(merging.left[model])
+        assert set(plan.dropped[model]) == {one.name for one in merging.tensors}
+        assert len(tower) + len(plan.dropped[model]) == len(tensors_of(model))
+
+
+@pytest.mark.parametrize("name", composing())
+def test_the_composed_tensors_are_those_of_the_class(name: str, root: Path) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    found = steps("omni")
+    plan = composition(found[name], root, found)
+    config = AutoConfig.for_model(**plan.files["config.json"])
+    with torch.device("meta"):
+        model = AutoModel.from_config(config)
+    assert type(model).__name__ == "Qwen3OmniMoeThinkerModel"
+    shapes = {one: tuple(tensor.shape) for one, tensor in model.state_dict().items()}
+    assert {part.name: part.spec.shape for part in plan.parts} == shapes
+    # As many as the released model has.
+    assert sum(part.spec.elements for part in plan.parts) == 2_445_009_536
+
+
+@pytest.mark.parametrize(("base", "theta"), [("text", 1e6), ("vision", 5e6)])
+def test_ids_and_positions_are_the_real_models(base: str, theta: float, root: Path) -> None:
+    found = steps("omni")
+    plan = composition(found[f"composed.base={base}"], root, found)
+    config = plan.files["config.json"]
+    ids = {key: place for key, place in config.items() if key.endswith("_token_id")}
+    assert ids == {
+        **{"image_token_id": 151655, "video_token_id": 151656},
+        **{"vision_start_token_id": 151652, "vision_end_token_id": 151653},
+        **{"audio_token_id": 151676, "audio_start_token_id": 151669, "audio_end_token_id": 151670},
+    }
+    text = config["text_config"]
+    assert text["rope_parameters"] == {
+        **{"rope_type": "default", "rope_theta": theta},
+        **{"mrope_interleaved": True, "mrope_section": [24, 20, 20]},
+    }
+    assert (text["vocab_size"], text["num_experts"], text["is_causal"]) == (151936, 0, False)
+    assert text["mlp_only_layers"] == list(range(28))
+    assert config["audio_config"]["max_source_positions"] == 1500
+    assert [(token.text, token.id) for token in plan.tokens.new] == [
+        *(("<|audio_start|>", 151669), ("<|audio_end|>", 151670), ("<|audio_pad|>", 151676)),
+    ]
 
 
 # ── the whole way ───────────────────────────────────────────────────────────────────────────────

@@ -31,8 +31,8 @@ __all__ = ["Compose"]
 
 _KINDS: tuple[Kind, ...] = ("vision", "audio")
 _OPENS = (
-    "sentence-transformers needs torchvision to open it, for text too, as its image processor does; emberge "
-    "needs Pillow alone"
+    "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
+    "emberge does not"
 )
 
 
@@ -53,8 +53,9 @@ class Compose(Step):
     A trunk turns positions by the base of `rope_from` where text and vision model have different ones;
     without it they are refused. Images have places by the vision model's sections.
 
-    Clips of less than half a second are read otherwise by the stock processor of a model with both towers
-    than by Qwen3-ASR, which pads them to that.
+    The stock class for both towers reads a clip of less than a second, if it is alone, a little otherwise
+    at its end than Qwen3-ASR, which pads it to whole seconds, and its processor one of less than half a
+    second.
 
     Example:
         omni:
@@ -84,9 +85,16 @@ class Compose(Step):
         return {kind: given[kind] for kind in _KINDS if given[kind] is not None}  # type: ignore[misc]
 
     @property
+    def models(self) -> dict[str, ModelRef]:
+        """All models by option, the text model first."""
+        found: dict[str, ModelRef] = {"text": self.text}
+        found.update(self.specialists)
+        return found
+
+    @property
     def names(self) -> dict[str, str]:
         """The models' names in messages, by option."""
-        return {"text": self.text.text, **{k: ref.text for k, ref in self.specialists.items()}}
+        return {option: reference.text for option, reference in self.models.items()}
 
     # ── before work ─────────────────────────────────────────────────────────────────────────────
 
@@ -95,7 +103,7 @@ class Compose(Step):
 
         if self.vision is not None:
             context.note("opening the result", [_OPENS])
-        for option, reference in {"text": self.text, **self.specialists}.items():
+        for option, reference in self.models.items():
             for problem in whole_problems(context.model(reference), context.adapter(reference)):
                 yield context.problem(str(problem), option)
         found: dict[Kind, Specialist] = {}
@@ -129,8 +137,7 @@ class Compose(Step):
 
         if any(workspace.folder.iterdir()):
             shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
-        references = {"text": self.text, **self.specialists}
-        models = {option: workspace.model(one) for option, one in references.items()}
+        models = {option: workspace.model(one) for option, one in self.models.items()}
         with ExitStack() as opened:
             folders = {
                 option: opened.enter_context(whole_model(one, workspace.work, workspace.machine))
@@ -198,8 +205,6 @@ def _details(plan: Composition, result: Path) -> dict[str, Any]:
         facts["mrope_section"] = plan.rope["mrope_section"]
     if plan.tokens.new:
         facts["new_tokens"] = {one.text: one.id for one in plan.tokens.new}
-    if "vision" in plan.specialists:
-        facts["opening"] = _OPENS
     return facts
 
 

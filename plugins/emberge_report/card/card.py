@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 UNKNOWN = "unknown"
+_MEDIA = {"image": "images", "audio": "sound"}
 # Details of a step that are elsewhere in the card or help no reader.
 _ELSEWHERE = {
     *(
@@ -173,7 +174,12 @@ def _opening(facts: Facts) -> str:
     size = f"{dimension} numbers" if dimension else "numbers"
     purpose = facts.anatomy.purpose
     does = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
-    return f"A {purpose.noun}, made with emberge by {how} {what}. {does}"
+    noun = f"A {purpose.noun}"
+    others = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]
+    if others:
+        noun = f"An embedding model for {' and '.join(['text', *others])}"
+        does = f"It turns each of them, or several together, into {size}; like things get like numbers."
+    return f"{noun}, made with emberge by {how} {what}. {does}"
 
 
 def _first(parents: Sequence[Parent]) -> str:

@@ -13,13 +13,23 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Plugins, load_plugins, parse_recipe, run_recipe
+from emberge import Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.engine import read_artifact
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from tests.support.specialists import AUDIO_TOKENS, ROWS, STEPS, VISION_TOKENS, write_specialists
+from tests.support.specialists import (
+    AUDIO_TOKENS,
+    ROWS,
+    STEPS,
+    VISION_TOKENS,
+    change_config,
+    text_model,
+    write_specialists,
+)
+from tests.support.tiny import write_modules
 from tests.support.tolerance import EXACT, assert_same_pass, gamma
 
 with warnings.catch_warnings():
@@ -350,13 +360,84 @@ def test_one_specialist_keeps_its_class(name: str, kind: str, made: dict[str, Pa
     assert config[part] == own[part]
 
 
-@pytest.mark.parametrize("name", ["both", "seen"])
-def test_check_and_artifact_say_what_opens_it(name: str, made: dict[str, Path]) -> None:
-    artifact = read_artifact(made[name])
-    assert artifact is not None
-    assert "torchvision" in artifact.details["composed"]["opening"]
-    assert "torchvision" in (made[name] / "README.md").read_text("utf-8")
+@pytest.mark.parametrize(("name", "reads"), [("both", "images and sound"), ("seen", "images")])
+def test_the_card_says_what_it_reads_and_what_opens_it(
+    name: str, reads: str, made: dict[str, Path]
+) -> None:
+    card = (made[name] / "README.md").read_text("utf-8")
+    assert f"for text and {reads}" in card
+    assert "needs torchvision" in card
 
 
 def test_sound_alone_needs_no_torchvision(made: dict[str, Path]) -> None:
-    assert "torchvision" not in (made["heard"] / "README.md").read_text("utf-8")
+    card = (made["heard"] / "README.md").read_text("utf-8")
+    assert "for text and sound" in card
+    assert "torchvision" not in card
+
+
+def test_check_says_what_opens_it(made: dict[str, Path], plugins: Plugins) -> None:
+    root = made["text"].parent
+    report = check_recipe(
+        parse_recipe(STEPS.format(root=root, more=MORE.format(root=root)), plugins), plugins
+    )
+    notes = {(note.step, line) for note in report.notes for line in note.lines}
+    assert {step for step, line in notes if "torchvision" in line} == {"both", "seen", "unmerged"}
+
+
+# ── with other steps ────────────────────────────────────────────────────────────────────────────
+
+
+def test_modules_prompts_and_heads_of_the_text_model(
+    made: dict[str, Path], tmp_path: Path, plugins: Plugins
+) -> None:
+    """Modules with weights, pooling and prompts come along; a head that predicts tokens does not."""
+    text_model(tmp_path / "text", tie_word_embeddings=False, is_causal=False)
+    write_modules(tmp_path / "text", 32, pooling="cls")
+    modules = json.loads((tmp_path / "text/modules.json").read_text())
+    kind = "sentence_transformers.models.Dense"
+    modules.append({"idx": 3, "name": "3", "path": "3_Dense", "type": kind})
+    change_config(
+        tmp_path / "text", file="config_sentence_transformers.json", prompts={"query": "q: "}
+    )
+    (tmp_path / "text/modules.json").write_text(json.dumps(modules))
+    (tmp_path / "text/3_Dense").mkdir()
+    activation = {"activation_function": "torch.nn.modules.linear.Identity"}
+    shape = {"in_features": 32, "out_features": 8, "bias": False, **activation}
+    (tmp_path / "text/3_Dense/config.json").write_text(json.dumps(shape))
+    dense = {"linear.weight": torch.randn(8, 32)}
+    save_file(dense, tmp_path / "text/3_Dense/model.safetensors")
+    recipe = f"steps: {{heard: {{compose: {{text: {tmp_path}/text, audio: {made['audio']}}}}}}}"
+    result = run_recipe(parse_recipe(recipe, plugins), tmp_path / "out", plugins, quiet=True)[
+        "heard"
+    ]
+    assert torch.equal(weights(result / "3_Dense")["linear.weight"], dense["linear.weight"])
+    artifact = read_artifact(result)
+    assert artifact is not None
+    left = artifact.details["composed"]["left_out"][f"{tmp_path}/text"]
+    assert left == "lm_head (1 tensor)"
+    assert not [name for name in weights(result) if "lm_head" in name]
+    model = SentenceTransformer(str(result), device="cpu")
+    assert model.prompts["query"] == "q: "
+    text = SentenceTransformer(str(tmp_path / "text"), device="cpu")
+    inputs = ["a text", "and a longer one"]
+    assert_same_pass(model.encode(inputs), text.encode(inputs), result)
+
+
+def test_composed_models_merge_with_one_another(
+    made: dict[str, Path], tmp_path: Path, plugins: Plugins
+) -> None:
+    """Their towers are equal, and stay so to the bit where weights are powers of two."""
+    models = [str(made[name]) for name in ("both", "unmerged")]
+    listed = ", ".join(f"{{model: {one}, weight: 0.5}}" for one in models)
+    recipe = f"steps: {{siblings: {{merge: {{models: [{listed}], strategy: linear}}}}}}"
+    done = run_recipe(parse_recipe(recipe, plugins), tmp_path / "out", plugins, quiet=True)
+    merged, first, second = (weights(one) for one in (done["siblings"], *map(Path, models)))
+    assert merged.keys() == first.keys()
+    for name, tensor in merged.items():
+        if not name.startswith("language_model."):
+            assert torch.equal(tensor, first[name])
+    words = "language_model.embed_tokens.weight"
+    assert not torch.equal(merged[words], first[words])
+    assert not torch.equal(merged[words], second[words])
+    for file in ("modules.json", "sentence_bert_config.json", "processor_config.json"):
+        assert (done["siblings"] / file).read_text() == (made["both"] / file).read_text()

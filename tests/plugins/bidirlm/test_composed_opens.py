@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import load_plugins, parse_recipe, run_recipe
+from emberge import join_parts, load_plugins, parse_recipe, run_recipe
+from emberge.engine import MediaFolder, TextEmbedder
+from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 
-from tests.support.embed_media import PROMPT, TEXTS
+from tests.support.embed_media import ORDER, PROMPT, TEXTS, clips, images
 from tests.support.specialists import STEPS, write_specialists
 from tests.support.tolerance import assert_same_pass
 from tests.support.with_torchvision import run_with_torchvision
@@ -65,6 +67,20 @@ def test_embeddings_are_those_of_plain_transformers(
         stock, plain = (np.array(found[way][kind]) for way in ("stock", "plain"))
         assert np.abs(stock - plain).max() <= 1e-5, kind
         assert np.abs(stock[0] - stock[1]).max() > 1e-3, f"{kind}: two inputs are two embeddings"
+
+
+def test_embeddings_are_those_of_emberges_encoder(
+    embedded: tuple[str, dict[str, Any]], made: dict[str, Path], tmp_path: Path
+) -> None:
+    name, found = embedded
+    media = MediaFolder(tmp_path / "media")
+    embedder = TextEmbedder(TextEncoder().load(made[name], device="cpu", dtype="float32"))
+    for kind in READS[name]:
+        inputs = []
+        for text, image, clip in zip(TEXTS, images(), clips(), strict=True):
+            parts = {"text": text, "image": media.image(image), "audio": media.clip(clip, 16000)}
+            inputs.append(join_parts([parts[part] for part in ORDER[kind]]))
+        assert np.abs(embedder.embed(inputs) - np.array(found["stock"][kind])).max() <= 1e-5, kind
 
 
 def test_text_is_the_trunks_and_prompts_come_first(

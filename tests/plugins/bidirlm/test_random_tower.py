@@ -1,4 +1,4 @@
-"""Random towers around a text model compose with it; shuffled parts keep their numbers and not their order."""
+"""Random towers around a text model compose with it; shuffled parts keep numbers and not their order."""
 
 from __future__ import annotations
 
