@@ -71,6 +71,11 @@ class Mteb(Evaluator):
     cosine), classification (accuracy by mteb's protocol: ten logistic regressions on 8 texts a label),
     clustering (V-measure) and pair classification (average precision of the cosine).
 
+    Tasks of images and sound, as those of MIEB (Xiao et al., 2025, arXiv:2504.10471) and MAEB, take a model
+    that reads them; so do sets of catalogues whose texts have images or clips. Kinds of tasks are the columns
+    of BidirLM's tables: of MIEB(lite) seven, in which both kinds of retrieval are one, beside visual STS,
+    which they leave out.
+
     By default a model's own prompts are used, and none where it has none. `prompt` is a text to put before
     queries (before all texts where both sides are alike) instead; in it `{instruction}` is the
     task's instruction and `{prompt}` a local set's own prompt. `in_domain` names mteb tasks whose
