@@ -34,7 +34,7 @@ from emberge.engine import eval_texts, lacking_half, pick_eval_sets
 
 from emberge_mteb.domains import Domains
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
-from emberge_mteb.media_inputs import kinds_read, media_of_task, missing_packages, unread_media
+from emberge_mteb.media_inputs import first_tasks, kinds_read, missing_packages, unread_media
 from emberge_mteb.media_sides import local_media
 from emberge_mteb.prompts import Prompts
 
@@ -195,10 +195,7 @@ class Mteb(Evaluator):
             tasks = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
         except DataError:
             return  # `check` reports it
-        named = {
-            kind: task.metadata.name for task in reversed(tasks) for kind in media_of_task(task)
-        }
-        for kind, name in named.items():
+        for kind, name in first_tasks(tasks).items():
             yield from unread_media(backbone, checkpoint, [kind], f"mteb task '{name}'")
 
     def _too_wide(self, dimension: int | None) -> Iterator[str]:

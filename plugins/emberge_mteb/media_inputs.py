@@ -10,7 +10,7 @@ from typing import Any, get_args
 from emberge import Backbone, DataError, Media, MediaFacts, MediaKind, join_parts
 from emberge.engine import MediaFolder
 
-__all__ = ["batch_inputs", "kinds_read", "media_of_task", "missing_packages", "unread_media"]
+__all__ = ["batch_inputs", "first_tasks", "kinds_read", "missing_packages", "unread_media"]
 
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 # Module that mteb's data of a kind is read with, and the package that has it.
@@ -60,18 +60,23 @@ def _parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str | Media
         yield folder.clip(value["array"], value["sampling_rate"])
 
 
-def media_of_task(task: Any) -> tuple[MediaKind, ...]:
-    """Return the kinds of media that a task of mteb's has."""
-    return tuple(kind for kind in _KINDS if kind in task.modalities)
+def first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
+    """Return the kinds of media that mteb's tasks have, each with the name of the first that has it."""
+    found: dict[MediaKind, str] = {}
+    for kind in _KINDS:
+        names = [task.metadata.name for task in tasks if kind in task.modalities]
+        if names:
+            found[kind] = names[0]
+    return found
 
 
 def missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
     """Yield what has to be installed for the data of mteb's tasks, with the first that needs it."""
-    for kind, (module, package) in _PACKAGES.items():
-        needing = [task.metadata.name for task in tasks if kind in task.modalities]
-        if needing and find_spec(module) is None:
+    for kind, name in first_tasks(tasks).items():
+        module, package = _PACKAGES[kind]
+        if find_spec(module) is None:
             yield (
-                f"mteb task '{needing[0]}' has data of the kind {kind}, which is read with {package}: pip "
+                f"mteb task '{name}' has data of the kind {kind}, which is read with {package}: pip "
                 f"install {package}"
             )
 
