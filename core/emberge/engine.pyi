@@ -55,7 +55,6 @@ from .files.hashes import text_keys as text_keys
 from .media.image_files import image_size as image_size
 from .media.image_files import read_image as read_image
 from .media.media_folder import MediaFolder as MediaFolder
-from .media.sound_files import Clip as Clip
 from .media.sound_files import read_clip as read_clip
 from .media.sound_files import resampled as resampled
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems

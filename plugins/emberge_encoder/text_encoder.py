@@ -143,7 +143,7 @@ class TextEncoder(Backbone):
     def _freezing_problems(self, checkpoint: Path) -> list[str]:
         if not self.freeze:
             return []
-        from emberge_encoder.frozen_parts import freezing_problems
+        from emberge_encoder.media.frozen_parts import freezing_problems
 
         layout, config = self._layout(checkpoint)
         return freezing_problems(layout.trunk_folder, config, self.freeze)
@@ -274,7 +274,7 @@ class TextEncoder(Backbone):
             _recompute(trunk, checkpoint)
         layout = with_limits(layout, tokenizer, positions)
         if self.freeze:
-            from emberge_encoder.frozen_parts import freeze
+            from emberge_encoder.media.frozen_parts import freeze
 
             freeze(trunk, self.freeze, checkpoint)
         way = media_way(layout, config)

@@ -11,8 +11,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from emberge.contracts.media import Media, MediaKind, media_hash
 from emberge.errors import DataError
 from emberge.files.atomic import replace_file
@@ -69,6 +67,7 @@ class MediaFolder:
         Raises:
             DataError: for samples that are no array of numbers, or a rate that is none.
         """
+        import numpy as np
         from scipy.io import wavfile
 
         try:

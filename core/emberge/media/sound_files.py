@@ -6,14 +6,15 @@ import io
 import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.media import Media
 from emberge.errors import DataError
 from emberge.media.media_files import content_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["Clip", "decoded_clip", "read_clip", "resampled"]
 
@@ -46,6 +47,8 @@ def decoded_clip(content: bytes, where: str) -> Clip:
     Raises:
         DataError: for bytes that are no sound, or have no sample, or only zeros.
     """
+    import numpy as np
+
     wave = content[:4] in (b"RIFF", b"RIFX", b"RF64") and content[8:12] == b"WAVE"
     rate, found = _wave(content, where) if wave else _other(content, where)
     samples = found.mean(axis=1, dtype=np.float32) if found.ndim == 2 else found
@@ -75,6 +78,8 @@ def _wave(content: bytes, where: str) -> tuple[int, NDArray[np.float32]]:
 
 def _scaled(samples: NDArray[Any]) -> NDArray[np.float32]:
     """Return samples of any width as float32 in -1 to 1."""
+    import numpy as np
+
     if samples.dtype == np.uint8:
         return ((samples.astype(np.float32) - 128) / 128).astype(np.float32)
     if np.issubdtype(samples.dtype, np.integer):
@@ -103,6 +108,7 @@ def resampled(clip: Clip, rate: int) -> Clip:
     """Return the clip at another sampling rate, filtered against aliases (polyphase)."""
     if clip.rate == rate:
         return clip
+    import numpy as np
     from scipy.signal import resample_poly
 
     shared = int(np.gcd(clip.rate, rate))

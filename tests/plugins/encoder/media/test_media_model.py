@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, DataError, Media, MediaFacts, TokenisedText, join_parts
-from emberge.engine import MediaFolder, TextEmbedder
+from emberge.engine import EmbeddingStore, MediaFolder, TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support import tiny
@@ -394,3 +394,18 @@ def test_tokens_with_media_are_found_again(
     assert isinstance(after, TokenisedText)
     assert list(before.ids) == list(after.ids)
     assert after.media == (new,)
+
+
+def test_embeddings_of_images_of_one_size_are_kept_apart(
+    models: dict[str, Path], tmp_path: Path, folder: MediaFolder
+) -> None:
+    encoder = load(models["qwen3_vl"])
+    texts = [join_parts([folder.image(drawing(seed))]) for seed in (0, 1)]
+    tokens = encoder.tokenise(texts, prompt="", max_length=None)
+    assert list(tokens[0].ids) == list(tokens[1].ids)
+    wanted = embed(encoder, texts)
+    assert np.abs(wanted[0] - wanted[1]).max() > 1e-3
+    for number, given in enumerate(("embed", "embed_tokens")):
+        store = EmbeddingStore(tmp_path / str(number), encoder, model="m")
+        found = getattr(store, given)(texts if given == "embed" else tokens)
+        assert np.allclose(found[np.arange(2)], wanted, atol=1e-6)
