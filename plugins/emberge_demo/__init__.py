@@ -1,4 +1,4 @@
-"""The corpus of the demo: functions and docstrings of the standard library and of installed packages."""
+"""Data without a download: functions and docstrings of installed packages, drawn images, synthetic sounds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from emberge import hookimpl
 @hookimpl
 def register_steps() -> Mapping[str, str]:
     return {
+        "drawn_media": "emberge_demo.drawn_media:DrawnMedia",
         "stdlib_corpus": "emberge_demo.stdlib_corpus:StdlibCorpus",
         "stdlib_tasks": "emberge_demo.stdlib_tasks:StdlibTasks",
         "stdlib_texts": "emberge_demo.stdlib_texts:StdlibTexts",
