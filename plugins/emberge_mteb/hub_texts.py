@@ -34,10 +34,12 @@ def _halves(task: Any) -> Iterator[Any]:
 
 def _search(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
     for row in _without_media(half["queries"]):
-        yield from (("query", text) for text in _texts(row.get("text")))
+        for text in _texts(row.get("text")):
+            yield "query", text
     for row in _without_media(half["corpus"]):
         text = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
-        yield from [("document", text)] if text else []
+        if text:
+            yield "document", text
 
 
 def _without_media(rows: Any) -> Any:

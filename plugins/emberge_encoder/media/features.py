@@ -101,7 +101,9 @@ class Clips:
         given = way.processors["audio"]
         names = ("feature_size", "sampling_rate", "hop_length", "n_fft", "chunk_length")
         settings: dict[str, Any] = {name: given[name] for name in names if name in given}
-        self._extractor = WhisperFeatureExtractor(**{"feature_size": 128, **settings})
+        self._extractor: Any = WhisperFeatureExtractor(  # type: ignore[no-untyped-call]
+            **{"feature_size": 128, **settings}
+        )
         size = self._extractor.n_fft
         self._window = torch.hann_window(size, dtype=torch.float32)
         filters = np.ascontiguousarray(self._extractor.mel_filters.T, np.float32)
