@@ -2,7 +2,7 @@
 #
 #   make demo     train, merge, evaluate and report a small model on CPU, seven minutes on two cores
 #   make test     lint, types and tests
-#   make coverage    the tests again, and which lines they reach
+#   make coverage  the tests again, and which lines they reach
 #   make lint     ruff and mypy
 #   make bench    comparisons with peers, printed
 #   make gpu      on a machine with a GPU: what only a GPU can show, in one table; installs nothing

@@ -1,7 +1,6 @@
 """Rank texts, images and clips by a question: ask_with_images_and_sound.py MODEL QUESTION... -- CANDIDATE...
 
-An argument that names a file is an image or, with the ending .wav, a clip; any other is text. A question of
-several parts is one input: `photo.png "the same in blue"`.
+Files are images or, ending in .wav, clips; other words are text. A question may have several parts.
 """
 
 import sys
@@ -12,25 +11,20 @@ from emberge.engine import MediaFolder, TextEmbedder
 
 model, *words = sys.argv[1:]
 split = words.index("--")
-question, candidates = words[:split], words[split + 1 :]
 files = MediaFolder()
 
 
 def part(word: str) -> str | Media:
-    """Return a reference to a file, or the word as it is."""
+    """Return the reference to a file, or the word as it is."""
     if not Path(word).is_file():
         return word
-    medium, _ = files.file("audio" if word.endswith(".wav") else "image", word)
-    return medium
+    return files.file("audio" if word.endswith(".wav") else "image", word)[0]
 
 
-text_encoder = load_plugins().find("text_encoder", "backbone").type
-embedder = TextEmbedder(text_encoder().load(Path(model), device="cpu", dtype="float32"))
-inputs = [join_parts([part(word) for word in question])]
-inputs += [join_parts([part(word)]) for word in candidates]
-# Each is a row of length one, so products are cosines.
-asked, *found = embedder.embed(inputs)
-ranked = sorted(zip(found, inputs[1:], strict=True), key=lambda pair: -float(pair[0] @ asked))
-print(readable(inputs[0]))
-for row, text in ranked:
-    print(f"{float(row @ asked):6.3f}  {readable(text)}")
+question = join_parts([part(word) for word in words[:split]])
+candidates = [join_parts([part(word)]) for word in words[split + 1 :]]
+backbone = load_plugins().find("text_encoder", "backbone").type()
+encoder = backbone.load(Path(model), device="cpu", dtype="float32")
+rows = TextEmbedder(encoder).embed([question, *candidates])  # of length one
+for cosine, text in sorted(zip(rows[1:] @ rows[0], candidates, strict=True), reverse=True):
+    print(f"{cosine:6.3f}  {readable(text)}")

@@ -41,7 +41,7 @@ class RandomTower(Step):
     Example:
         seeing:
           random_tower:
-            model: $base
+            model: ./base
             vision:
               depth: 2
               hidden_size: 64

@@ -37,12 +37,13 @@ class ShuffledParts(Step):
 
     Example:
         blind:
-          shuffled_parts: {model: $omni, parts: [visual, audio_tower]}
+          shuffled_parts: {model: ./omni, parts: [visual, audio_tower]}
     """
 
     produces = "model"
 
     model: ModelRef
+    """The model, which stays as it is."""
     parts: tuple[str, ...]
     """Beginnings of tensor names up to a dot, such as `visual`."""
     seed: int | None = None

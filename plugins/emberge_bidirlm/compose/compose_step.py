@@ -59,7 +59,7 @@ class Compose(Step):
 
     Example:
         omni:
-          compose: {text: $merged, vision: Qwen/Qwen3-VL-2B-Instruct, audio: Qwen/Qwen3-ASR-1.7B-hf}
+          compose: {text: ./merged, vision: Qwen/Qwen3-VL-2B-Instruct, audio: Qwen/Qwen3-ASR-1.7B-hf}
     """
 
     produces = "model"
