@@ -132,6 +132,14 @@ def test_two_ranks_learn_as_one(omni: Path, media: Path, tmp_path: Path) -> None
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
+def test_ranks_that_split_weights_are_refused(omni: Path, media: Path, tmp_path: Path) -> None:
+    training = Training(tmp_path / "t", arguments(omni, media), shard=True)
+    path = tmp_path / "t.pkl"
+    assert ranked_fit.codes(ranked_fit.start([training], path, 2)) == [1, 1]
+    assert "pictures:1: " in ranked_fit.said(path, 0)
+    assert "without --shard" in ranked_fit.said(path, 0)
+
+
 def test_media_for_a_model_of_text_are_refused_before_work(media: Path, tmp_path: Path) -> None:
     model = tiny.checkpoint(tmp_path / "bert")
     with pytest.raises(DataError, match=r"pictures:1: .*text"):
