@@ -18,7 +18,7 @@ from emberge.contracts.stage import Measures
 from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError
 from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
-from emberge.merging.streaming.jobs import TensorJob, is_finite
+from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_finite
 from emberge.merging.streaming.memory_budget import GRANULE, block_elements, queue_bytes
 from emberge.wording import human_size
 
@@ -341,7 +341,8 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
             f"{spec.name}: rows {rows.start} to {rows.stop} take {wanted} bytes in {spec.dtype}, and "
             f"{type(job).__name__} produced {piece.nbytes} in {dtype}; its author must correct it"
         )
-    if piece.is_floating_point() and not is_finite(piece):
+    compiled = isinstance(job, MergeJob) and job.compiled
+    if piece.is_floating_point() and not is_finite(piece, compiled=compiled):
         raise CheckpointError(f"{spec.name}: {job.not_finite}")
 
 

@@ -1,0 +1,450 @@
+"""Compiled kernels over rows as they are stored: decoding, recorded links and one evaluation, chunk by chunk.
+
+A chunk of every model stays in the first cache from its stored bits to the result, and no kernel takes the
+interpreter's lock. Each gives the bytes of the torch and NumPy code that it stands in for. Importing this
+needs numba. All kernels are in one file: numba's cache does not notice changes in others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+from emberge.numerics.compiling import cached_in
+
+__all__ = ["combine", "decode", "elect", "encode", "gram", "largest", "sums", "tally"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CHUNK, LANES = 2048, 64
+BFLOAT16, FLOAT16, FLOAT32 = range(3)
+KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT = range(7)
+# The hash of `numerics.noise`, word for word.
+_STEP, _FIRST, _SECOND = np.uint32(0x9E3779B9), np.uint32(0x21F0AAAD), np.uint32(0xD35A2D97)
+_UNIT = np.float32(2.0**-24)
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
+
+
+def _compiled(function: F) -> F:
+    """Compile a function when it is first called; no compilation is left to another thread's lock."""
+    with cached_in(config) as kept:
+        return cast(F, njit(nogil=True, cache=kept, error_model="numpy")(function))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """Multiply and add with one rounding, as torch's fused steps do."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+# ── a chunk of rows ─────────────────────────────────────────────────────────────────────────────
+
+
+@_compiled
+def _decode(kind: int, half: Any, single: Any, at: int, into: Any) -> None:
+    """Write stored numbers from place `at` into `into` as float32."""
+    count = len(into)
+    if kind == FLOAT32:
+        whole = single[at : at + count]
+        for i in range(count):
+            into[i] = whole[i]
+        return
+    stored, bits = half[at : at + count], into.view(np.uint32)
+    if kind == BFLOAT16:
+        for i in range(count):
+            bits[i] = np.uint32(np.uint32(stored[i]) << np.uint32(16))
+        return
+    # A half's exponent is rebased by a product, which gives its subnormal numbers too.
+    for i in range(count):
+        bits[i] = np.uint32(np.uint32(stored[i] & np.uint16(0x7FFF)) << np.uint32(13))
+    for i in range(count):
+        into[i] *= np.float32(2.0**112)
+    for i in range(count):
+        whole_half = stored[i]
+        special = np.uint32(0x7F800000) if (whole_half & 0x7C00) == 0x7C00 else np.uint32(0)
+        sign = np.uint32(np.uint32(whole_half & np.uint16(0x8000)) << np.uint32(16))
+        bits[i] = np.uint32(bits[i] | special | sign)
+
+
+@_compiled
+def _begin(program: Any) -> Any:
+    """Return how many ties each limit still keeps, at the beginning of a block."""
+    codes, _, whole, start = program
+    left = np.zeros(whole.shape[:2], np.int64)
+    for k in range(len(codes)):
+        for m in range(whole.shape[1]):
+            left[k, m] = whole[k, m, 2] if whole[k, m, 1] >= start else 0
+    return left
+
+
+@_compiled
+def _keep(values: Any, first: int, low: int, row: int, quota: int, undo: bool) -> int:
+    """Zero the values below a limit (or from it on), and return how many ties may still stay."""
+    bits, count = values.view(np.int32), len(values)
+    if first + count <= row or quota == 0:
+        least = np.int32(low if first + count <= row else low + 1)
+        if undo:
+            for i in range(count):
+                value = values[i]
+                values[i] = value - value if (bits[i] & _MAGNITUDE) >= least else value
+        else:
+            for i in range(count):
+                values[i] = values[i] if (bits[i] & _MAGNITUDE) >= least else _ZERO
+        return quota
+    for i in range(count):
+        pattern = bits[i] & _MAGNITUDE
+        stays = pattern > low
+        if pattern == low:
+            stays = first + i < row or quota > 0
+            if first + i >= row and quota > 0:
+                quota -= 1
+        if undo and stays:
+            values[i] = values[i] - values[i]
+        elif not undo and not stays:
+            values[i] = _ZERO
+    return quota
+
+
+@_compiled
+def _mix(first: int, places: Any) -> None:
+    for i in range(len(places)):
+        word = np.uint32(np.uint32(first + 1 + i) * _STEP)
+        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * _FIRST)
+        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(15))) * _SECOND)
+        places[i] = np.uint32(word ^ np.uint32(word >> np.uint32(15)))
+
+
+@_compiled
+def _drop(values: Any, places: Any, first: int, second: int, density: Any) -> None:
+    one, two = np.uint32(first), np.uint32(second)
+    for i in range(len(values)):
+        word = np.uint32(places[i] * one)
+        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * two)
+        number = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
+        values[i] = (_ONE if number < density else _ZERO) * values[i]
+
+
+@_compiled
+def _variance(values: Any, share: Any, mean: Any, into: Any) -> None:
+    """Write the variance over models into `into`, rounded step by step as torch does."""
+    count = len(into)
+    first = values[0]
+    for i in range(count):
+        mean[i] = first[i] * share
+        into[i] = _ZERO
+    for m in range(1, len(values)):
+        row = values[m]
+        for i in range(count):
+            mean[i] = _fma(row[i], share, mean[i])
+    for m in range(len(values)):
+        row = values[m]
+        for i in range(count):
+            off = row[i] - mean[i]
+            into[i] = _fma(off * off, share, into[i])
+
+
+@_compiled
+def _load(
+    rows: Any, program: Any, left: Any, first: int, count: int, work: Any, places: Any
+) -> int:
+    """Write a chunk's values after all links into work[4:], the base into work[0]; return how many rows.
+
+    Of a last chunk the rest is zero.
+    """
+    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
+    codes, numbers, whole, start = program
+    models = len(kinds)
+    values = work[4:]
+    for m in range(models):
+        _decode(kinds[m], half, single, offsets[m] + first, values[m, :count])
+        values[m, count:] = _ZERO
+    if based:
+        base = work[0]
+        _decode(base_kind, base_half, base_single, base_at + first, base[:count])
+        base[count:] = _ZERO
+        if based == 1:
+            for m in range(models):
+                row = values[m]
+                for i in range(len(row)):
+                    row[i] -= base[i]
+    for k in range(len(codes)):
+        code = codes[k]
+        if code == VARIANCE:
+            _variance(values[:models], numbers[k, 0], work[1], work[2])
+            values[0, :] = work[2]
+            models = 1
+        elif code == SELECT:
+            _variance(values[:models], numbers[k, 0], work[1], work[2])
+            left[k, 0] = _keep(
+                work[2], start + first, whole[k, 0, 0], whole[k, 0, 1], left[k, 0], False
+            )
+            chosen = work[2]
+            for m in range(models):
+                row = values[m]
+                for i in range(len(row)):
+                    row[i] *= _ONE if chosen[i] > _ZERO else _ZERO
+        else:
+            if code == DROP:
+                _mix(start + first, places)
+            for m in range(models):
+                row = values[m]
+                if code == KEEP or code == UNDO:
+                    left[k, m] = _keep(
+                        row,
+                        start + first,
+                        whole[k, m, 0],
+                        whole[k, m, 1],
+                        left[k, m],
+                        code == UNDO,
+                    )
+                elif code == DROP:
+                    _drop(row, places, whole[k, m, 0], whole[k, m, 1], numbers[k, m])
+                elif code == SCALE:
+                    factor = numbers[k, m]
+                    for i in range(len(row)):
+                        row[i] *= factor
+                elif code == DIVIDE:
+                    divisor = numbers[k, m]
+                    for i in range(len(row)):
+                        row[i] /= divisor
+    return models
+
+
+@_compiled
+def _room(models: int) -> Any:
+    """Return memory for a chunk: the base, three passing rows, and every model's."""
+    return np.empty((models + 4, CHUNK), np.float32)
+
+
+# ── what is evaluated ───────────────────────────────────────────────────────────────────────────
+
+
+@_compiled
+def decode(rows: Any, program: Any, size: int, out: Any) -> None:
+    """Write the values after all links into `out` [rows, size]."""
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        found = _load(rows, program, left, first, count, work, places)
+        for m in range(found):
+            out[m, first : first + count] = work[4 + m, :count]
+
+
+@_compiled
+def combine(
+    rows: Any, program: Any, size: int, coefficients: Any, add_base: bool, out: Any
+) -> None:
+    """Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size]."""
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    total, base = work[1], work[0]
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        found = _load(rows, program, left, first, count, work, places)
+        row, factor = work[4], coefficients[0]
+        for i in range(CHUNK):
+            total[i] = row[i] * factor
+        for m in range(1, found):
+            row, factor = work[4 + m], coefficients[m]
+            for i in range(CHUNK):
+                total[i] = _fma(row[i], factor, total[i])
+        if add_base:
+            for i in range(CHUNK):
+                total[i] += base[i]
+        out[first : first + count] = total[:count]
+
+
+@_compiled
+def elect(
+    rows: Any,
+    program: Any,
+    size: int,
+    votes: Any,
+    weights: Any,
+    least: Any,
+    normalize: bool,
+    scale: Any,
+    out: Any,
+) -> None:
+    """Write base + scale × the mean of the values that have the elected sign into `out` [size].
+
+    `least` is the divisor of a mean of nothing; below zero a divisor of zero is one instead.
+    """
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    base, elected, total, divisor = work[0], work[1], work[2], work[3]
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        found = _load(rows, program, left, first, count, work, places)
+        row, vote = work[4], votes[0]
+        for i in range(CHUNK):
+            elected[i] = row[i] * vote
+        for m in range(1, found):
+            row, vote = work[4 + m], votes[m]
+            for i in range(CHUNK):
+                elected[i] = _fma(row[i], vote, elected[i])
+        for i in range(CHUNK):
+            elected[i] = _HALF if elected[i] >= _ZERO else -_HALF
+            total[i] = _ZERO
+            divisor[i] = _ZERO
+        for m in range(found):
+            row, weight = work[4 + m], weights[m]
+            sign = _ONE if weight > _ZERO else -_ONE
+            for i in range(CHUNK):
+                agrees = _ONE if row[i] * elected[i] * sign > _ZERO else _ZERO
+                total[i] = _fma(weight * agrees, row[i], total[i])
+                divisor[i] = _fma(agrees, weight, divisor[i])
+        if normalize:
+            if least < _ZERO:
+                for i in range(CHUNK):
+                    by = divisor[i]
+                    total[i] /= by + (_ONE if by == _ZERO else _ZERO)
+            else:
+                for i in range(CHUNK):
+                    by = divisor[i]
+                    total[i] /= by if by > least else least
+        for i in range(CHUNK):
+            total[i] = _fma(total[i], scale, base[i])
+        out[first : first + count] = total[:count]
+
+
+@_compiled
+def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
+    """Add the magnitudes or squares of each model's values to the lanes `out` [models, LANES] in float64."""
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        found = _load(rows, program, left, first, count, work, places)
+        for m in range(found):
+            row, lanes = work[4 + m], out[m]
+            for at in range(0, CHUNK, LANES):
+                part = row[at : at + LANES]
+                for lane in range(LANES):
+                    value = np.float64(part[lane])
+                    lanes[lane] += value * value if squares else abs(value)
+
+
+@_compiled
+def gram(rows: Any, program: Any, size: int, near: bool, out: Any) -> None:
+    """Add all products of two rows to the lanes `out` [pairs, LANES], i ≥ j in order, in float64.
+
+    With `near` the rows after the first are replaced by their differences to it, rounded to float32.
+    """
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    models = len(rows[2])
+    wide = np.empty((models, CHUNK), np.float64)
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        _load(rows, program, left, first, count, work, places)
+        origin = work[4]
+        for m in range(models):
+            row, into = work[4 + m], wide[m]
+            if near and m > 0:
+                for i in range(CHUNK):
+                    into[i] = row[i] - origin[i]
+            else:
+                for i in range(CHUNK):
+                    into[i] = row[i]
+        pair = 0
+        for a in range(models):
+            for b in range(a + 1):
+                one, other, lanes = wide[a], wide[b], out[pair]
+                pair += 1
+                for at in range(0, CHUNK, LANES):
+                    x, y = one[at : at + LANES], other[at : at + LANES]
+                    for lane in range(LANES):
+                        lanes[lane] += x[lane] * y[lane]
+
+
+@_compiled
+def tally(
+    rows: Any,
+    program: Any,
+    size: int,
+    width: int,
+    which: Any,
+    lows: Any,
+    highs: Any,
+    frequent: Any,
+    counts: Any,
+    values: Any,
+    homes: Any,
+    ties: Any,
+) -> None:
+    """Count the magnitudes near limits: a limit a row of the other arguments, of the values' row `which`.
+
+    `counts` gets how many are above, inside, not zero, and collected; `values` and `homes` the collected
+    patterns and their rows, and `ties` [limits, rows, patterns] the `frequent` ones.
+    """
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    inside = np.empty(CHUNK, np.int32)
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        _load(rows, program, left, first, count, work, places)
+        for limit in range(len(which)):
+            row = work[4 + which[limit]]
+            bits = row.view(np.int32)[:count]
+            low, high = np.int32(lows[limit]), np.int32(highs[limit])
+            span = np.uint32(high - low)
+            above, nonzero = np.int32(0), np.int32(0)
+            for i in range(count):
+                pattern = bits[i] & _MAGNITUDE
+                above += np.int32(pattern > high)
+                nonzero += np.int32(pattern > 0)
+            found = 0
+            for i in range(count):
+                inside[found] = i
+                found += np.uint32((bits[i] & _MAGNITUDE) - low) <= span
+            counts[limit, 0] += above
+            counts[limit, 1] += found
+            counts[limit, 2] += nonzero
+            into, at = values[limit], counts[limit, 3]
+            home, of = homes[limit], ties[limit]
+            patterns = frequent[limit]
+            for n in range(found):
+                i = inside[n]
+                pattern = bits[i] & _MAGNITUDE
+                place = (first + i) // width
+                common = -1
+                for f in range(len(patterns)):
+                    if patterns[f] == pattern:
+                        common = f
+                if common >= 0:
+                    of[common, place] += 1
+                else:
+                    into[at] = pattern
+                    home[at] = place
+                    at += 1
+            counts[limit, 3] = at
+
+
+@_compiled
+def encode(values: Any, into: Any) -> None:
+    """Write float32 numbers as bfloat16, rounded to the nearest, ties to even; a NaN stays one."""
+    bits = values.view(np.uint32)
+    for i in range(len(into)):
+        word = bits[i]
+        rounded = np.uint32(
+            np.uint32(word + np.uint32(0x7FFF))
+            + np.uint32(np.uint32(word >> np.uint32(16)) & np.uint32(1))
+        )
+        nan = np.uint32(word & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+        into[i] = np.uint16(0x7FC0) if nan else np.uint16(rounded >> np.uint32(16))
+
+
+@_compiled
+def largest(words: Any, mask: Any) -> Any:
+    """Return the largest of whole numbers without their highest bit: of magnitudes, as bit patterns."""
+    most = words[0] & mask
+    for i in range(len(words)):
+        word = words[i] & mask
+        most = word if word > most else most
+    return most

@@ -1,0 +1,85 @@
+"""A comparison of every kernel with the torch code that it stands in for, on one small block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emberge.numerics import lanes
+from emberge.numerics.consensus import elect, least_divisor
+from emberge.numerics.links import Divided, Dropped, Kept, Limit, Link, Scaled, Selected
+from emberge.numerics.programs import Program
+from emberge.numerics.stored_rows import ALIGNED, Place, StoredRows
+
+__all__ = ["first_difference"]
+
+# More than a chunk, and no multiple of a vector.
+_SIZE, _MODELS = 2048 + 37, 3
+_WEIGHTS = [0.7, 0.25, 0.4]
+
+
+def first_difference(kernels: Any) -> str:
+    """Return the name of a kernel whose bytes differ from torch's; "" if none do."""
+    stored = _rows()
+    deltas = stored.decode() - stored.decode_base()
+    for name, found, wanted in _pairs(kernels, stored, deltas):
+        if not torch.equal(found.view(torch.uint8), wanted.contiguous().view(torch.uint8)):
+            return name
+    return ""
+
+
+def _rows() -> StoredRows:
+    """Return small changes of a base, with ties and zeros: the same numbers everywhere."""
+    count = torch.arange(_SIZE, dtype=torch.float64)
+    base = (0.05 * torch.sin(count)).bfloat16()
+    models = [
+        (base.double() + 0.002 * torch.sin((3 + m) * count).round(decimals=1)).bfloat16()
+        for m in range(_MODELS)
+    ]
+    step = -(-2 * _SIZE // ALIGNED) * ALIGNED
+    memory = torch.zeros(step * (_MODELS + 1), dtype=torch.uint8)
+    for m, values in enumerate([*models, base]):
+        memory[m * step : m * step + 2 * _SIZE] = values.view(torch.uint8)
+    places = [Place("bfloat16", m * step) for m in range(_MODELS + 1)]
+    return StoredRows(memory, places[:-1], places[-1], (_SIZE,))
+
+
+def _pairs(
+    kernels: Any, stored: StoredRows, deltas: Tensor
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    base = stored.decode_base()
+
+    def program(links: Sequence[Link] = ()) -> Program:
+        return Program.build(kernels, stored, links, None, 0, deltas=True)
+
+    plain = program()
+    yield "combine", plain.combine(_WEIGHTS, add_base=True), _combined(deltas, base)
+    least = least_divisor(_WEIGHTS)
+    wanted = elect(deltas, base, _WEIGHTS, _WEIGHTS, normalize=True, scale=0.9)
+    yield "elect", plain.elect(_WEIGHTS, _WEIGHTS, least, normalize=True, scale=0.9), wanted
+    yield "gram", plain.gram(near=True), lanes.gram(deltas, near=True)
+    yield "sums", plain.sums(squares=False), lanes.sums(deltas, squares=False)
+    magnitude = deltas[0].abs().sort().values[_SIZE // 2].view(torch.int32)
+    limit = Limit(int(magnitude), 0, 3)
+    some: list[Link] = [
+        Kept([limit] * _MODELS),
+        Dropped(_WEIGHTS, [(m,) for m in range(_MODELS)]),
+        Scaled(_WEIGHTS),
+        Divided(_WEIGHTS),
+        Selected(Limit(int(magnitude) // 2), _MODELS),
+    ]
+    for link in some:
+        yield type(link).__name__, program([link]).decode(), link.apply(deltas.clone(), 0)
+    rounded = torch.empty(_SIZE, dtype=torch.int16)
+    kernels.encode(deltas[0].numpy(), rounded.numpy().view("uint16"))
+    yield "encode", rounded, deltas[0].bfloat16()
+
+
+def _combined(deltas: Tensor, base: Tensor) -> Tensor:
+    total = deltas[0] * _WEIGHTS[0]
+    for weight, delta in zip(_WEIGHTS[1:], deltas[1:], strict=True):
+        total.add_(delta, alpha=weight)
+    return total.add_(base)
