@@ -170,9 +170,11 @@ class Block:
             return self.changed
         if (program := self._program(deltas=True)) is not None:
             return program.decode()
-        base, tensors = self._base(), self.tensors
-        # What was decoded for nothing but this is not needed again.
-        return torch.sub(tensors, base, out=pooled_like(tensors))
+        base = self._base()
+        if self._is_stored and "tensors" not in self.__dict__:
+            assert self.stored is not None
+            return self.stored.decode().sub_(base)
+        return torch.sub(self.tensors, base, out=pooled_like(self.tensors))
 
     @property
     def own_deltas(self) -> Tensor:
@@ -340,8 +342,8 @@ class Block:
         if (program := self._program(deltas=True)) is not None:
             least = least_divisor(weights)
             return program.elect(votes, weights, least, normalize=normalize, scale=scale)
-        how = {"normalize": normalize, "scale": scale}
-        return elect(self.deltas, self._base(), votes, weights, **how)
+        deltas, base = self.deltas, self._base()
+        return elect(deltas, base, votes, weights, normalize=normalize, scale=scale)
 
     # ── changes of deltas, recorded ──────────────────────────────────────────────────────────────
 

@@ -399,7 +399,7 @@ def tally(
                 pattern = bits[i] & _MAGNITUDE
                 above += np.int32(pattern > high)
                 nonzero += np.int32(pattern > 0)
-            found = 0
+            found: Any = 0
             for i in range(count):
                 inside[found] = i
                 found += np.uint32((bits[i] & _MAGNITUDE) - low) <= span
