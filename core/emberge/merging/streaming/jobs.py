@@ -320,11 +320,9 @@ class MergeJob(TensorJob):
 
     def _look_for_losses(self, models: Tensor, base: Tensor | None) -> None:
         """Warn where base and models are stored so coarsely that most changes are lost."""
-        if (
-            self.coarse
-            and len(self.spec.shape) > 1
-            and float((models == base).float().mean()) > 0.5
-        ):
+        if not self.coarse or base is None or len(self.spec.shape) < 2:
+            return
+        if float(models.eq(base).float().mean()) > 0.5:
             self._warn(_LOST)
 
     def _damaged(self, source: TensorSource) -> CheckpointError:
