@@ -21,6 +21,7 @@ from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.scheduler import GRANULE, Limits, run_jobs
 from emberge.model_folder.names.tensor_names import depths
+from emberge.numerics.tested_kernels import kernels
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.tensor_sources import MemorySource, TensorSource
 
@@ -103,7 +104,7 @@ def merge_state_dicts(
                     chain,
                     block(name, statistics),
                     statistics=statistics,
-                    compiled=how.compiled,
+                    kernels=kernels() if how.compiled else None,
                 )
             )
         else:

@@ -1,4 +1,4 @@
-"""The choice between compiled kernels and plain torch: is numba here, is the merge large, do both agree."""
+"""The choice between compiled kernels and plain torch, and the folder in which compiled code is kept."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import functools
 import importlib.util
 import os
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cached_in", "can_keep", "kernels", "kernels_line", "worth_compiling"]
+__all__ = ["cached_in", "can_keep", "kept_in", "kernels_line", "worth_compiling"]
 
 SWITCH = "EMBERGE_KERNELS"
 """Environment variable: `always` takes kernels for small merges too, `never` for none."""
@@ -35,42 +34,11 @@ def kernels_line(numbers: int) -> str:
         return "plain torch, as there is little to merge"
     if importlib.util.find_spec("numba") is None:
         return "plain torch; faster with numba: pip install 'emberge[fast]'"
-    place = "kept in " + str(_folder()) if can_keep() else f"anew, as {_folder()} cannot be written"
+    place = "kept in " + str(kept_in()) if can_keep() else f"anew, as {kept_in()} cannot be written"
     return f"compiled by numba, {place}"
 
 
-@functools.cache
-def kernels() -> Any | None:
-    """Return the module of kernels, compiled and compared with torch; None without numba, or if they differ.
-
-    A difference, and a numba that cannot be imported, are warned about once.
-    """
-    if importlib.util.find_spec("numba") is None:
-        return None
-    try:
-        from emberge.numerics import row_kernels
-        from emberge.numerics.self_test import first_difference
-
-        if not can_keep():
-            _warn(f"{_folder()} cannot be written, so kernels are compiled for this run alone")
-        different = first_difference(row_kernels)
-    except Exception as error:  # whatever a broken compiler raises
-        _warn(f"numba does not work here ({error}); merging by plain torch, which is slower")
-        return None
-    if different:
-        _warn(
-            f"the compiled kernel '{different}' gives other bytes than torch on this machine; "
-            "merging by plain torch, which is slower"
-        )
-        return None
-    return row_kernels
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-
-def _folder() -> Path:
+def kept_in() -> Path:
     """Return the user's cache folder for compiled code."""
     own = os.environ.get("NUMBA_CACHE_DIR")
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -81,8 +49,8 @@ def _folder() -> Path:
 def can_keep() -> bool:
     """Return whether compiled code can be kept in the user's cache folder."""
     try:
-        _folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=_folder()):
+        kept_in().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=kept_in()):
             return True
     except OSError:
         return False
@@ -92,7 +60,7 @@ def can_keep() -> bool:
 def cached_in(config: Any) -> Iterator[bool]:
     """Point numba to the user's cache folder, and yield whether compiled code can be kept there."""
     before = config.CACHE_DIR
-    config.CACHE_DIR = str(_folder())
+    config.CACHE_DIR = str(kept_in())
     try:
         yield can_keep()
     finally:

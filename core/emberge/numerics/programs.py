@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from emberge.numerics.buffers import pooled_like
-from emberge.numerics.compiling import kernels
 from emberge.numerics.lanes import LANES, pairs_of, square_of
 from emberge.numerics.links import Dropped, Link
 from emberge.numerics.noise import SPAN
@@ -49,23 +48,11 @@ class Program:
 
         `linked` are the deltas that the links change, where the rows less the base are not.
         """
-        known = kernels() if stored is not None and stored.compiled and stored.size else None
-        if known is None or stored is None or not _fit(links, linked, start + stored.size):
+        if stored is None or stored.kernels is None or not stored.size:
             return None
-        return cls.build(known, stored, links, linked, start, deltas=deltas)
-
-    @classmethod
-    def build(
-        cls,
-        known: Any,
-        stored: StoredRows,
-        links: Sequence[Link],
-        linked: Tensor | None,
-        start: int,
-        *,
-        deltas: bool,
-    ) -> Program:
-        """Build a program for the kernels `known`."""
+        if not _fit(links, linked, start + stored.size):
+            return None
+        known = stored.kernels
         count = len(stored.models) if linked is None else len(linked)
         rows = stored.arguments(changed=linked, subtract=deltas and linked is None)
         coded = (

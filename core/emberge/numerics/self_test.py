@@ -23,7 +23,7 @@ _WEIGHTS = [0.7, 0.25, 0.4]
 
 def first_difference(kernels: Any) -> str:
     """Return the name of a kernel whose bytes differ from torch's; "" if none do."""
-    stored = _rows()
+    stored = _rows(kernels)
     deltas = stored.decode() - stored.decode_base()
     for name, found, wanted in _pairs(kernels, stored, deltas):
         if not torch.equal(found.view(torch.uint8), wanted.contiguous().view(torch.uint8)):
@@ -31,7 +31,7 @@ def first_difference(kernels: Any) -> str:
     return ""
 
 
-def _rows() -> StoredRows:
+def _rows(kernels: Any) -> StoredRows:
     """Return small changes of a base, with ties and zeros: the same numbers everywhere."""
     count = torch.arange(_SIZE, dtype=torch.float64)
     base = (0.05 * torch.sin(count)).bfloat16()
@@ -44,7 +44,7 @@ def _rows() -> StoredRows:
     for m, values in enumerate([*models, base]):
         memory[m * step : m * step + 2 * _SIZE] = values.view(torch.uint8)
     places = [Place("bfloat16", m * step) for m in range(_MODELS + 1)]
-    return StoredRows(memory, places[:-1], places[-1], (_SIZE,))
+    return StoredRows(memory, places[:-1], places[-1], (_SIZE,), kernels)
 
 
 def _pairs(
@@ -53,7 +53,9 @@ def _pairs(
     base = stored.decode_base()
 
     def program(links: Sequence[Link] = ()) -> Program:
-        return Program.build(kernels, stored, links, None, 0, deltas=True)
+        found = Program.of(stored, links, None, 0, deltas=True)
+        assert found is not None
+        return found
 
     plain = program()
     yield "combine", plain.combine(_WEIGHTS, add_base=True), _combined(deltas, base)

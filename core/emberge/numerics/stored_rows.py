@@ -35,14 +35,14 @@ class Place(NamedTuple):
 class StoredRows:
     """Rows of every model, and of the base, in one piece of memory: `shape` is that of one model's rows.
 
-    `compiled` asks for kernels, if they work here.
+    `kernels` are the compiled ones, if they are to be used.
     """
 
     memory: Tensor
     models: Sequence[Place]
     base: Place | None
     shape: tuple[int, ...]
-    compiled: bool = False
+    kernels: Any = None
 
     @property
     def size(self) -> int:
@@ -76,7 +76,7 @@ class StoredRows:
     def not_finite(self) -> int | None:
         """Return the first model, the base coming last, that has NaN or infinite values; None for none."""
         for number, place in enumerate([*self.models, *([self.base] if self.base else [])]):
-            if not words_are_finite(self._flat(place), compiled=self.compiled):
+            if not words_are_finite(self._flat(place), kernels=self.kernels):
                 return number
         return None
 
@@ -99,30 +99,27 @@ class StoredRows:
         return self.memory[place.start : place.start + size].view(dtype)
 
 
-def words_are_finite(values: Tensor, *, compiled: bool = False) -> bool:
+def words_are_finite(values: Tensor, *, kernels: Any = None) -> bool:
     """Return whether flat bfloat16, float16 or float32 numbers on a CPU have neither NaN nor infinity."""
-    from emberge.numerics.compiling import kernels
-
     if not values.numel():
         return True
     half = values.dtype.itemsize == 2
     words = values.view(torch.int16 if half else torch.int32).numpy()
     mask = words.dtype.type(0x7FFF if half else 0x7FFFFFFF)
-    known = kernels() if compiled else None
-    most = known.largest(words, mask) if known is not None else (words & mask).max()
+    most = kernels.largest(words, mask) if kernels is not None else (words & mask).max()
     infinity = {torch.bfloat16: 0x7F80, torch.float16: 0x7C00}.get(values.dtype, 0x7F800000)
     return int(most) < infinity
 
 
-def encode(values: Tensor, dtype: torch.dtype, *, compiled: bool) -> Tensor:
+def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor:
     """Return the values as they are to be stored: of `dtype`, contiguous, on the CPU."""
-    from emberge.numerics.compiling import kernels
-
-    known = kernels() if compiled and dtype == torch.bfloat16 else None
-    if known is None or values.dtype != torch.float32 or values.device.type != "cpu":
+    plain = kernels is None or dtype != torch.bfloat16 or values.dtype != torch.float32
+    if plain or values.device.type != "cpu":
         return values.to(dtype=dtype).cpu().contiguous()
     out = pooled_like(torch.empty(0, dtype=dtype), values.shape)
-    known.encode(values.reshape(-1).numpy(), out.view(-1).view(torch.int16).numpy().view(np.uint16))
+    kernels.encode(
+        values.reshape(-1).numpy(), out.view(-1).view(torch.int16).numpy().view(np.uint16)
+    )
     return out
 
 

@@ -131,8 +131,8 @@ class MergeJob(TensorJob):
     its `tensors` are empty and of the dtype to compute in. `chain_id` differs between the chains of different
     rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and
     models are stored in so few bits that small changes are lost. `owned` has the rows that some models lack,
-    which no strategy merges; `statistics` the models' entries for the block's rows. `compiled` asks for
-    kernels on a CPU, which give the same bytes. `remarks` may have "warnings", texts, and "findings", numbers
+    which no strategy merges; `statistics` the models' entries for the block's rows. `kernels` are
+    compiled ones for a CPU, which give the same bytes. `remarks` may have "warnings", texts, and "findings", numbers
     by label.
     """
 
@@ -145,7 +145,7 @@ class MergeJob(TensorJob):
     coarse: bool = False
     owned: PartialRows | None = None
     statistics: RowStatistics | None = None
-    compiled: bool = False
+    kernels: Any = None
     remarks: dict[str, Any] = field(default_factory=dict)
     passes: Sequence[Pass] = field(init=False)
 
@@ -210,7 +210,7 @@ class MergeJob(TensorJob):
         block = self._block(rows, 0, device, base, guard=not self._read_first)
         with self._errors_with_tensor():
             merged = self.chain.merge(self._by_link(stats), block)
-        stored = encode(merged, getattr(torch, self.spec.dtype), compiled=self.compiled)
+        stored = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
         if self.owned is not None:
             self.owned.fill(rows, stored, self.sources, self.base)
         return stored
@@ -309,7 +309,7 @@ class MergeJob(TensorJob):
                 source.read(start, into.view(dtype))
         count = len(self.sources)
         base = places[count] if origin else None
-        stored = StoredRows(memory, places[:count], base, shape, self.compiled)
+        stored = StoredRows(memory, places[:count], base, shape, self.kernels)
         damaged = stored.not_finite() if guard else None
         if damaged is not None:
             raise self._damaged(sources[damaged])
@@ -406,8 +406,8 @@ def _is_plain(source: TensorSource, end: int) -> bool:
     return not derived and spec.dtype in DTYPES
 
 
-def is_finite(tensor: Tensor, *, compiled: bool = False) -> bool:
+def is_finite(tensor: Tensor, *, kernels: Any = None) -> bool:
     """Return whether a tensor has neither NaN nor infinite values."""
     if str(tensor.dtype).removeprefix("torch.") in DTYPES and tensor.device.type == "cpu":
-        return words_are_finite(tensor.reshape(-1), compiled=compiled)
+        return words_are_finite(tensor.reshape(-1), kernels=kernels)
     return bool(torch.isfinite(tensor).all())

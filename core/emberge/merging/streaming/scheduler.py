@@ -341,8 +341,8 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
             f"{spec.name}: rows {rows.start} to {rows.stop} take {wanted} bytes in {spec.dtype}, and "
             f"{type(job).__name__} produced {piece.nbytes} in {dtype}; its author must correct it"
         )
-    compiled = isinstance(job, MergeJob) and job.compiled
-    if piece.is_floating_point() and not is_finite(piece, compiled=compiled):
+    kernels = job.kernels if isinstance(job, MergeJob) else None
+    if piece.is_floating_point() and not is_finite(piece, kernels=kernels):
         raise CheckpointError(f"{spec.name}: {job.not_finite}")
 
 
