@@ -101,8 +101,6 @@ from .merging.stage_options import stage_name as stage_name
 from .numerics.buffers import pooled_bytes as pooled_bytes
 from .numerics.buffers import pooled_like as pooled_like
 from .numerics.links import Limit as Limit
-from .numerics.links import bit_patterns as bit_patterns
-from .numerics.links import pattern_value as pattern_value
 from .numerics.similarity import blockwise as blockwise
 from .numerics.similarity import log_sum_products as log_sum_products
 from .numerics.similarity import lowest_score as lowest_score

@@ -22,9 +22,7 @@ __all__ = [
     "Scaled",
     "Selected",
     "Variances",
-    "bit_patterns",
     "keep_largest",
-    "pattern_value",
     "variance",
 ]
 
@@ -55,6 +53,18 @@ class Limit(NamedTuple):
     def nothing(cls) -> Limit:
         """Return the limit that none reaches, infinity and NaN neither."""
         return cls(_NONE, -1)
+
+    @staticmethod
+    def patterns(values: Tensor) -> np.ndarray:
+        """Return magnitudes as whole numbers of the same order."""
+        found: np.ndarray = np.abs(values.cpu().numpy())
+        return found.view(np.int32 if found.itemsize == 4 else np.int64)
+
+    @staticmethod
+    def magnitude(pattern: int, dtype: torch.dtype) -> float:
+        """Return the magnitude with a bit pattern, as a number of a dtype."""
+        whole, real = (np.int32, np.float32) if dtype.itemsize == 4 else (np.int64, np.float64)
+        return float(whole(pattern).view(real))
 
 
 class Link(Protocol):
@@ -240,7 +250,7 @@ def _split(source: Tensor, limit: Limit, start: int) -> int:
     at = max(0, min(limit.row - start, source.numel()))
     if limit.row < start or at == source.numel():
         return at
-    ties = np.flatnonzero(bit_patterns(source[at:]) == limit.pattern)
+    ties = np.flatnonzero(Limit.patterns(source[at:]) == limit.pattern)
     return at + int(ties[limit.quota - 1]) + 1
 
 
@@ -249,20 +259,8 @@ def _keep_from(source: Tensor, into: Tensor, least: int) -> None:
     if least == 0:
         into.copy_(source)
     else:
-        below = pattern_value(least - 1, source.dtype)
+        below = Limit.magnitude(least - 1, source.dtype)
         torch.ops.aten.hardshrink.out(source, below, out=into)
-
-
-def pattern_value(pattern: int, dtype: torch.dtype) -> float:
-    """Return the magnitude with a bit pattern."""
-    whole, real = (np.int32, np.float32) if dtype.itemsize == 4 else (np.int64, np.float64)
-    return float(whole(pattern).view(real))
-
-
-def bit_patterns(values: Tensor) -> np.ndarray:
-    """Return magnitudes as whole numbers of the same order."""
-    found: np.ndarray = np.abs(values.cpu().numpy())
-    return found.view(np.int32 if found.itemsize == 4 else np.int64)
 
 
 def _spread(values: Sequence[float], like: Tensor) -> Tensor:

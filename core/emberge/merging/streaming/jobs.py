@@ -132,8 +132,8 @@ class MergeJob(TensorJob):
     rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and
     models are stored in so few bits that small changes are lost. `owned` has the rows that some models lack,
     which no strategy merges; `statistics` the models' entries for the block's rows. `kernels` are
-    compiled ones for a CPU, which give the same bytes. `remarks` may have "warnings", texts, and "findings", numbers
-    by label.
+    compiled ones for a CPU, which give the same bytes. `remarks` may have "warnings", texts, and "findings",
+    numbers by label.
     """
 
     spec: TensorSpec

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emberge import Limit, pattern_value
+from emberge import Limit
 
 from emberge_merge.methods.ranking.counts import Tally
 
@@ -175,7 +175,7 @@ class Cut:
 
     def value(self, dtype: torch.dtype) -> float:
         """Return the k-th largest magnitude itself."""
-        return pattern_value(self.low, dtype)
+        return Limit.magnitude(self.low, dtype)
 
     @property
     def limit(self) -> Limit:

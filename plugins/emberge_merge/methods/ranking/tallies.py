@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emberge import Block, bit_patterns
+from emberge import Block, Limit
 
 from emberge_merge.methods.ranking.counts import Tally
 from emberge_merge.methods.shapes import by_model
@@ -32,7 +32,7 @@ def count_all(
         known: dict[int, np.ndarray] = {}
         deltas = by_model(block.deltas) if left else ()
         for number, row in left.items():
-            bits = known[row] if row in known else bit_patterns(deltas[row])
+            bits = known[row] if row in known else Limit.patterns(deltas[row])
             known = {row: bits}
             yield str(number), cuts[number].count(bits, start, width)
         return

@@ -62,7 +62,7 @@ class Ranking(MergeTransform):
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import numpy as np
-        from emberge import bit_patterns
+        from emberge import Limit
 
         from emberge_merge.methods.ranking.counts import off_heap
         from emberge_merge.methods.ranking.tallies import count_all
@@ -71,7 +71,7 @@ class Ranking(MergeTransform):
         if not stats:
             stride = _stride(block.shape) if self.scope == "tensor" else _STRIDE
             some = by_model(self.ranked(block.every(stride)).deltas)
-            sample = np.stack([bit_patterns(values) for values in some])
+            sample = np.stack([Limit.patterns(values) for values in some])
             return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
         cuts = stats[-1]["cuts"]
         left = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.settled}
