@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from emberge.numerics.buffers import pooled_like
-from emberge.numerics.lanes import LANES, pairs_of, square_of
+from emberge.numerics.lanes import LANES
 from emberge.numerics.links import Dropped, Link
 from emberge.numerics.noise import SPAN
 
@@ -108,12 +108,6 @@ class Program:
         lanes = np.zeros((self.models, LANES))
         self.kernels.sums(self.rows, self.links, self.size, squares, lanes)
         return torch.from_numpy(lanes.cumsum(1)[:, -1].copy())
-
-    def gram(self, *, near: bool) -> Tensor:
-        """Return the inner products of the values, float64; `near` of the first and differences to it."""
-        lanes = np.zeros((pairs_of(self.models), LANES))
-        self.kernels.gram(self.rows, self.links, self.size, near, lanes)
-        return square_of(lanes.cumsum(1)[:, -1], self.models)
 
     def tally(
         self, which: Sequence[int], brackets: np.ndarray, frequent: np.ndarray, width: int

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from emberge.numerics.compiling import cached_in
 
-__all__ = ["combine", "decode", "elect", "encode", "gram", "largest", "sums", "tally"]
+__all__ = ["combine", "decode", "elect", "encode", "largest", "sums", "tally"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -330,38 +330,6 @@ def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
                 for lane in range(LANES):
                     value = np.float64(part[lane])
                     lanes[lane] += value * value if squares else abs(value)
-
-
-@_compiled
-def gram(rows: Any, program: Any, size: int, near: bool, out: Any) -> None:
-    """Add all products of two rows to the lanes `out` [pairs, LANES], i ≥ j in order, in float64.
-
-    With `near` the rows after the first are replaced by their differences to it, rounded to float32.
-    """
-    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
-    models = len(rows[2])
-    wide = np.empty((models, CHUNK), np.float64)
-    for first in range(0, size, CHUNK):
-        count = min(CHUNK, size - first)
-        _load(rows, program, left, first, count, work, places)
-        origin = work[4]
-        for m in range(models):
-            row, into = work[4 + m], wide[m]
-            if near and m > 0:
-                for i in range(CHUNK):
-                    into[i] = row[i] - origin[i]
-            else:
-                for i in range(CHUNK):
-                    into[i] = row[i]
-        pair = 0
-        for a in range(models):
-            for b in range(a + 1):
-                one, other, lanes = wide[a], wide[b], out[pair]
-                pair += 1
-                for at in range(0, CHUNK, LANES):
-                    x, y = one[at : at + LANES], other[at : at + LANES]
-                    for lane in range(LANES):
-                        lanes[lane] += x[lane] * y[lane]
 
 
 @_compiled

@@ -62,7 +62,6 @@ def _pairs(
     least = least_divisor(_WEIGHTS)
     wanted = elect(deltas, base, _WEIGHTS, _WEIGHTS, normalize=True, scale=0.9)
     yield "elect", plain.elect(_WEIGHTS, _WEIGHTS, least, normalize=True, scale=0.9), wanted
-    yield "gram", plain.gram(near=True), lanes.gram(deltas, near=True)
     yield "sums", plain.sums(squares=False), lanes.sums(deltas, squares=False)
     magnitude = deltas[0].abs().sort().values[_SIZE // 2].view(torch.int32)
     limit = Limit(int(magnitude), 0, 3)

@@ -55,12 +55,12 @@ class GramStrategy(MergeStrategy):
         raise NotImplementedError
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        deltas = self.of_deltas(block)
+        vectors = self._vectors(block)
         if self._by_column(block):
-            return self._grams(self._vectors(block).flatten(2).double(), 0)
-        found = {"products": block.products(deltas=deltas)}
+            return self._grams(vectors.flatten(2).double(), 0)
+        found = {"products": block.gram(vectors)}
         if self.near:
-            found["differences"] = block.products(deltas=deltas, near=True)
+            found["differences"] = block.gram(_differences(vectors))
         return found
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
