@@ -39,7 +39,7 @@ demo: $(READY)
 # not depend on the machine that runs them: what other cores are for is other files of tests.
 test: export OMP_NUM_THREADS = 1
 test: lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-fail-under=90
 
 lint: $(READY)
 	$(BIN)/python -m ruff check .

@@ -7,6 +7,8 @@ from .contracts.backbone import AuxiliaryMetrics as AuxiliaryMetrics
 from .contracts.backbone import Backbone as Backbone
 from .contracts.backbone import Embedded as Embedded
 from .contracts.backbone import Encoder as Encoder
+from .contracts.backbone import LocatedText as LocatedText
+from .contracts.backbone import LocatesTokens as LocatesTokens
 from .contracts.backbone import NamesWeights as NamesWeights
 from .contracts.backbone import PredictsTokens as PredictsTokens
 from .contracts.backbone import ReadsTokens as ReadsTokens
@@ -36,12 +38,14 @@ from .contracts.launcher import Launcher as Launcher
 from .contracts.launcher import StepPool as StepPool
 from .contracts.loss import Embeddings as Embeddings
 from .contracts.loss import Guide as Guide
+from .contracts.loss import LinearHead as LinearHead
 from .contracts.loss import Loss as Loss
 from .contracts.loss import OuterLoss as OuterLoss
 from .contracts.loss import TokenLoss as TokenLoss
 from .contracts.loss import Tokens as Tokens
 from .contracts.loss import dimension_problems as dimension_problems
 from .contracts.loss import loss_problems as loss_problems
+from .contracts.loss import predicting_ways as predicting_ways
 from .contracts.option import PerDataset as PerDataset
 from .contracts.option import component as component
 from .contracts.reference import Artifact as Artifact

@@ -14,6 +14,8 @@ from .data.first_rows import CheckedData as CheckedData
 from .data.first_rows import FirstRows as FirstRows
 from .data.first_rows import check_entries as check_entries
 from .data.load_datasets import load_datasets as load_datasets
+from .data.plain_rows import PlainRows as PlainRows
+from .data.plain_rows import read_plain_rows as read_plain_rows
 from .data.write_catalogue import write_catalogue as write_catalogue
 from .devices import find_machine as find_machine
 from .devices import memory_here as memory_here
@@ -75,6 +77,7 @@ from .merging.streaming.build_checkpoint import build_checkpoint as build_checkp
 from .merging.streaming.jobs import CopyJob as CopyJob
 from .merging.streaming.jobs import TensorJob as TensorJob
 from .merging.tokens.supplied_vocabulary import SuppliedVocabulary as SuppliedVocabulary
+from .merging.tokens.tokenizer import read_tokenizer as read_tokenizer
 from .merging.tokens.vocabulary_policy import VocabularyPolicy as VocabularyPolicy
 from .merging.whole_model import whole_model as whole_model
 from .merging.whole_model import whole_problems as whole_problems
@@ -87,6 +90,7 @@ from .model_folder.classic_names import POOLING as POOLING
 from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
+from .model_folder.mask_token import with_mask_token as with_mask_token
 from .model_folder.model_files import model_fingerprint as model_fingerprint
 from .model_folder.names.layer_parts import layer_order as layer_order
 from .model_folder.names.name_aliases import prefix_of as prefix_of
@@ -119,6 +123,8 @@ from .training.fit_job import FitJob as FitJob
 from .training.fit_options import BatchOptions as BatchOptions
 from .training.fit_options import FitOptions as FitOptions
 from .training.fit_options import FitResult as FitResult
+from .training.loop.checkpoints import latest_state as latest_state
+from .training.loop.checkpoints import save_state as save_state
 from .training.loop.fit import fit as fit
 from .training.loop.session import SaveClock as SaveClock
 from .training.loop.session import Session as Session

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, suggest
-from emberge.engine import Checkpoint, find_config_class, read_object
+from emberge.engine import Checkpoint, find_config_class, with_mask_token
 
 __all__ = ["MaskToken", "find_mask_token", "text_config"]
-
-_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +22,8 @@ class MaskToken:
 
     def files(self, checkpoint: Checkpoint) -> Mapping[str, Mapping[str, Any]]:
         """Return the tokenizer's files that name the mask token, by path in the checkpoint."""
-        found = {}
-        for name in _FILES:
-            path = checkpoint.trunk / name
-            if path.is_file() or name == _FILES[0]:
-                old = read_object(path) if path.is_file() else {}
-                found[checkpoint.in_trunk(name)] = {**old, "mask_token": self.token}
-        return found
+        found = with_mask_token(checkpoint.trunk, self.token)
+        return {checkpoint.in_trunk(name): content for name, content in found.items()}
 
     def require(self, folder: Path) -> None:
         """Make sure that the tokenizer in a transformer's folder has this mask token, and no new one.

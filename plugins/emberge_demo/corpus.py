@@ -21,11 +21,15 @@ __all__ = [
     "import_names",
     "licence",
     "locate",
+    "missing_package",
+    "parsed",
     "source_files",
     "version",
 ]
 
 STDLIB = "stdlib"
+# What `pip install "emberge[demo]"` brings.
+_DEMO_EXTRA = ("pandas", "sklearn")
 # Folders of tests, of copies of other projects, or of programs rather than a library.
 SKIPPED = frozenset(
     {
@@ -92,6 +96,15 @@ def import_names(distribution: str) -> list[str]:
     ]
 
 
+def missing_package(name: str) -> str:
+    """Return what to do about a package that is not installed, or not under that name."""
+    imported = import_names(name)
+    if imported:
+        return f"package '{name}' is imported as '{imported[0]}'; write that"
+    fix = 'pip install "emberge[demo]"' if name in _DEMO_EXTRA else f"pip install {name}"
+    return f"package '{name}' is not installed (or is one file); {fix}, or leave it out"
+
+
 def _distribution(package: str) -> importlib.metadata.Distribution | None:
     names = _providers().get(package, [])
     return importlib.metadata.distribution(names[0]) if names else None
@@ -150,15 +163,22 @@ def definitions(
         yield from _of_file(module, path)
 
 
-def _of_file(module: str, path: Path) -> Iterator[Definition]:
+def parsed(path: Path) -> tuple[ast.Module, str] | None:
+    """Return a file's syntax tree and its text; None for one that does not parse under this Python."""
     try:
         source = path.read_bytes()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # other projects' escapes and comparisons are theirs
-            tree = ast.parse(source)
-        text = source.decode("utf-8-sig")
+            return ast.parse(source), source.decode("utf-8-sig")
     except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _of_file(module: str, path: Path) -> Iterator[Definition]:
+    found = parsed(path)
+    if found is None:
         return
+    tree, text = found
     # Not splitlines: form feeds end no line for `ast`.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for name, node in _functions(tree, ""):

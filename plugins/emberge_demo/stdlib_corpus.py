@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any, ClassVar
 
 from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Step, Workspace
@@ -17,14 +12,12 @@ from emberge_demo.corpus import (
     STDLIB,
     Definition,
     definitions,
-    import_names,
     licence,
     locate,
+    missing_package,
     version,
 )
-
-# What `pip install "emberge[demo]"` brings.
-_DEMO_EXTRA = ("pandas", "sklearn")
+from emberge_demo.package_files import even_place, write_catalogue, write_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +75,7 @@ class StdlibCorpus(Step):
                     message = f"package '{name}' is named twice; train on it or test on it, once"
                     yield context.problem(message, option)
                 elif locate(name) is None:
-                    yield context.problem(_missing(name), option)
+                    yield context.problem(missing_package(name), option)
                 named.add(name)
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -116,14 +109,6 @@ class StdlibCorpus(Step):
             yield replace(definition, document=document)
 
 
-def _missing(name: str) -> str:
-    imported = import_names(name)
-    if imported:
-        return f"package '{name}' is imported as '{imported[0]}'; write that"
-    fix = 'pip install "emberge[demo]"' if name in _DEMO_EXTRA else f"pip install {name}"
-    return f"package '{name}' is not installed (or is one file); {fix}, or leave it out"
-
-
 def _telling(definition: Definition, min_words: int) -> bool:
     query, name = definition.query, definition.name.rpartition(".")[2]
     return len(query.split()) >= min_words and not query.startswith((">>>", f"{name}("))
@@ -135,13 +120,8 @@ def _cut(document: str, characters: int) -> str:
     return document[:characters].rpartition("\n")[0].rstrip() or document[:characters]
 
 
-def _place(*words: str) -> int:
-    """Return a number that is even over words and the same on every machine."""
-    return int.from_bytes(blake2b("\x1f".join(words).encode(), digest_size=8).digest(), "big")
-
-
 def _sample(found: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
-    chosen = sorted(found, key=lambda d: (_place(salt, d.id, d.query), d.query))[:count]
+    chosen = sorted(found, key=lambda d: (even_place(salt, d.id, d.query), d.query))[:count]
     return sorted(chosen, key=lambda d: (d.id, d.query))
 
 
@@ -164,10 +144,7 @@ class _Writing:
             self.evaluation(package, [d for d in found if self.held_out(d.module)], "in")
         for package in options.out_of_domain:
             self.evaluation(package, self.read(package), "out")
-        import yaml
-
-        text = yaml.safe_dump(self.catalogue, sort_keys=False, allow_unicode=True, width=110)
-        (self.workspace.folder / "datasets.yaml").write_text(text, encoding="utf-8")
+        write_catalogue(self.workspace.folder, self.catalogue)
         names = (*options.packages, *options.out_of_domain)
         return Artifact(
             kind="data",
@@ -182,7 +159,7 @@ class _Writing:
     def read(self, package: str) -> list[Definition]:
         folder = locate(package)
         if folder is None:
-            raise DataError(_missing(package))
+            raise DataError(missing_package(package))
         packages = len(self.options.packages) + len(self.options.out_of_domain)
 
         def progress(done: float, files: float) -> None:
@@ -200,10 +177,10 @@ class _Writing:
         return found
 
     def held_out(self, module: str) -> bool:
-        return _place("split", module) < self.options.held_out * 2**64
+        return even_place("split", module) < self.options.held_out * 2**64
 
     def is_dev(self, module: str) -> bool:
-        return _place("dev", module) % 4 == 0
+        return even_place("dev", module) % 4 == 0
 
     def training(self, package: str, rows: Sequence[Definition]) -> None:
         path = f"train/{package}.jsonl.gz"
@@ -250,16 +227,7 @@ class _Writing:
         self.catalogue["eval"].append({**entry, **counted, **_source(package)})
 
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        path: Path = self.workspace.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Neither a time nor a file name in the header, so that the bytes are the rows' alone.
-        with (
-            path.open("wb") as raw,
-            gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
-            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
-        ):
-            for row in rows:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        write_rows(self.workspace.folder / name, rows)
 
 
 _COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instruction": ""}

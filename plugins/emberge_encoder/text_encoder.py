@@ -33,6 +33,23 @@ Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 Kernel = Literal["eager", "sdpa", "flash_attention_2"]
 # Pooling of which most of the tokens, or the one taken, know little of the text where attention is causal.
 _BLIND = frozenset({"mean", "cls", "max", "mean_sqrt_len"})
+# Problems of attention by whether a loss over tokens is causal.
+_OTHER_ATTENTION = {
+    False: (
+        "its attention is causal, so a hidden token would be predicted from those before it alone; set "
+        "backbone: {text_encoder: {attention: bidirectional}}, or predict the next token with loss: causal_lm"
+    ),
+    True: (
+        "its attention is bidirectional, so each token would see the next one, which it shall predict; set "
+        "backbone: {text_encoder: {attention: causal}} if it is a causal model, or hide tokens with loss: "
+        "mntp or mlm"
+    ),
+}
+_NO_MASK = (
+    "its tokenizer has no mask token; name a token that texts do not have: "
+    "backbone: {text_encoder: {mask_token: …}}"
+)
+_NO_BOS = "its tokenizer has no BOS token for texts to begin with; take bos out of the loss"
 _LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for losses over tokens"
 
 
@@ -66,7 +83,7 @@ class TextEncoder(Backbone):
     Losses over tokens train the head of the checkpoint's language model, too, which is saved with the rest
     under its own names, or not with `keep_head: false`. A checkpoint without one needs `fresh_head: true`,
     which begins with a new head; where it only shares the embeddings, there is nothing to be new.
-    `mask_token` is the token that hides others, by default the tokenizer's own.
+    `mask_token` is the token that hides others, by default the tokenizer's own, and the saved one's.
 
     Example:
         trained:
@@ -113,8 +130,10 @@ class TextEncoder(Backbone):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
         return []
 
-    def check_predicts(self, checkpoint: Path) -> list[str]:
-        """Return problems of the head and the mask token, from configs, tokenizer and headers."""
+    def check_predicts(
+        self, checkpoint: Path, *, causal: bool = False, bos: bool = False
+    ) -> list[str]:
+        """Return problems of head, attention and tokens, from configs, tokenizer and headers."""
         from emberge_encoder.token_head import head_problems
 
         if self.check(checkpoint):
@@ -123,13 +142,19 @@ class TextEncoder(Backbone):
             return [_LORA_HAS_NO_HEAD]
         layout, config = self._layout(checkpoint)
         found = [] if self.fresh_head else head_problems(layout.trunk_folder, config)
+        if is_causal(config) != causal:
+            found.append(f"{layout.trunk_folder}: {_OTHER_ATTENTION[causal]}")
+        tokenizer = load_tokenizer(layout)
+        if bos and tokenizer.bos_token_id is None:
+            found.append(f"{layout.folder}: {_NO_BOS}")
         try:
-            self._mask_id(layout, config, load_tokenizer(layout))
+            if self._mask_id(layout, config, tokenizer) is None and not causal:
+                found.append(f"{layout.folder}: {_NO_MASK}")
         except CheckpointError as error:
             found.append(str(error))
         return found
 
-    def _mask_id(self, layout: Layout, config: Mapping[str, Any], tokenizer: Any) -> int:
+    def _mask_id(self, layout: Layout, config: Mapping[str, Any], tokenizer: Any) -> int | None:
         from emberge_encoder.token_head import mask_id_of
         from emberge_encoder.trunk_weights import config_of
 
@@ -179,6 +204,9 @@ class TextEncoder(Backbone):
             for name, value in given.items()
             if own[name] and value not in (own[name], "as is", None)
         ]
+
+    def causal(self, checkpoint: Path) -> bool | None:
+        return is_causal(self._layout(checkpoint)[1])
 
     def dimension(self, checkpoint: Path) -> int | None:
         """Return the last Dense's outputs, or the hidden size once for each way of pooling."""

@@ -10,19 +10,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, Embedded, TokenisedText
+from emberge import CheckpointError, Embedded, LocatedText, TokenisedText
 from emberge.engine import Checkpoint, Layout, copy_template, write_layout
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
 from emberge_encoder.chat_format import ChatFormat
+from emberge_encoder.located_texts import locate, without_types
 from emberge_encoder.lora import LoraTrunk
+from emberge_encoder.packed_rows import DOCUMENTS, packed_states
 from emberge_encoder.prompt_lengths import prompt_lengths
 from emberge_encoder.stock_modules import save_module, tail_module
 from emberge_encoder.trunk_weights import save_trunk
 
 # A tokenizer without a limit has 1e30.
 NO_LIMIT = 1_000_000
+# Features that the transformer reads.
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 # What transformers sets on the layers whose activations are computed again.
 CHECKPOINTED = "gradient_checkpointing"
 
@@ -53,7 +57,9 @@ class TextModel:
         self._adapter = adapter
         self._config = dict(config)
         self._tokenizer = tokenizer
-        self._width = int(trunk.config.get_text_config().hidden_size)
+        own = trunk.config.get_text_config()
+        self._width = int(own.hidden_size)
+        self._embeds_types = (getattr(own, "type_vocab_size", None) or 0) > 1
         self._chain = EncoderModules(
             trunk, [tail_module(layout, m, self._width) for m in layout.modules]
         )
@@ -134,6 +140,19 @@ class TextModel:
             for ids, length in zip(encoded["input_ids"], lengths, strict=True)
         ]
 
+    def locate(
+        self,
+        texts: Sequence[str],
+        seconds: Sequence[str] | None = None,
+        *,
+        prompt: str = "",
+        max_length: int | None = None,
+        stride: int | None = None,
+    ) -> list[LocatedText]:
+        limit = max_length or self.layout.max_length
+        found = locate(self._tokenizer, texts, seconds, prompt, limit, stride)
+        return found if self._embeds_types else [without_types(one) for one in found]
+
     @property
     def _pad(self) -> int:
         pad = self._tokenizer.pad_token_id
@@ -152,6 +171,12 @@ class TextModel:
             size = np.asarray(lengths)[:, None]
             mask = place >= longest - size if left else place < size
             features["attention_mask"] = torch.from_numpy(mask.astype(np.int64))
+        if any(text.types is not None for text in texts):
+            types = np.zeros_like(ids)
+            for row, text in enumerate(texts):
+                begin = longest - lengths[row] if left else 0
+                types[row, begin:][: lengths[row]] = text.types or 0
+            features["token_type_ids"] = torch.from_numpy(types)
         if not self.layout.include_prompt and any(text.prompt_length for text in texts):
             features["prompt_length"] = torch.tensor([text.prompt_length for text in texts])
         return features
@@ -170,13 +195,13 @@ class TextModel:
         return self._last_states(features)
 
     def _last_states(self, features: Mapping[str, Tensor], *, plain: bool = False) -> Tensor:
-        inputs = {
-            name: features[name] for name in ("input_ids", "attention_mask") if name in features
-        }
+        inputs = {name: features[name] for name in _INPUTS if name in features}
         for layer in self._recomputed:
             # They look at their own switch, which is off for a training without dropout.
             layer.training = torch.is_grad_enabled()
         trunk: Any = self._chain.trunk
+        if DOCUMENTS in features:
+            return packed_states(trunk, features)
         states: Tensor = (trunk._call_impl if plain else trunk)(**inputs)[0]
         return states
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, stable_seed, suggest
-from emberge.engine import join_some
+from emberge import CheckpointError, LinearHead, TokenisedText, stable_seed, suggest
+from emberge.engine import join_some, with_mask_token, write_text
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from emberge_encoder.packed_rows import collate_rows
 from emberge_encoder.text_model import TextModel
 from emberge_encoder.trunk_weights import config_of, load_weights, tensor_names
 
-__all__ = ["PredictingModel", "head_problems", "load_language_model", "mask_id_of"]
+__all__ = [
+    "PredictingModel",
+    "head_problems",
+    "language_model_loader",
+    "load_language_model",
+    "mask_id_of",
+]
 
 
 class PredictingModel(TextModel):
@@ -26,22 +34,27 @@ class PredictingModel(TextModel):
     """
 
     def __init__(
-        self, *given: Any, language_model: Any, mask_id: int, keep_head: bool, **more: Any
+        self, *given: Any, language_model: Any, mask_id: int | None, keep_head: bool, **more: Any
     ) -> None:
         super().__init__(*given, **more)
         self._language_model = language_model
         self._keep_head = keep_head
         self._mask_id = mask_id
-        special = [*self._tokenizer.all_special_ids, mask_id]
+        special = [*self._tokenizer.all_special_ids, *([] if mask_id is None else [mask_id])]
         self._special = np.unique(np.asarray(special, np.int64))
-        self._head = _head_of(language_model)
+        self._head: nn.Sequential = _head_of(language_model)
         self._chain.add_module("head", self._head)
         kept = language_model if keep_head else self._chain.trunk
         self._config["architectures"] = [type(kept).__name__]
 
     @property
-    def mask_id(self) -> int:
+    def mask_id(self) -> int | None:
         return self._mask_id
+
+    @property
+    def bos_id(self) -> int | None:
+        found: int | None = self._tokenizer.bos_token_id
+        return found
 
     @property
     def vocabulary(self) -> int:
@@ -52,12 +65,18 @@ class PredictingModel(TextModel):
     def max_length(self) -> int | None:
         return self.layout.max_length
 
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        return collate_rows(rows, self._pad)
+
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.isin(ids, self._special)
 
-    def logits(self, states: Tensor) -> Tensor:
-        found: Tensor = self._head(states)
-        return found
+    @property
+    def logits(self) -> Callable[[Tensor], Tensor]:
+        last = self._head[-1]
+        if not isinstance(last, nn.Linear):
+            return self._head
+        return LinearHead(self._head[:-1], last.weight, last.bias)
 
     def stored_names(self) -> Mapping[str, str]:
         # A weight that the head shares has the trunk's name.
@@ -69,6 +88,16 @@ class PredictingModel(TextModel):
         }
         own = {name: stored for name, stored in inside.items() if name in known}
         return {**super().stored_names(), **own}
+
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        if self._mask_id in (None, self._tokenizer.mask_token_id):
+            return
+        token = self._tokenizer.convert_ids_to_tokens(self._mask_id)
+        # Or the model that was trained on it would not be known to have a mask token.
+        trunk = folder / self.layout.trunk
+        for name, content in with_mask_token(trunk, token).items():
+            write_text(trunk / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _saved_model(self) -> Any:
         return self._language_model if self._keep_head else super()._saved_model()
@@ -89,7 +118,9 @@ def load_language_model(
     """
     with torch.random.fork_rng():
         torch.manual_seed(stable_seed("head"))
-        model, report = load_weights(_loader(folder, config), folder, config, dtype, kernel)
+        model, report = load_weights(
+            language_model_loader(folder, config), folder, config, dtype, kernel
+        )
     prefix = f"{model.base_model_prefix}."
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(prefix))
     if missing and not fresh_head:
@@ -112,7 +143,7 @@ def _no_head(missing: list[str]) -> str:
 def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     """Return the reason why a checkpoint has no head, from its config and the headers of its weights."""
     try:
-        loader, built = _loader(folder, config), config_of(folder, config)
+        loader, built = language_model_loader(folder, config), config_of(folder, config)
     except CheckpointError as error:
         return [str(error)]
     with torch.device("meta"):
@@ -125,18 +156,15 @@ def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     return [f"{folder}: {_no_head(wanted)}"]
 
 
-def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int:
-    """Return the id of the token that hides others: the `given` one, or the tokenizer's own.
+def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int | None:
+    """Return the id of the token that hides others: the `given` one, or the tokenizer's own, if it has one.
 
     Raises:
         CheckpointError: for a token that is not there, or that has no row among the embeddings.
     """
     token = given or tokenizer.mask_token
     if token is None:
-        raise CheckpointError(
-            f"{folder}: its tokenizer has no mask token; name a token that texts do not have: "
-            "backbone: {text_encoder: {mask_token: …}}"
-        )
+        return None
     known = tokenizer.get_vocab()
     if token not in known:
         raise CheckpointError(
@@ -152,7 +180,7 @@ def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int)
     return found
 
 
-def _loader(folder: Path, config: Mapping[str, Any]) -> Any:
+def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
     """Return transformers' loader of the language model, masked where there is one."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -179,7 +207,7 @@ def _head_names(model: Any) -> list[str]:
     return [name for name, _ in model.named_children() if name != model.base_model_prefix]
 
 
-def _head_of(model: Any) -> nn.Module:
+def _head_of(model: Any) -> nn.Sequential:
     return nn.Sequential(*[model.get_submodule(name) for name in _head_names(model)])
 
 

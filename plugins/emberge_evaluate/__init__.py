@@ -17,6 +17,14 @@ def register_steps() -> Mapping[str, type[Step]]:
 
 @hookimpl
 def register_evaluators() -> Mapping[str, type[Evaluator]]:
+    from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
     from emberge_evaluate.held_out_loss import HeldOutLoss
+    from emberge_evaluate.token_loss import TokenLossOnTexts
+    from emberge_evaluate.training_loss import TrainingLoss
 
-    return {"held_out_loss": HeldOutLoss}
+    return {
+        "fine_tuned": FineTuned,
+        "held_out_loss": HeldOutLoss,
+        "token_loss": TokenLossOnTexts,
+        "training_loss": TrainingLoss,
+    }

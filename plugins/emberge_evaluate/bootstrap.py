@@ -102,7 +102,11 @@ class _Measure:
         if units.gold is None:
             raise ValueError(f"units of statistic '{self.kind}' need gold values")
         self.gold = np.asarray(units.gold, dtype=np.float64)[group]
-        if self.kind == "spearman":
+        if self.kind == "ratio":
+            return
+        if self.kind == "macro_f1":
+            self.classes = np.union1d(self.values, self.gold)
+        elif self.kind == "spearman":
             self.ranks = (_Ranks(self.values), _Ranks(self.gold))
         else:
             self.order = np.argsort(-self.values, kind="stable")
@@ -113,9 +117,28 @@ class _Measure:
         if self.kind == "mean":
             mean: Array = counts @ self.values / counts.sum(1)
             return mean
+        if self.kind == "ratio":
+            # A draw of units that weigh nothing has no ratio; that of all of them is as good as any.
+            weights = counts @ self.gold
+            whole = self.values.sum() / self.gold.sum()
+            return np.where(weights > 0, counts @ self.values / np.maximum(weights, 1e-300), whole)
         if self.kind == "spearman":
             return _correlation(counts, *(ranks(counts) for ranks in self.ranks))
+        if self.kind == "macro_f1":
+            return self._macro_f1(counts)
         return self._average_precision(counts)
+
+    def _macro_f1(self, counts: Array) -> Array:
+        """Return the mean over classes that were drawn, or found, of 2 · right / (drawn + found)."""
+        total, known = np.zeros(len(counts)), np.zeros(len(counts))
+        for one in self.classes:
+            gold, found = (side == one for side in (self.gold, self.values))
+            both = counts @ (gold & found)
+            all_ = counts @ (gold.astype(float) + found)
+            total += np.divide(2 * both, all_, out=np.zeros_like(all_), where=all_ > 0)
+            known += all_ > 0
+        mean: Array = total / known
+        return mean
 
     def _average_precision(self, counts: Array) -> Array:
         """Return Σ (recall_k − recall_{k−1}) · precision_k over distinct values, highest first."""

@@ -43,6 +43,7 @@ class Judge:
         arms: Sequence[Arm] = (),
     ) -> None:
         self.tasks = tasks
+        self.less = any(task.less_is_better for task in tasks)
         self.scores = scores
         self.models = {name: row for row, name in enumerate(scores)}
         self.arms = {name: Arm(name, {"": name}) for name in scores} | {a.name: a for a in arms}
@@ -65,7 +66,7 @@ class Judge:
         difference, around, error, freedom, by_seed = self._difference(arm, other, on)
         low, high = self._interval(difference, around, error, freedom, confidence) or (None, None)
         return Comparison(
-            arm, other, MEAN_OF.get(on, on), difference, low, high, confidence, by_seed
+            arm, other, MEAN_OF.get(on, on), difference, low, high, confidence, by_seed, self.less
         )
 
     def judge(
@@ -76,13 +77,16 @@ class Judge:
 
         difference, around, error, freedom, _ = self._difference(arm, other, on)
         samples = self._noisy(difference, around, error, freedom)
+        if self.less:
+            difference, samples = -difference, -samples
         bound = lower_bound(samples, requirement.confidence)
         margin = requirement.margin / 100
         met = bound >= -margin if demand == "not_worse_than" else bound > margin
         by = f" by more than {requirement.margin:g} points" if requirement.margin else ""
         text = (
             f"{self._called(arm)} {demand.replace('_', ' ')} {self._called(other)}{by} on "
-            f"{requirement.tasks}: difference {100 * difference:+.2f} points, lower bound "
+            f"{requirement.tasks}: {'gain' if self.less else 'difference'} "
+            f"{100 * difference:+.2f} points, lower bound "
             f"{100 * bound:+.2f} at {requirement.confidence:.0%}"
         )
         return Verdict(
@@ -103,14 +107,19 @@ class Judge:
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
     def _of(self, arm: str, on: str) -> tuple[Array, Array | None]:
-        """Return (scores of the arm's models, the same on every draw or None where nothing is drawn)."""
+        """Return (scores of the arm's models, the same on every draw or None where nothing is drawn).
+
+        A model under several seeds of an evaluation may be one of them, with its mean.
+        """
         import numpy as np
 
-        members = self.arms[arm].members
-        points = np.array([self._point(model, on) for model in members])
+        draws = list(self.arms[arm].draws.values())
+        points = np.array([np.mean([self._point(model, on) for model in one]) for one in draws])
         samples = self._drawn(on)
-        rows = [self.models[model] for model in members]
-        return points, None if samples is None else samples[rows]
+        if samples is None:
+            return points, None
+        rows = [[self.models[model] for model in one] for one in draws]
+        return points, np.stack([samples[several].mean(0) for several in rows])
 
     def _point(self, model: str, on: str) -> float:
         mine = self.scores[model]
@@ -128,7 +137,7 @@ class Judge:
         around = None
         if drawn is not None and others is not None:
             around = drawn.mean(0) - others.mean(0)
-        places, same = list(self.arms[arm].models), list(self.arms[other].models)
+        places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
         if len(places) > 1 and set(places) == set(same):
             apart = mine - theirs[[same.index(place) for place in places]]
             error, freedom = _error(apart)

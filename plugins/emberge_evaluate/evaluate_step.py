@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from emberge import (
     Artifact,
@@ -31,7 +32,6 @@ from emberge.engine import (
     write_scores,
 )
 
-from emberge_evaluate.held_out_loss import LOSS
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import (
     DOMAINS,
@@ -45,6 +45,7 @@ from emberge_evaluate.score_model import (
 )
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
+from emberge_evaluate.seed_columns import columns_by_seed, seed_problems
 from emberge_evaluate.seed_groups import Scored
 from emberge_evaluate.sizes import columns_by_size, size_problems, tasks_of_columns
 
@@ -72,12 +73,13 @@ class Evaluate(Step):
     """Scores of models on tasks, and which of their differences are more than chance.
 
     Every model is scored by every evaluator, each model in a step of its own, `id.model=name`, which
-    launchers run side by side; what was scored before is not scored again. Differences from the first model
-    come with 95 % intervals of a paired bootstrap over `resamples` draws. Models that differ in `seed` alone
-    are compared as one, with the spread of the seeds in the intervals. An evaluator's sizes of embeddings
-    (`dims`) are columns of their own, `model@size`, and a curve. Training costs are given where the models'
-    steps know them. `require` are claims that must be true: if one is not, the
-    scores are still published and the run ends with exit code 3.
+    launchers run side by side; what was scored before is not scored again. Evaluators give scores, of which
+    more is better, or all of them losses of one kind. Differences from the first model come with 95 %
+    intervals of a paired bootstrap over `resamples` draws. Models that differ in `seed` alone are compared as
+    one, with the spread of the seeds in the intervals. An evaluator's sizes of embeddings (`dims`) are
+    columns of their own, `model@size`, and a curve, and so are its seeds (`model#seed`), which are compared
+    as one. Training costs are given where the models' steps know them. `require` are claims that must be
+    true: if one is not, the scores are still published and the run ends with exit code 3.
 
     It leaves `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table, ×
     100) and each evaluator's own results under `results/<model>/<task>.json`.
@@ -125,15 +127,19 @@ class Evaluate(Step):
         yield from self._check_require(context)
         if self.resamples < 100:
             yield context.problem("a bootstrap needs at least 100 resamples", "resamples")
+        folders = [context.model(entry.model) for entry in self.models]
+        here = [folder for folder in folders if folder is not None]
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
+            for note in evaluator.check_together(here):
+                yield context.warning(note, "evaluators")
         yield from self._check_tasks(context)
 
     def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
         tasks = tasks_ahead(self.evaluators, context)
         if tasks is None:
             return
-        for stray in (*_losses(tasks), *size_problems(tasks)):
+        for stray in _task_problems(tasks):
             yield context.problem(stray, "evaluators")
         words = [word for word in self._about if word not in DOMAINS]
         for stray in unknown_words(words, tasks_of_columns(tasks)):
@@ -161,9 +167,9 @@ class Evaluate(Step):
             raise RecipeError(stray)
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
-        tasks = [task for _, plan in plans for task in plan]
+        tasks = list(_with_notes(plans, [model.folder for _, model in models.values()]))
         strays = unknown_words(self._about, tasks_of_columns(tasks))
-        for stray in (*_losses(tasks), *size_problems(tasks), *strays):
+        for stray in (*_task_problems(tasks), *strays):
             raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
@@ -171,9 +177,10 @@ class Evaluate(Step):
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
-        columns = columns_by_size(models, tasks, scores)
+        columns = columns_by_seed(columns_by_size(models, tasks, scores))
         result = scores_of(columns, self.require, resamples=self.resamples, seed=workspace.seed)
         _write(result, scores, workspace)
+        figures = [figure for one in self.evaluators for figure in one.figures(scores)]
         unmet = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
@@ -185,6 +192,7 @@ class Evaluate(Step):
                 "tasks": [task.name for task in columns.tasks],
                 "in_domain": [task.name for task in columns.tasks if task.domain == "in"],
                 "means": result.means,
+                **({"figures": figures} if figures else {}),
                 "unmet": [] if workspace.rehearsal else unmet,
             },
         )
@@ -210,12 +218,28 @@ class Evaluate(Step):
                     yield f"'{reference}' is in a requirement but not among the models; add it there"
 
 
-def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem where tasks give losses, which are no shares and of which less is better."""
-    if names := [task.name for task in tasks if task.metric == LOSS]:
+def _with_notes(
+    plans: Iterable[tuple[Evaluator, Sequence[TaskInfo]]], folders: Sequence[Path]
+) -> Iterator[TaskInfo]:
+    """Yield all tasks, with notes on what keeps these models' scores on them from being compared."""
+    for evaluator, plan in plans:
+        found = list(evaluator.check_together(folders))
+        for task in plan:
+            yield replace(task, note="; ".join([*([task.note] if task.note else ()), *found]))
+
+
+def _task_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield reasons why tasks cannot be columns of one table."""
+    yield from (*_mixed(tasks), *size_problems(tasks), *seed_problems(tasks))
+
+
+def _mixed(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem where some tasks give losses: a mean over them and scores would mean nothing."""
+    names = [task.name for task in tasks if task.less_is_better]
+    if names and len({task.metric for task in tasks}) > 1:
         yield (
-            f"{join_some(names)}: an evaluation compares scores, of which more is better, and this is a "
-            "loss; leave it out, or choose by it in a step select"
+            f"{join_some(names)}: a loss, which has no mean with what else is evaluated here; put each "
+            "kind of loss into an evaluation of its own"
         )
 
 

@@ -18,10 +18,10 @@ class Requirement:
     """Claim about one model that must be true, or the run ends with exit code 3.
 
     `tasks` is all, kinds (the mean over kinds of task), ind (in domain), ood (out of domain), a kind of task
-    such as retrieval, or the name of a task. `margin` is in points (score × 100). By a paired bootstrap, with
-    this `confidence` the difference (model − other) must be at least −margin for `not_worse_than`, and more
-    than margin for `better_than`. Models of one arm (several seeds) are judged together, by their mean, with
-    the spread of the seeds in the bound.
+    such as retrieval, or the name of a task. `margin` is in points, hundredths of a score or of a loss, of
+    which less is better. By a paired bootstrap, with this `confidence` the difference (model − other) must be
+    at least −margin for `not_worse_than`, and more than margin for `better_than`. Models of one arm (several
+    seeds) are judged together, by their mean, with the spread of the seeds in the bound.
     """
 
     model: ModelRef

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.engine import MEAN_OF, Place, ScoreCurve
 
 from emberge_evaluate.comparison import Judge
-from emberge_evaluate.seed_groups import Arm, Scored
+from emberge_evaluate.seed_groups import Arm, Scored, variables_of
 
 __all__ = ["curves"]
 
@@ -18,25 +19,28 @@ LOTS = frozenset({"seed", "draw", "part"})
 PLACES = 3
 # The variable of embeddings' sizes, which are a curve however few are asked for.
 SIZE = "embedding size"
+# The variable of the states that a training kept.
+STEP = "step"
+_STATE = re.compile(rf"/{STEP}-(\d+)")
 
 
 def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[ScoreCurve]:
     """Return a curve for every step whose `foreach` runs over a number of at least three values.
 
-    Models that differ in seed or draw alone are one place. `name` is the step with its other variables. Sizes
-    of embeddings are such a number too, of every model.
+    Models that differ in seed or draw alone are one place. `name` is the step with its other variables, but
+    for those that only follow the number, as the second weight of a merge follows the first. Sizes of
+    embeddings are such a number too, of every model, and of the states that a training kept their steps.
     """
     found: dict[tuple[str, str], dict[float, list[Scored]]] = {}
-    for model in models:
-        variables = {k: v for k, v in model.variables.items() if k not in LOTS}
-        if model.size is not None:
-            variables[SIZE] = str(model.size)
-        for variable, value in variables.items():
-            number = _number(value)
-            if number is not None:
-                others = [f"{k}={v}" for k, v in variables.items() if k != variable]
-                name = ",".join([_plain_name(model), *others])
-                found.setdefault((name, variable), {}).setdefault(number, []).append(model)
+    for step, several in _by_step(models).items():
+        rows = [_variables(model) for model in several]
+        for variable in _axes(rows):
+            for model, row in zip(several, rows, strict=True):
+                number = _number(row.get(variable, ""))
+                if number is not None:
+                    others = [f"{k}={row[k]}" for k in _beside(variable, row, rows)]
+                    places = found.setdefault((",".join([step, *others]), variable), {})
+                    places.setdefault(number, []).append(model)
     return [
         ScoreCurve(name, variable, _places(places, judge, groups))
         for (name, variable), places in found.items()
@@ -44,10 +48,51 @@ def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> lis
     ]
 
 
+def _by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
+    found: dict[str, list[Scored]] = {}
+    for model in models:
+        found.setdefault(_plain_name(model), []).append(model)
+    return found
+
+
+def _variables(model: Scored) -> dict[str, str]:
+    """Return the variables of a model's step but those that draw lots, its size and a state's step."""
+    found = {k: v for k, v in variables_of(model.reference.step or "").items() if k not in LOTS}
+    state = _STATE.search(model.name) if model.reference.part is not None else None
+    if state is not None:
+        found[STEP] = state[1]
+    return found if model.size is None else {**found, SIZE: str(model.size)}
+
+
+def _axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the variables that are numbers; of those that follow each other the first."""
+    found: list[str] = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        numbers = any(_number(row.get(name, "")) is not None for row in rows)
+        again = (_follows(name, other, rows) and _follows(other, name, rows) for other in found)
+        if numbers and not any(again):
+            found.append(name)
+    return found
+
+
+def _beside(axis: str, row: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yield the variables of a row that its number alone does not give."""
+    for name in row:
+        if name != axis and not _follows(name, axis, rows):
+            yield name
+
+
+def _follows(name: str, axis: str, rows: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether a variable changes over the rows, and one of the axis' values never has two of its."""
+    pairs = {(row.get(axis), row.get(name)) for row in rows}
+    changes = len({value for _, value in pairs}) > 1
+    return changes and len(pairs) == len({at for at, _ in pairs})
+
+
 def _plain_name(model: Scored) -> str:
     """Return the model's step without variables, or the name of a model that no step made."""
-    if model.step is not None:
-        return model.step.partition(".")[0]
+    if model.reference.step is not None:
+        return model.reference.step.partition(".")[0]
     return model.name if model.size is None else model.name.removesuffix(f"@{model.size}")
 
 

@@ -1,11 +1,14 @@
-"""Table of an evaluation for people, as Markdown: tasks down, models across, scores × 100."""
+"""Table of an evaluation for people, as Markdown: tasks down, models across, scores × 100 or losses."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from emberge.engine import FEW, Comparison, Scores, Task, TrainingCost, kind_of_group
+
+from emberge_evaluate.token_loss import NATS_PER_TOKEN
 
 __all__ = ["table"]
 
@@ -35,12 +38,14 @@ def _models(scores: Scores) -> Iterator[str]:
     yield from _head(["task", *models])
     for task in scores.tasks:
         label = f"{task.name} ({_metric(task)})"
-        yield _row(label, [scores.values[model][task.name] for model in models])
+        yield _row(label, [scores.values[model][task.name] for model in models], scores)
+    yield from _perplexities(scores)
     for mean, label in _new_means(scores):
         around = [scores.interval(model, mean) for model in models]
-        notes = [_interval(*pair) if pair else "" for pair in around]
+        notes = [_interval(*pair, scores) if pair else "" for pair in around]
         values = [scores.means[model][mean] for model in models]
-        yield _row(f"*{label}*", values, notes if len(models) <= FEW else ())
+        yield _row(f"*{label}*", values, scores, notes if len(models) <= FEW else ())
+    yield from _ranks(scores)
     yield from _cost([scores.costs.get(model) for model in models])
 
 
@@ -53,6 +58,7 @@ def _arms(pooled: Scores) -> Iterator[str]:
         yield _estimates(task.name, task.name, pooled)
     for mean, label in _new_means(pooled):
         yield _estimates(f"*{label}*", mean, pooled)
+    yield from _ranks(pooled)
     yield from _cost([pooled.costs.get(arm) for arm in arms])
     words = (
         "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
@@ -69,7 +75,17 @@ def _seeds(pooled: Scores, arm: str) -> str:
 def _estimates(label: str, on: str, pooled: Scores) -> str:
     spreads = [pooled.spread(arm, on) for arm in pooled.models]
     values = [pooled.values[arm].get(on, pooled.means[arm].get(on, 0.0)) for arm in pooled.models]
-    return _row(label, values, [f"± {100 * s:.1f}" if s is not None else "" for s in spreads])
+    notes = [f"± {_number(spread, pooled)}" if spread is not None else "" for spread in spreads]
+    return _row(label, values, pooled, notes)
+
+
+def _perplexities(scores: Scores) -> Iterator[str]:
+    """Yield the perplexity on each task of which the loss a token is known."""
+    for task in scores.tasks:
+        if task.metric == NATS_PER_TOKEN:
+            values = [scores.values[model][task.name] for model in scores.models]
+            cells = [f"{math.exp(value):.4g}" if value < 700 else "inf" for value in values]
+            yield f"| {task.name} (perplexity) | {' | '.join(cells)} |"
 
 
 def _new_means(scores: Scores) -> Iterator[tuple[str, str]]:
@@ -111,9 +127,9 @@ def _head(names: Sequence[str]) -> list[str]:
     return [f"| {' | '.join(cells)} |", f"| {' | '.join(rule)} |"]
 
 
-def _row(label: str, values: Sequence[float], notes: Sequence[str] = ()) -> str:
-    texts = [f"{100 * value:.1f}" for value in values]
-    best = max(texts, key=float)
+def _row(label: str, values: Sequence[float], scores: Scores, notes: Sequence[str] = ()) -> str:
+    texts = [_number(value, scores) for value in values]
+    best = (min if scores.less else max)(texts, key=float)
     differ = len(set(texts)) > 1  # where all are equal none is best
     cells = [f"**{text}**" if differ and text == best else text for text in texts]
     if notes:
@@ -121,8 +137,22 @@ def _row(label: str, values: Sequence[float], notes: Sequence[str] = ()) -> str:
     return f"| {label} | {' | '.join(cells)} |"
 
 
-def _interval(low: float, high: float, form: Callable[[float], str] = "{:.1f}".format) -> str:
-    return f"[{form(100 * low)}, {form(100 * high)}]"
+def _number(value: float, scores: Scores, sign: str = "") -> str:
+    """Return a score in points, or a loss."""
+    return f"{scores.scale * value:{sign}.{3 if scores.less else 1}f}"
+
+
+def _interval(low: float, high: float, scores: Scores, sign: str = "") -> str:
+    return f"[{_number(low, scores, sign)}, {_number(high, scores, sign)}]"
+
+
+def _ranks(scores: Scores) -> Iterator[str]:
+    """Yield the row of normalised ranks, of which less is better, if there are any."""
+    if ranks := scores.ranks:
+        cells = [f"{ranks[model]:.2f}" for model in scores.models]
+        best = min(cells, key=float)
+        marked = [f"**{cell}**" if cell == best and len(set(cells)) > 1 else cell for cell in cells]
+        yield f"| *normalised rank (0 is best)* | {' | '.join(marked)} |"
 
 
 def _cost(costs: Sequence[TrainingCost | None]) -> Iterator[str]:
@@ -140,25 +170,27 @@ def _differences(scores: Scores, words: str) -> list[str]:
     if not found:
         return []
     columns = dict.fromkeys(one.on for one in found)
+    unit = "of losses, of which less is better" if scores.less else "in points"
     lines = [
         "",
-        f"Difference from {found[0].reference} in points, with {found[0].confidence:.0%} intervals "
+        f"Difference from {found[0].reference} {unit}, with {found[0].confidence:.0%} intervals "
         f"of {words}:",
         "",
         *_head(["model", *(groups[mean] for mean in columns)]),
     ]
     for model in dict.fromkeys(one.model for one in found):
-        cells = [_difference(one) for one in found if one.model == model]
+        cells = [_difference(one, scores) for one in found if one.model == model]
         lines.append(f"| {model} | {' | '.join(cells)} |")
     return lines
 
 
-def _difference(found: Comparison) -> str:
-    text = f"{100 * found.difference:+.1f}"
+def _difference(found: Comparison, scores: Scores) -> str:
+    text = _number(found.difference, scores, "+")
     if found.interval is not None:
-        text += " " + _interval(*found.interval, "{:+.1f}".format)
+        text += " " + _interval(*found.interval, scores, "+")
     if found.by_seed:
-        text += f" ({', '.join(f'{100 * value:+.1f}' for value in found.by_seed.values())})"
+        seeds = (_number(value, scores, "+") for value in found.by_seed.values())
+        text += f" ({', '.join(seeds)})"
     return text
 
 

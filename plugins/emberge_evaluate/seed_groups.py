@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emberge import ModelRef
 
@@ -17,7 +17,8 @@ class Scored:
     """Model among those scored: its name in tables, its reference, and the recipe's names for it.
 
     `given` is the arm that the recipe names; `called` the name that it gives the model; `size` that of the
-    embeddings where several are scored, which its name and its arm's then end with.
+    embeddings where several are scored, which its name and its arm's then end with; `drawn` the seed of the
+    evaluation where there are several, which its name then ends with.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Scored:
     called: str | None = None
     given: str | None = None
     size: int | None = None
+    drawn: int | None = None
 
     @property
     def step(self) -> str | None:
@@ -40,28 +42,56 @@ class Scored:
     def arm(self) -> str:
         """Name of its arm: its own without the seed."""
         if not self.given and (self.step is None or SEED not in self.variables):
-            return self.name
+            return self.model
         name = self.given or self.called or _without(str(self.step), {SEED})
         return name if self.size is None else f"{name}@{self.size}"
+
+    @property
+    def model(self) -> str:
+        """Its name without the seed of the evaluation."""
+        return self.name if self.drawn is None else self.name.removesuffix(f"#{self.drawn}")
 
     @property
     def place(self) -> str:
         """Values that differ from those of the other models of its arm."""
         variables = self.variables if self.given else {SEED: self.variables.get(SEED, "")}
-        return ",".join(f"{name}={value}" for name, value in variables.items() if value)
+        values = [f"{name}={value}" for name, value in variables.items() if value]
+        return ",".join(values if self.drawn is None else [*values, f"#{self.drawn}"])
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Models of one kind by the values that differ, such as `seed=1`; an arm of one has that model's name."""
+    """Models of one kind by the values that differ, such as `seed=1`; an arm of one has that model's name.
+
+    `sources` has the model behind each that is a model under one seed of an evaluation.
+    """
 
     name: str
     models: Mapping[str, str]
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def members(self) -> tuple[str, ...]:
         """Names of its models."""
         return tuple(self.models.values())
+
+    @property
+    def draws(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the models of each independent draw, by the values that differ.
+
+        Where trainings have several seeds, those of evaluations are drawn inside each and are no draws of
+        their own: a model counts once, with the mean of them.
+        """
+        if len(set(self.sources.values())) < 2:
+            return {place: (name,) for place, name in self.models.items()}
+        found: dict[str, list[str]] = {}
+        for name in self.members:
+            found.setdefault(self.sources[name], []).append(name)
+        places = {name: place for place, name in self.models.items()}
+        return {
+            places[names[0]].rpartition(",#")[0] or source: tuple(names)
+            for source, names in found.items()
+        }
 
 
 def variables_of(step: str) -> dict[str, str]:
@@ -78,16 +108,22 @@ def _without(step: str, names: set[str]) -> str:
     return f"{group}.{','.join(left)}" if left else group
 
 
-def arms_of(models: Iterable[Scored]) -> tuple[Arm, ...]:
+def arms_of(given: Iterable[Scored]) -> tuple[Arm, ...]:
     """Return every model in the arm it belongs to, in the order in which arms begin."""
+    models = list(given)
     found: dict[str, dict[str, str]] = {}
     for model in models:
         members = found.setdefault(model.arm, {})
         place = model.place or f"{len(members) + 1}"
         members[place if place not in members else f"{place} ({len(members) + 1})"] = model.name
+    sources = {model.name: model.model for model in models if model.drawn is not None}
     taken = {name for members in found.values() for name in members.values()}
     return tuple(
-        Arm(next(iter(members.values())) if len(members) == 1 else _free(name, taken), members)
+        Arm(
+            next(iter(members.values())) if len(members) == 1 else _free(name, taken),
+            members,
+            {name: source for name, source in sources.items() if name in members.values()},
+        )
         for name, members in found.items()
     )
 

@@ -41,12 +41,14 @@ def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScore
                 task.name_without_size: replace(scores[name][task.name], task=_plain(task))
                 for task in at[size]
             }
-    return Columns(columns, tasks_of_columns(tasks), found)
+    plain = {task.name_without_size: _plain(task) for task in tasks}
+    return Columns(columns, list(plain.values()), found)
 
 
 def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """Return each task once, by the name that it has in the columns of all sizes."""
-    return list({task.name_without_size: _plain(task) for task in tasks}.values())
+    """Return each task once, by the name that it has in the columns of all sizes and seeds."""
+    plain = [replace(_plain(task), name=_name(task), seed=None) for task in tasks]
+    return list({task.name: task for task in plain}.values())
 
 
 def size_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
@@ -64,6 +66,10 @@ def size_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
 
 def _sizes(tasks: Sequence[TaskInfo]) -> list[int]:
     return list(dict.fromkeys(task.size for task in tasks if task.size is not None))
+
+
+def _name(task: TaskInfo) -> str:
+    return task.name_without_size if task.seed is None else task.name_without_seed
 
 
 def _plain(task: TaskInfo) -> TaskInfo:

@@ -111,12 +111,19 @@ class Routed(Backbone):
     def not_native(self, checkpoint: Path) -> list[str]:
         return self.inner.not_native(checkpoint)
 
+    def causal(self, checkpoint: Path) -> bool | None:
+        return self.inner.causal(checkpoint)
+
     def dimension(self, checkpoint: Path) -> int | None:
         return self.inner.dimension(checkpoint)
 
-    def check_predicts(self, checkpoint: Path) -> list[str]:
+    def check_predicts(
+        self, checkpoint: Path, *, causal: bool = False, bos: bool = False
+    ) -> list[str]:
         """Return problems of the inner backbone's head."""
-        return [] if self.check(checkpoint) else self.inner.check_predicts(checkpoint)
+        if self.check(checkpoint):
+            return []
+        return self.inner.check_predicts(checkpoint, causal=causal, bos=bos)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_moe.balance import RouterLosses

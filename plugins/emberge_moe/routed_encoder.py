@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from emberge import Auxiliary, Embedded, Encoder, TokenisedText
+from emberge import Auxiliary, Embedded, Encoder, LocatedText, TokenisedText
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -55,6 +55,12 @@ class RoutedEncoder:
         features: Mapping[str, Tensor] = self._inner.collate(texts)
         return features
 
+    def locate(
+        self, texts: Sequence[str], seconds: Sequence[str] | None = None, **more: Any
+    ) -> list[LocatedText]:
+        located: list[LocatedText] = self._inner.locate(texts, seconds, **more)
+        return located
+
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         states: Tensor = self._inner.states(features)
         return states
@@ -99,8 +105,14 @@ class PredictingRoutedEncoder(RoutedEncoder):
     """A routed encoder that predicts tokens, too (see `PredictsTokens`)."""
 
     @property
-    def mask_id(self) -> int:
-        return int(self._inner.mask_id)
+    def mask_id(self) -> int | None:
+        found: int | None = self._inner.mask_id
+        return found
+
+    @property
+    def bos_id(self) -> int | None:
+        found: int | None = self._inner.bos_id
+        return found
 
     @property
     def vocabulary(self) -> int:
@@ -111,10 +123,15 @@ class PredictingRoutedEncoder(RoutedEncoder):
         length: int | None = self._inner.max_length
         return length
 
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        features: Mapping[str, Tensor] = self._inner.pack(rows)
+        return features
+
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         mask: NDArray[np.bool_] = self._inner.special(ids)
         return mask
 
-    def logits(self, states: Tensor) -> Tensor:
-        logits: Tensor = self._inner.logits(states)
-        return logits
+    @property
+    def logits(self) -> Callable[[Tensor], Tensor]:
+        head: Callable[[Tensor], Tensor] = self._inner.logits
+        return head

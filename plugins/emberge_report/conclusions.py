@@ -31,8 +31,10 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
         scored = [m for m in scores.models if scores.value(m, on) is not None]
         if not scored:
             continue
-        best = max(scored, key=lambda model: scores.value(model, on) or 0.0)
-        parts: list[Child] = [_conclusion(scores, best, on, " scores highest,", merged)]
+        choose = min if scores.less else max
+        best = choose(scored, key=lambda model: scores.value(model, on) or 0.0)
+        verb = " has the least loss," if scores.less else " scores highest,"
+        parts: list[Child] = [_conclusion(scores, best, on, verb, merged)]
         parts += [
             _conclusion(scores, m, on, " scores", merged)
             for m in merged
@@ -47,10 +49,11 @@ def _conclusion(
     scores: Scores, model: str, on: str, verb: str, merged: Mapping[str, Sequence[str]]
 ) -> Child:
     """Return one model's score, its comparison with the reference, and a merge's parents' scores."""
-    number = f"{verb} {points(scores.value(model, on))}"
+    number = f"{verb} {points(scores.value(model, on), scores.less)}"
     compared = _compared(scores.difference(model, on))
     values = [v for p in merged.get(model, ()) if (v := scores.value(p, on)) is not None]
-    parents = f"; its parents {points(min(values))} to {points(max(values))}" if values else ""
+    low, high = (points(end(values), scores.less) if values else "" for end in (min, max))
+    parents = f"; its parents {low} to {high}" if values else ""
     around = (" (", compared, parents, ")") if compared else parents
     return (tag("b", model), number, around)
 
@@ -58,14 +61,15 @@ def _conclusion(
 def _compared(difference: Comparison | None) -> Child:
     if difference is None:
         return None
-    amount = f"{signed(difference.difference)} against {difference.reference}"
+    less = difference.less
+    amount = f"{signed(difference.difference, less)} against {difference.reference}"
     if difference.interval is None:
         return f"{amount}, no interval known"
     low, high = difference.interval
     words = difference.verdict
     return (
         amount,
-        f" [{signed(low)}, {signed(high)}], ",
+        f" [{signed(low, less)}, {signed(high, less)}], ",
         tag("span", words, class_=words if words in ("better", "worse") else None),
     )
 

@@ -120,7 +120,7 @@ class EvaluateDuringTraining:
 
 def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem where tasks give losses: of a score more is better."""
-    if names := [task.name for task in tasks if task.metric == "loss"]:
+    if names := [task.name for task in tasks if task.less_is_better]:
         yield (
             f"evaluate: {join_some(names)}: the larger a score the better, and this is a loss; score by "
             "another evaluator, or choose among the kept checkpoints by a step select"

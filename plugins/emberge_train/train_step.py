@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,19 +22,22 @@ from emberge import (
     PerDataset,
     Preflight,
     Problem,
+    RecipeError,
     Sampler,
     Step,
+    StepRef,
     TokenLoss,
     Workspace,
     component,
     dimension_problems,
     loss_problems,
+    predicting_ways,
 )
 from emberge.engine import FitOptions, FitResult, write_bags
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import tracker_problems, tracking
-from emberge_train.training_warnings import loss_warnings, negative_warnings, option_warnings
+from emberge_train.training_warnings import data_warnings, loss_warnings, option_warnings
 
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight
@@ -50,6 +53,10 @@ class Train(FitOptions, Step):
     """Training of one model on datasets, one dataset an optimizer step as the sampler groups them.
 
     Options have the names of transformers' TrainingArguments where one exists.
+
+    Trainings with equal data, lengths, sampler, seed, number of steps and tokenizer see the same rows in the
+    same order, whatever their ids, losses, models and rates are: so arms of an ablation differ in what was
+    changed alone.
 
     At each logged point `metrics.jsonl` and the trackers get `loss`, `loss/<dataset>` and
     `task_loss/<task>` as means since the point before, `tokens_per_second` without padding, `padding_share`
@@ -87,6 +94,9 @@ class Train(FitOptions, Step):
     """Encoder of the model's folder; everything that the folder has is kept."""
     seed: int | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
+    learning_rate_of: StepRef | None = None
+    """Step whose learning rate is taken instead: a training, or a select, which gives that of the training it
+    chose."""
     evaluate: EvaluateDuringTraining | None = None
     """Scores during the training, which can end it early and choose the model that is the result."""
     trackers: tuple[str, ...] = ()
@@ -98,6 +108,7 @@ class Train(FitOptions, Step):
 
     def check(self, context: Preflight) -> Iterable[Problem]:
         yield from self._check_model(context)
+        yield from self._check_rate(context)
         if not self.sampler or type(self.sampler[-1]).batches is Sampler.batches:
             last = f"{type(self.sampler[-1]).__name__} only selects; " if self.sampler else ""
             yield context.problem(
@@ -119,6 +130,20 @@ class Train(FitOptions, Step):
         yield from found
         if not any(problem.severity == "error" for problem in found):
             yield from self._look_ahead(context)
+
+    def _check_rate(self, context: Preflight) -> Iterator[Problem]:
+        if self.learning_rate_of is None:
+            return
+        if self.learning_rate != FitOptions.learning_rate:
+            yield context.problem(
+                "give learning_rate or learning_rate_of, not both", "learning_rate"
+            )
+        expected = context.expected(self.learning_rate_of)
+        if expected is not None and expected.artifact.kind != "model":
+            yield context.problem(
+                f"{self.learning_rate_of} makes no model; name a step train, or a select among such",
+                "learning_rate_of",
+            )
 
     def _check_model(self, context: Preflight) -> Iterator[Problem]:
         folder = context.model(self.model)
@@ -159,16 +184,29 @@ class Train(FitOptions, Step):
             scored = head.example.positive_scores is not None
             for fault in loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "loss")
-        if any(head.info.task == "text" for head in checked.heads):
-            yield from self._check_head(context)
+        yield from self._check_sets(context, checked)
+        yield from self._check_head(context, checked)
         yield from self._check_prompts(context, checked)
-        for warning in negative_warnings(FitOptions.of(self), checked):
-            yield context.warning(warning, "hard_negatives")
+        for option, warning in data_warnings(FitOptions.of(self), checked):
+            yield context.warning(warning, option)
 
-    def _check_head(self, context: Preflight) -> Iterator[Problem]:
+    def _check_sets(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
+        """Yield problems of the sampler with the datasets, if all of these can be seen before the run."""
+        here = all(entry.path is None or context.data(entry.path) for entry in self.data)
+        infos = [head.info for head in checked.heads]
+        if here and not checked.problems:
+            for sampler in self.sampler:
+                for fault in sampler.check_data(infos):
+                    yield context.problem(fault, "sampler")
+
+    def _check_head(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)
-        if folder is not None and not self.backbone.check(folder):
-            for message in self.backbone.check_predicts(folder):
+        if folder is None or self.backbone.check(folder):
+            return
+        infos = [head.info for head in checked.heads if head.info.task == "text"]
+        losses = [one for info in infos for one in self.loss.of(info.name, info.task) or ()]
+        for causal, bos in predicting_ways(losses):
+            for message in self.backbone.check_predicts(folder, causal=causal, bos=bos):
                 yield context.problem(message, "backbone")
 
     def _check_prompts(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
@@ -238,6 +276,7 @@ class Train(FitOptions, Step):
             warn=workspace.warn,
         )
         seed = workspace.seed if self.seed is None else self.seed
+        rate = self._rate(workspace)
         sampler = [one.resolved(workspace.data) for one in self.sampler]
         adapts = self.backbone.leaves_adapter
         evaluate = self.evaluate
@@ -258,7 +297,7 @@ class Train(FitOptions, Step):
                 datasets=datasets,
                 sampler=sampler,
                 losses=self.loss,
-                options=FitOptions.of(self),
+                options=FitOptions.of(self, learning_rate=rate),
                 seed=seed,
                 guides=workspace.model,
                 early_stopping=stopping,
@@ -284,10 +323,28 @@ class Train(FitOptions, Step):
             parents=(model.name,),
             details={
                 **self._details(model, result, _used(tasks, result, bags), seed),
+                "learning_rate": rate,
                 "sampler": [repr(one) for one in sampler],
                 **(_adapter(workspace.folder) if adapts else {}),
             },
         )
+
+    def _rate(self, workspace: Workspace) -> float:
+        """Return the learning rate, that of an earlier training where one is named.
+
+        Raises:
+            RecipeError: for a step that has no learning rate.
+        """
+        if self.learning_rate_of is None:
+            return self.learning_rate
+        _, artifact = workspace.artifact(self.learning_rate_of)
+        rate = artifact.details.get("learning_rate")
+        if not isinstance(rate, int | float):
+            raise RecipeError(
+                f"learning_rate_of: {self.learning_rate_of} has no learning rate; name a step train, or a "
+                "select among such"
+            )
+        return float(rate)
 
     def _details(
         self, model: Model, result: FitResult, used: Mapping[str, Any], seed: int
@@ -303,14 +360,20 @@ class Train(FitOptions, Step):
             "seconds": round(result.seconds, 3),
             "cpu_seconds": round(result.cpu_seconds, 3),
             "losses": dict(result.losses),
+            "last_loss": _last(result.step_losses),
             "loss_curve": [list(point) for point in result.curve],
             "scores_on_the_way": [list(scored) for scored in result.scores],
             "result_step": result.result_step,
             "checkpoints": [path.as_posix() for path in result.checkpoints],
             "backbone": dict(self.backbone.options()),
-            "learning_rate": self.learning_rate,
             **({"figures": list(result.figures)} if result.figures else {}),
         }
+
+
+def _last(losses: Sequence[tuple[str, float]]) -> float:
+    """Return the mean loss of the last tenth of steps, at least one."""
+    last = losses[-max(1, len(losses) // 10) :]
+    return sum(loss for _, loss in last) / len(last)
 
 
 def _adapter(folder: Path) -> dict[str, Any]:

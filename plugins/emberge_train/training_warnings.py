@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from emberge import Loss, PerDataset, TokenLoss
 from emberge.engine import CheckedData, FitOptions
 
-__all__ = ["loss_warnings", "negative_warnings", "option_warnings"]
+__all__ = ["data_warnings", "loss_warnings", "option_warnings"]
 
 # AdamW moves each weight by about the learning rate a step, and few weights of a model are above 1.
 _LARGEST_RATE = 1.0
@@ -60,7 +60,22 @@ def loss_warnings(losses: PerDataset[tuple[Loss | TokenLoss, ...]]) -> Iterator[
             yield f"{type(loss).__name__}: {warning}"
 
 
-def negative_warnings(options: FitOptions, checked: CheckedData) -> Iterator[str]:
+def data_warnings(options: FitOptions, checked: CheckedData) -> Iterator[tuple[str, str]]:
+    """Yield (option, warning) for options that do not fit the rows that were looked at."""
+    for warning in _negative_warnings(options, checked):
+        yield "hard_negatives", warning
+    kinds = {head.info.task for head in checked.heads}
+    if options.packing is not None and kinds and "text" not in kinds:
+        yield (
+            "packing",
+            (
+                "packing lays single texts side by side for losses over tokens, and no dataset here is of "
+                "the task text, so it changes nothing; take it out"
+            ),
+        )
+
+
+def _negative_warnings(options: FitOptions, checked: CheckedData) -> Iterator[str]:
     """Yield a warning if more hard negatives are asked for than any row that was looked at has.
 
     The default, which suits data without any, asks for nothing; nor does `fill: mask`, which takes what

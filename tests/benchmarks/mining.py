@@ -86,7 +86,7 @@ def write_data(folder: Path, size: int, queries: int) -> None:
     pairs = [{"query": row["query"], "pos": row["pos"]} for name in SETS[:2] for row in rows(name)][
         :: max(1, 11909 // queries)
     ][:queries]
-    _write(folder / "pairs.jsonl", pairs)
+    write(folder / "pairs.jsonl", pairs)
     found = dict.fromkeys(text for pair in pairs for text in pair["pos"])
     for text in passages():
         if len(found) == size:
@@ -94,10 +94,11 @@ def write_data(folder: Path, size: int, queries: int) -> None:
         found[text] = None
     if len(found) < size:
         raise SystemExit(f"there are only {len(found):,} passages here")
-    _write(folder / "corpus.jsonl", [{"text": text} for text in found])
+    write(folder / "corpus.jsonl", [{"text": text} for text in found])
 
 
-def _write(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+def write(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Write rows as a file of JSON lines."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
 
 
@@ -135,11 +136,8 @@ def peer(folder: Path, max_length: int, peer_rows: int) -> None:
     (folder / "peer.json").write_text(json.dumps(found), "utf-8")
 
 
-def ours(folder: Path, max_length: int, name: str, on_short: str) -> list[str]:
-    """The command of our run."""
-    text = RECIPE.format(
-        folder=folder, max_length=max_length, name=name, count=COUNT, on_short=on_short
-    )
+def ours(folder: Path, name: str, text: str) -> list[str]:
+    """The command that runs a recipe."""
     (folder / f"{name}.yaml").write_text(text, "utf-8")
     command = "import sys; from emberge.cli.main import main; sys.exit(main(sys.argv[1:]))"
     recipe, out = str(folder / f"{name}.yaml"), str(folder / "out")
@@ -160,8 +158,10 @@ def agreement(one: dict[str, list[str]], other: dict[str, list[str]]) -> tuple[f
     return sum(shared) / total, same / len(one)
 
 
-def check(folder: Path, max_length: int, sample: int) -> int:
-    """The number of sampled queries whose negatives are not those of brute force."""
+def vectors(
+    folder: Path, max_length: int, queries: list[str], documents: list[str]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The embeddings of queries and documents that the run in `folder` has kept."""
     from emberge import Machine, Model
     from emberge.engine import model_fingerprint
     from emberge_data.steps.teacher import Teacher
@@ -169,12 +169,6 @@ def check(folder: Path, max_length: int, sample: int) -> int:
 
     from tests.support.tiny import minilm
 
-    pairs, corpus = read(folder / "pairs.jsonl"), read(folder / "corpus.jsonl")
-    queries = list(dict.fromkeys(pair["query"] for pair in pairs))
-    texts = list(dict.fromkeys([t for p in pairs for t in p["pos"]] + [r["text"] for r in corpus]))
-    positives: dict[str, set[str]] = {}
-    for pair in pairs:
-        positives.setdefault(pair["query"], set()).update(pair["pos"])
     model = Model("minilm", minilm(), model_fingerprint(minilm()))
     workspace: Any = SimpleNamespace(
         model=lambda _: model,
@@ -187,18 +181,33 @@ def check(folder: Path, max_length: int, sample: int) -> int:
     teacher = Teacher(model=None, backbone=TextEncoder(), max_length=max_length)  # type: ignore[arg-type]
     dataset: Any = SimpleNamespace(prompt="", symmetric=False, info=SimpleNamespace(name="pairs"))
     with teacher.opened(workspace) as opened:
-        sides = opened.queries(queries, dataset), opened.documents(texts, dataset)
-    asked, documents = (np.asarray(side[:], np.float32) for side in sides)
+        sides = opened.queries(queries, dataset), opened.documents(documents, dataset)
+    asked, found = (np.asarray(side[:], np.float32) for side in sides)
+    return asked, found
+
+
+def units(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Vectors of length 1, float64."""
+    wide = vectors.astype(np.float64)
+    return np.asarray(wide / np.linalg.norm(wide, axis=1)[:, None])
+
+
+def check(folder: Path, max_length: int, sample: int) -> int:
+    """The number of sampled queries whose negatives are not those of brute force."""
+    pairs, corpus = read(folder / "pairs.jsonl"), read(folder / "corpus.jsonl")
+    queries = list(dict.fromkeys(pair["query"] for pair in pairs))
+    texts = list(dict.fromkeys([t for p in pairs for t in p["pos"]] + [r["text"] for r in corpus]))
+    positives: dict[str, set[str]] = {}
+    for pair in pairs:
+        positives.setdefault(pair["query"], set()).update(pair["pos"])
+    asked, documents = vectors(folder, max_length, queries, texts)
     found, wrong = mined(folder, "whole"), 0
     place = {text: number for number, text in enumerate(texts)}
-    wide = documents.astype(np.float64)
-    wide /= np.linalg.norm(wide, axis=1)[:, None]
+    wide = units(documents)
     chosen = list(range(0, len(queries), max(1, len(queries) // sample)))[:sample]
     for first in range(0, len(chosen), 64):
         some = chosen[first : first + 64]
-        rough = asked[some].astype(np.float64)
-        rough /= np.linalg.norm(rough, axis=1)[:, None]
-        for number, scores in zip(some, rough @ wide.T, strict=True):
+        for number, scores in zip(some, units(asked[some]) @ wide.T, strict=True):
             mine = [place[text] for text in positives[queries[number]]]
             scores[[*mine, place.get(queries[number], mine[0])]] = -np.inf
             expected = brute_force(asked[number], documents, mine, scores)
@@ -264,7 +273,10 @@ def main() -> None:
     write_data(folder, given.size, given.queries)
     costs = {}
     for name, on_short in (("whole", "keep"), ("again", "drop")):
-        costs[name] = show(f"ours, {name}", ours(folder, given.max_length, name, on_short))
+        text = RECIPE.format(
+            folder=folder, max_length=given.max_length, name=name, count=COUNT, on_short=on_short
+        )
+        costs[name] = show(f"ours, {name}", ours(folder, name, text))
     left = costs["again"].cpu / costs["whole"].cpu
     print(f"embedding took {1 - left:.1%} of the CPU time at least", flush=True)
     started = time.perf_counter()

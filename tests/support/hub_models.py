@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.support import tiny
+from tests.support import model_headers, tiny
 
 # By what their configs and tokenizer are like.
 MODELS = {
@@ -27,6 +27,9 @@ MODELS = {
     "Snowflake/snowflake-arctic-embed-l": "bge",
 }
 
+# Those with their own configs.
+REAL = tuple(model_headers.MODELS)
+
 
 def write_hub(root: Path, work: Path) -> Path:
     """Fill `root` with every model but its weights; `work` is for building them."""
@@ -43,4 +46,6 @@ def write_hub(root: Path, work: Path) -> Path:
     for model, kind in MODELS.items():
         ignored = shutil.ignore_patterns("*.safetensors", "*.bin")
         shutil.copytree(built[kind], root / model / "main", ignore=ignored)
+    for model in REAL:
+        model_headers.write_model(root / model / "main", model, weights=False)
     return root

@@ -1,8 +1,9 @@
-"""Trainings with losses over tokens: their settings, and the same written by hand."""
+"""Trainings with losses over tokens: their settings, the same written by hand, and on two ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,14 @@ import torch
 from emberge import DatasetInfo, PerDataset, Tokens, stable_seed
 from emberge_train.losses.mlm import MLM
 from emberge_train.samplers.batch_shuffle import BatchShuffle
+from safetensors.torch import load_file
 
+from tests.support import ranked_fit
+from tests.support.ranked_fit import Training
+from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.support.training_data import InMemory
 
-__all__ = ["EPSILON", "MASKED", "OPTIONS", "by_hand", "windows_of"]
+__all__ = ["EPSILON", "MASKED", "OPTIONS", "assert_two_ranks_are_one", "by_hand", "windows_of"]
 
 MASKED = MLM(share=0.4, masked=0.8, random=0.1)
 EPSILON = 1e-4
@@ -81,3 +86,18 @@ def by_hand(
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
     return losses
+
+
+def assert_two_ranks_are_one(root: Path, arguments: Mapping[str, Any]) -> None:
+    """Train on one rank and on two: losses and weights agree but for the rounding of float64."""
+    (one,), (two,) = (
+        ranked_fit.run(
+            [Training(root / f"{ranks}", arguments, exact=True)], root / f"{ranks}.pkl", ranks
+        )
+        for ranks in (1, 2)
+    )
+    assert two["losses"] == exactly(one["losses"])
+    first, second = (load_file(root / f"{ranks}/out/model.safetensors") for ranks in (1, 2))
+    far = of_adamw(1e-3, len(one["losses"]), EPSILON, EXACT)
+    for name, tensor in first.items():
+        assert torch.allclose(second[name], tensor, rtol=0, atol=far + EXACT), name

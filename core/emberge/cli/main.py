@@ -33,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Threads that wait must not spin: beside other work on the same cores a spinning pool made training
     # ten times slower, and alone the difference is not measurable. Read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Kernels are kept for every shape of a batch; a thousand of them, the default, hold a gigabyte, and more
+    # than a few of the last shapes are no faster.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
     # The interpreter's last collection would look at all of torch's objects, for a quarter of a second.
     atexit.register(gc.freeze)
     _accept_any_text()

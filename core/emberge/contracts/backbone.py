@@ -20,7 +20,10 @@ __all__ = [
     "Backbone",
     "Embedded",
     "Encoder",
+    "LocatedText",
+    "LocatesTokens",
     "NamesWeights",
+    "PacksTexts",
     "PredictsTokens",
     "ReadsTokens",
     "TokenisedText",
@@ -29,10 +32,29 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TokenisedText:
-    """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt."""
+    """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt.
+
+    `types` are the kinds of a pair's tokens, where the model embeds them (BERT's segments).
+    """
 
     ids: Sequence[int]
     prompt_length: int = 0
+    types: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedText:
+    """Token ids of a text, a pair, or a window of a pair, with the place that each token came from.
+
+    `row` numbers the text among those given. `part` [t] is 0 for a token of the text, 1 for one of its
+    second text, and -1 for special tokens and the prompt's; `start` and `end` [t] count characters of it.
+    """
+
+    row: int
+    tokens: TokenisedText
+    part: Sequence[int]
+    start: Sequence[int]
+    end: Sequence[int]
 
 
 class AuxiliaryMetrics:
@@ -145,6 +167,27 @@ class ReadsTokens(Protocol):
 
 
 @runtime_checkable
+class LocatesTokens(Encoder, ReadsTokens, Protocol):
+    """Encoder that knows where tokens are in their texts: heads for words and answers need it."""
+
+    def locate(
+        self,
+        texts: Sequence[str],
+        seconds: Sequence[str] | None = None,
+        *,
+        prompt: str = "",
+        max_length: int | None = None,
+        stride: int | None = None,
+    ) -> list[LocatedText]:
+        """Return each text, or pair with one of `seconds`, cut to `max_length` or the model's own limit.
+
+        With a `stride` long second texts become several windows, which share so many tokens, and at most a
+        quarter of a window; a first text has half of it at most.
+        """
+        ...
+
+
+@runtime_checkable
 class PredictsTokens(Encoder, ReadsTokens, Protocol):
     """Encoder with a head that predicts tokens from their states: losses over tokens need it.
 
@@ -153,8 +196,13 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
     """
 
     @property
-    def mask_id(self) -> int:
-        """Id of the token that hides another one."""
+    def mask_id(self) -> int | None:
+        """Id of the token that hides another one; None if the tokenizer has no such token."""
+        ...
+
+    @property
+    def bos_id(self) -> int | None:
+        """Id of the token that begins a text; None if the tokenizer has no such token."""
         ...
 
     @property
@@ -171,8 +219,22 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
         """Return the mask of the ids [t] that are special tokens, which a loss spares."""
         ...
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Return the head's logits [s, v] of hidden states [s, d]."""
+    @property
+    def logits(self) -> Callable[[Tensor], Tensor]:
+        """Head that makes logits [s, v] of hidden states [s, d]; best a `LinearHead`, if it is one."""
+        ...
+
+
+@runtime_checkable
+class PacksTexts(PredictsTokens, Protocol):
+    """Encoder that computes several texts in one row of tokens: packed batches need it."""
+
+    def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
+        """Return one padded batch on the CPU, whose rows are texts one after another.
+
+        `states` then gives each text's as if it were alone: texts of a row do not see each other, and
+        positions begin anew with each.
+        """
         ...
 
 
@@ -204,8 +266,14 @@ class Backbone:
         """Return reasons why it cannot be trained on data that gives no text a prompt."""
         return []
 
-    def check_predicts(self, checkpoint: Path) -> list[str]:
-        """Return reasons why no encoder of that checkpoint can predict tokens, from configs and headers."""
+    def check_predicts(
+        self, checkpoint: Path, *, causal: bool = False, bos: bool = False
+    ) -> list[str]:
+        """Return reasons why no encoder of that checkpoint can predict tokens, from configs and headers.
+
+        They are hidden ones, which takes a mask token and attention to both sides, or with `causal` all of
+        them, from those before each; `bos` takes a token for texts to begin with.
+        """
         return [f"{type(self).__name__} predicts no tokens; choose a backbone that does"]
 
     def check_training(self, checkpoint: Path) -> list[str]:
@@ -219,6 +287,14 @@ class Backbone:
             CheckpointError: where `check` names a problem.
         """
         return []
+
+    def causal(self, checkpoint: Path) -> bool | None:
+        """Return whether tokens read those before them alone, from configs alone; None if unknown.
+
+        Raises:
+            CheckpointError: where `check` names a problem.
+        """
+        return None
 
     def dimension(self, checkpoint: Path) -> int | None:
         """Return the size of the embeddings that `load` would give, from configs alone; None if unknown.

@@ -15,9 +15,18 @@ if TYPE_CHECKING:
     from emberge.contracts.step import Preflight, Workspace
     from emberge.errors import Problem
 
-__all__ = ["Evaluator", "Side", "TaskInfo", "TaskScore", "Units"]
+__all__ = [
+    "LESS_IS_BETTER",
+    "Evaluator",
+    "Side",
+    "TaskInfo",
+    "TaskScore",
+    "Units",
+]
 
-Statistic = Literal["mean", "spearman", "average_precision"]
+# Metrics of which less is better.
+LESS_IS_BETTER = frozenset({"loss", "nats/token", "bits/byte"})
+Statistic = Literal["mean", "ratio", "spearman", "average_precision", "macro_f1"]
 Split = Literal["test", "dev"]
 Side = Literal["query", "document"]
 
@@ -26,7 +35,9 @@ Side = Literal["query", "document"]
 class Units:
     """The values behind a score, unit by unit, so that a paired bootstrap can resample them.
 
-    `statistic` is "mean" (of `values`), "spearman" or "average_precision" (of `values` against `gold`);
+    `statistic` is "mean" (of `values`), "ratio" (of the sum of `values` to that of `gold`), "spearman" or
+    "average_precision" (of `values` against `gold`), or "macro_f1" (of numbers of classes, found in `values`
+    and right in `gold`);
     `unit` is the word for one of them: query, pair, text. Units come in the same order for every model.
     With `groups`, one label per unit, the statistic is taken inside each group and averaged over
     groups (a task of several subsets).
@@ -43,10 +54,11 @@ class Units:
 class TaskInfo:
     """One task: its name, kind of task, main metric, languages, and domain relative to the training.
 
-    `metric` is `loss` where less is better. `note` is for readers of the score (a cut corpus). `fingerprint`
-    hashes all that the score depends on beside the model: data, options, versions; where it is empty, scores
-    are not reused. `split` is the half of the data that is scored, None where the evaluator does not know.
-    `size` is the number of an embedding's first numbers that are scored, None for all of them.
+    `metric` is one of `LESS_IS_BETTER` for a loss. `note` is for readers of the score (a cut corpus).
+    `fingerprint` hashes all that the score depends on beside the model: data, options, versions; where it is
+    empty, scores are not reused. `split` is the half of the data that is scored, None where the evaluator
+    does not know. `size` is the number of an embedding's first numbers that are scored, None for all of them.
+    `seed` is that of an evaluation which draws, such as a fine-tuning; its name ends with it: `xnli#1`.
     """
 
     name: str
@@ -58,6 +70,23 @@ class TaskInfo:
     fingerprint: str = ""
     split: Split | None = None
     size: int | None = None
+    seed: int | None = None
+
+    def at_seed(self, seed: int) -> TaskInfo:
+        """Return the task under a seed, with its own name and fingerprint."""
+        content = f"{self.fingerprint}\0seed {seed}".encode()
+        fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
+        return replace(self, name=f"{self.name}#{seed}", seed=seed, fingerprint=fingerprint)
+
+    @property
+    def name_without_seed(self) -> str:
+        """Name of the task under every seed: `xnli` of `xnli#1`."""
+        return self.name if self.seed is None else self.name.removesuffix(f"#{self.seed}")
+
+    @property
+    def less_is_better(self) -> bool:
+        """True for a task that gives a loss."""
+        return self.metric in LESS_IS_BETTER
 
     def at_size(self, size: int) -> TaskInfo:
         """Return the task on the first `size` numbers of embeddings, with its own name and fingerprint."""
@@ -75,7 +104,7 @@ class TaskInfo:
 class TaskScore:
     """A model's main score on one task, and the evaluator's own full result.
 
-    The score is a share (0 to 1) of which more is better; of the metric `loss` it is the loss.
+    The score is a share (0 to 1) of which more is better; of a metric of `LESS_IS_BETTER` it is the loss.
     """
 
     task: TaskInfo
@@ -108,6 +137,10 @@ class Evaluator:
         """Return reasons why it cannot score that checkpoint, from configs alone."""
         return ()
 
+    def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
+        """Return reasons why the scores of these checkpoints do not compare, for notes beside them."""
+        return ()
+
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         """Return the tasks as far as they show before a run; None where they do not, or `check` finds faults.
 
@@ -123,6 +156,10 @@ class Evaluator:
         The model is whole: an adapter was put on its base, and the folder has both.
         """
         raise NotImplementedError
+
+    def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
+        """Return figures of its tasks' scores by model and task, as an artifact's `figures` has them."""
+        return []
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterable[tuple[Side, str]] | None:
         """Return the texts that a task is scored on, as queries or documents; None where they cannot be had.

@@ -20,6 +20,7 @@ __all__ = [
     "AnyLoss",
     "Embeddings",
     "Guide",
+    "LinearHead",
     "Loss",
     "OuterLoss",
     "TokenLoss",
@@ -27,6 +28,7 @@ __all__ = [
     "dimension_problems",
     "kind_problems",
     "loss_problems",
+    "predicting_ways",
     "score_problems",
 ]
 
@@ -209,13 +211,31 @@ class Tokens:
     """Token ids of one text [t] and the facts that a corruption of them may use.
 
     `spared` [t] (bool) marks special tokens and the prompt's, which stay as they are; `mask_id` replaces a
-    hidden token, and ids are below `vocabulary`.
+    hidden token (None, where the model has none, only for losses that hide nothing), and ids are below
+    `vocabulary`.
     """
 
     ids: NDArray[np.int64]
     spared: NDArray[np.bool_]
-    mask_id: int
+    mask_id: int | None
     vocabulary: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearHead:
+    """Head that predicts tokens, whose last part is linear: logits [s, v] of hidden states [s, d].
+
+    `transform` makes of states what is multiplied by `weight` [v, e], to which `bias` [v] is added.
+    """
+
+    transform: Callable[[Tensor], Tensor]
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, states: Tensor) -> Tensor:
+        from torch.nn.functional import linear
+
+        return linear(self.transform(states), self.weight, self.bias)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +248,19 @@ class TokenLoss:
     """
 
     weight: float = 1.0
+
+    @property
+    def causal(self) -> bool:
+        """Flag that it predicts tokens from those before them alone, and hides none.
+
+        Then it needs a model with causal attention; else one that reads both sides, and has a mask token.
+        """
+        return False
+
+    @property
+    def bos(self) -> bool:
+        """Flag that every text begins with the tokenizer's BOS token, also if the tokenizer adds none."""
+        return False
 
     def warnings(self) -> Sequence[str]:
         """Return a sentence for each option that is legal and surely a mistake; `check` shows them."""
@@ -243,7 +276,7 @@ class TokenLoss:
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the mean over scored positions, given final hidden states [b, t, d] and labels [b, t].
 
-        `head` makes logits [s, vocabulary] of states [s, d].
+        `head` makes logits [s, vocabulary] of states [s, d]; one whose last part is known is a `LinearHead`.
         """
         raise NotImplementedError
 
@@ -286,6 +319,11 @@ def loss_problems(
                 "not; choose another under by_task"
             )
     yield from score_problems(own or (), info)
+
+
+def predicting_ways(losses: Sequence[AnyLoss]) -> list[tuple[bool, bool]]:
+    """Return `causal` and `bos` of the losses over tokens, each pair once; none without such losses."""
+    return sorted({(loss.causal, loss.bos) for loss in losses if isinstance(loss, TokenLoss)})
 
 
 def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:

@@ -80,6 +80,10 @@ class Sampler:
         """Return problems that show before a run in what the sampler reads beside the data."""
         return ()
 
+    def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
+        """Return reasons why it cannot group these datasets, from their names and kinds of task alone."""
+        return ()
+
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
         """Return the sampler to use once the files that its options name exist; default: itself.
 

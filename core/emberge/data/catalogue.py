@@ -270,6 +270,7 @@ _TRAIN: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "symmetric": _CatalogueReader.flag,
     "weight": _CatalogueReader.number,
     "limit": _CatalogueReader.count,
+    "first": _CatalogueReader.count,
     "score_range": _CatalogueReader.score_range,
     "negatives": _CatalogueReader.negatives,
     "ind_tasks": _CatalogueReader.names,

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,10 @@ class DataSource:
         return shown(self.path) if self.path is not None else hub_name(self.entry)
 
     def rows(self, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        """Yield all rows with their numbers; with `head` only the first ones will be taken."""
+        """Yield the rows with their numbers; with `head` only the first ones will be taken."""
         if self.path is not None and self.reader is not None:
-            return self.reader.rows(self.path)
-        return hub_rows(self.entry, head=head)
+            return islice(self.reader.rows(self.path), self.entry.first)
+        return islice(hub_rows(self.entry, head=head), self.entry.first)
 
     def key(self) -> str:
         """Hash the content and the choices that decide how a row is understood, as 32 hex digits."""
@@ -54,6 +55,7 @@ class DataSource:
             dataclasses.asdict(self.entry.columns),
             self.entry.score_range,
             self.entry.task == "text",
+            self.entry.first,
         ]
         return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -91,8 +93,10 @@ def _consistent(entry: DataEntry) -> None:
     label = entry.name or entry.hub or (entry.path.text if entry.path else "")
     if (entry.path is None) == (entry.hub is None):
         raise DataError(f"data entry '{label}' needs either path or hub")
-    if entry.limit is not None and entry.limit < 1:
-        raise DataError(f"data entry '{label}': limit must be 1 or more, not {entry.limit}")
+    for option in ("limit", "first"):
+        count = getattr(entry, option)
+        if count is not None and count < 1:
+            raise DataError(f"data entry '{label}': {option} must be 1 or more, not {count}")
     if entry.weight <= 0:
         raise DataError(f"data entry '{label}': weight must be above 0, not {entry.weight:g}")
     if entry.score_range is not None and not entry.score_range[0] < entry.score_range[1]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from emberge.contracts.dataset import DatasetInfo, Example
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
-from emberge.data.row_parser import Row
+from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import place
 from emberge.errors import DataError
 from emberge.files.atomic import publish_once, write_json

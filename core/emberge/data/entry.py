@@ -31,8 +31,10 @@ class DataEntry:
     """One entry of `data`: a file, a catalogue (its training sets, or those in `only`), a hub dataset.
 
     `limit` keeps an even sample that depends on the dataset's name and on nothing else, so that a smaller
-    limit keeps a part of a larger one's rows. `score_range` is the lowest and the highest score the file
-    may have; they become 0 and 1. Options beside a catalogue are those of each of its sets.
+    limit keeps a part of a larger one's rows. `first` is the number of rows that are read at all, from the
+    start: a hub dataset is then streamed, and no more of it is downloaded than these need. `score_range` is
+    the lowest and the highest score the file may have; they become 0 and 1. Options beside a catalogue are
+    those of each of its sets.
 
     `prompt` is the text put before anchors, and before every text of a `symmetric` set; without one the
     model's own prompts are used. In it `{instruction}` is the set's instruction and `{prompt}` the prompt
@@ -60,6 +62,7 @@ class DataEntry:
     symmetric: bool | None = None
     weight: float = 1.0
     limit: int | None = None
+    first: int | None = None
     score_range: tuple[float, float] | None = None
     only: tuple[str, ...] = ()
     negatives: Negatives = "auto"

@@ -9,9 +9,9 @@ from typing import Any
 
 from emberge.contracts.dataset import TASK_KINDS, BadRow, Example, TaskKind
 from emberge.contracts.sampler import Negatives
-from emberge.data.columns import LayoutError
 from emberge.data.entry import DataEntry
-from emberge.data.row_parser import Row, RowError, RowParser
+from emberge.data.rows.columns import LayoutError
+from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
 
 __all__ = ["SHOWN_BAD_ROWS", "DataDecisions", "FileSummary", "decide_data", "shown", "understood"]

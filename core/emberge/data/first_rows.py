@@ -15,7 +15,7 @@ from emberge.data.dataset_store import DRAWN_NEGATIVES
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, understood
 from emberge.data.hub_datasets import recently
-from emberge.data.row_parser import Row
+from emberge.data.rows.row_parser import Row
 from emberge.errors import DataError, EmbergeError, Problem
 
 __all__ = ["CheckedData", "FirstRows", "check_entries", "first_examples"]

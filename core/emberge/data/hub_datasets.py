@@ -26,7 +26,7 @@ def hub_name(entry: DataEntry) -> str:
 
 
 def hub_rows(entry: DataEntry, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield rows from 1; with `head` they are streamed, so that the first ones download no more.
+    """Yield rows from 1; with `head`, or an entry's `first`, they are streamed as they are taken.
 
     Raises:
         ConnectionError: when the hub cannot be reached and the dataset was not downloaded before.
@@ -34,12 +34,21 @@ def hub_rows(entry: DataEntry, *, head: bool = False) -> Iterator[tuple[int, Map
     """
     if head:
         _require_answer(entry)
-    yield from enumerate(_load(entry, streaming=head), start=1)
+    yield from enumerate(_load(entry, streaming=head or entry.first is not None), start=1)
 
 
 def hub_key(entry: DataEntry) -> str:
-    """Return a hash of the rows, which `datasets` derives from the files' revision and the split."""
-    return str(_load(entry, streaming=False)._fingerprint)
+    """Return a hash of the rows, which `datasets` derives from the files' revision and the split.
+
+    Of an entry's `first` rows it is found without downloading any.
+    """
+    if entry.first is None:
+        return str(_load(entry, streaming=False)._fingerprint)
+    import datasets
+
+    with _explained(entry):
+        built = datasets.load_dataset_builder(entry.hub, entry.subset, revision=entry.revision)
+    return f"{built.config_id}/{built.hash}[{entry.split}]"
 
 
 def _require_answer(entry: DataEntry) -> None:

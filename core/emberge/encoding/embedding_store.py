@@ -18,6 +18,7 @@ from emberge.encoding.token_cache import Ragged
 from emberge.errors import CheckpointError
 from emberge.files.atomic import fill_once
 from emberge.files.hashes import text_keys
+from emberge.heap import return_freed_memory
 from emberge.ranks.ranks import ALONE, Ranks
 
 __all__ = ["SEGMENT", "EmbeddingStore", "Vectors"]
@@ -153,6 +154,7 @@ class EmbeddingStore:
         lengths = np.fromiter((len(text.ids) for text in tokens), np.int32, len(tokens))
         np.save(side / "lengths.npy", lengths)
         np.save(side / "keys.npy", keys.view(np.uint8).reshape(-1, 16))
+        return_freed_memory()
 
     def _wait(self, request: str) -> None:
         """Wait until every rank has embedded its segments."""

@@ -49,7 +49,8 @@ class EncodePlan:
     Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
     with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. `dropout`
     is whether a pass draws random numbers of any kind, which are then the same in both passes. With `sharded`
-    the `ranks` have a share of the weights each, and run as many chunks at the same time.
+    the `ranks` have a share of the weights each, and run as many chunks at the same time. Texts of losses
+    over tokens are packed into rows of `packing` tokens, unless that is None.
     """
 
     token_budget: int
@@ -59,6 +60,7 @@ class EncodePlan:
     dropout: bool = True
     ranks: Ranks = ALONE
     sharded: bool = False
+    packing: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import Encoder, TokenisedText
+from emberge.contracts.backbone import Encoder
 
 __all__ = ["Feed", "feed", "to_device"]
 
@@ -29,12 +30,16 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(eq=False)
 class Feed:
-    """Features of chunks of `texts`; with a `worker` those of the next chunk are prepared meanwhile."""
+    """Features of chunks of `texts`; with a `worker` those of the next chunk are prepared meanwhile.
+
+    `collate` makes features of texts, or of rows of several texts where `texts` are such.
+    """
 
     encoder: Encoder
-    texts: Sequence[TokenisedText]
+    texts: Sequence[Any]
     pieces: Sequence[NDArray[np.int64]]
     device: torch.device
+    collate: Callable[[Sequence[Any]], Features]
     worker: ThreadPoolExecutor | None = None
     _ahead: tuple[int, Future[Features]] | None = None
 
@@ -47,7 +52,7 @@ class Feed:
         return {name: value.to(self.device, non_blocking=True) for name, value in made.items()}
 
     def _made(self, index: int) -> Features:
-        features = self.encoder.collate([self.texts[i] for i in self.pieces[index]])
+        features = self.collate([self.texts[i] for i in self.pieces[index]])
         if self.device.type != "cuda":
             return features
         return {name: value.pin_memory() for name, value in features.items()}
@@ -56,16 +61,21 @@ class Feed:
 @contextlib.contextmanager
 def feed(
     encoder: Encoder,
-    texts: Sequence[TokenisedText],
+    texts: Sequence[Any],
     pieces: Sequence[NDArray[np.int64]],
     *,
     ahead: bool | None = None,
+    collate: Callable[[Sequence[Any]], Features] | None = None,
 ) -> Iterator[Feed]:
-    """Yield a feed for the encoder's device; with `ahead` (default: on a GPU) a thread prepares chunks."""
+    """Yield a feed for the encoder's device; with `ahead` (default: on a GPU) a thread prepares chunks.
+
+    `collate` is by default the encoder's own, of texts.
+    """
     device = next(encoder.module.parameters()).device
     ahead = device.type == "cuda" if ahead is None else ahead
+    collate = encoder.collate if collate is None else collate
     if not ahead:  # on a CPU it would only take the model's own time
-        yield Feed(encoder, texts, pieces, device)
+        yield Feed(encoder, texts, pieces, device, collate)
         return
     with ThreadPoolExecutor(1, thread_name_prefix="feed") as worker:
-        yield Feed(encoder, texts, pieces, device, worker)
+        yield Feed(encoder, texts, pieces, device, collate, worker)

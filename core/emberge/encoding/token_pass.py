@@ -10,7 +10,7 @@ gradient cache does for embeddings: their graphs are kept while memory lasts, an
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from emberge.contracts.backbone import (
     AddsAuxiliary,
     Auxiliary,
     AuxiliaryMetrics,
+    PacksTexts,
     PredictsTokens,
     TokenisedText,
 )
@@ -29,6 +30,7 @@ from emberge.contracts.loss import TokenLoss, Tokens
 from emberge.encoding.chunks import chunks, padded_tokens
 from emberge.encoding.gradient_cache import EncodePlan, PassResult, device_of
 from emberge.encoding.kept_graphs import KeptGraphs
+from emberge.encoding.packing import packed_rows
 from emberge.encoding.prefetch import Features, Feed, feed, to_device
 from emberge.seeds import stable_seed
 
@@ -71,14 +73,14 @@ def predict_and_backward(
     A loss term of the model's own is added, times `auxiliary_weight`. The loss of the result is this rank's
     share of both.
     """
-    lengths = np.fromiter((len(t.labels) for t in texts), np.int64, len(texts))
-    scored = np.fromiter((int((t.labels != UNSCORED).sum()) for t in texts), np.int64, len(texts))
+    rows = _Rows.of(texts, plan.packing)
+    lengths, scored = rows.lengths, rows.scored
     # Counts of places are far below the integers that float64 has.
     places = plan.ranks.total(torch.tensor(float(scored.sum()), dtype=torch.float64)).item()
     pieces = chunks(lengths, plan.token_budget)
     device = device_of(encoder)
     total = torch.zeros((), device=device)
-    with feed(encoder, [t.text for t in texts], pieces) as given:
+    with feed(encoder, rows.texts, pieces, collate=_collate(encoder, plan)) as given:
         runner = _Chunks(encoder, given, pieces, lengths, plan, seed)
         first = runner.first() if isinstance(encoder, AddsAuxiliary) else _First()
         for index, piece in enumerate(pieces):
@@ -86,7 +88,7 @@ def predict_and_backward(
             kept = index in first.kept
             found = first.kept.pop(index) if kept else runner.run(index, features)
             states, auxiliary = found
-            labels = _labels([texts[i].labels for i in piece], features)
+            labels = _labels([label for i in piece for label in rows.labels[i]], features)
             with runner.drawing("head", index):
                 value = loss(states, labels, encoder.logits)
             share = value * (weight * float(scored[piece].sum()) / max(places, 1.0))
@@ -104,6 +106,41 @@ def predict_and_backward(
         first.counts,
         first.metrics,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Texts and labels of a batch by the row that they are computed in, with each row's tokens and places."""
+
+    texts: Sequence[Sequence[TokenisedText]]
+    labels: Sequence[Sequence[NDArray[np.int64]]]
+    lengths: NDArray[np.int64]
+    scored: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Sequence[CorruptedText], packing: int | None) -> _Rows:
+        """Return rows of one text each, or packed to a length."""
+        lengths = np.fromiter((len(t.labels) for t in texts), np.int64, len(texts))
+        scored = np.fromiter(
+            (np.count_nonzero(t.labels != UNSCORED) for t in texts), np.int64, len(texts)
+        )
+        rows = np.arange(len(texts))[:, None] if packing is None else packed_rows(lengths, packing)
+        return cls(
+            [[texts[i].text for i in row] for row in rows],
+            [[texts[i].labels for i in row] for row in rows],
+            np.fromiter((lengths[row].sum() for row in rows), np.int64, len(rows)),
+            np.fromiter((scored[row].sum() for row in rows), np.int64, len(rows)),
+        )
+
+
+def _collate(
+    encoder: PredictsTokens, plan: EncodePlan
+) -> Callable[[Sequence[Sequence[TokenisedText]]], Features]:
+    """Return the function that makes features of a chunk's rows."""
+    if plan.packing is None:
+        return lambda rows: encoder.collate([text for (text,) in rows])
+    assert isinstance(encoder, PacksTexts)
+    return encoder.pack
 
 
 _States = tuple[Tensor, Auxiliary | None]

@@ -46,6 +46,7 @@ def write_scores(folder: Path, scores: Scores) -> Path:
         "scores": scores.values,
         "intervals": {m: _on_tasks(row, scores) for m, row in scores.intervals.items()},
         "means": {m: dict.fromkeys(_MEANS) | dict(row) for m, row in scores.means.items()},
+        "normalised_ranks": dict((pooled or scores).ranks),
         "mean_intervals": {m: _on_means(row, scores) for m, row in scores.intervals.items()},
         "comparisons": _written_comparisons(scores.comparisons),
         "arms": [_written_arm(name, pooled) for name in pooled.models] if pooled else [],
@@ -259,6 +260,7 @@ def _comparisons(found: Iterable[Mapping[str, Any]] | None) -> tuple[Comparison,
             high=one.get("high"),
             confidence=float(one["confidence"]),
             by_seed=one.get("by_seed"),
+            less=bool(one.get("less")),
         )
         for one in found or ()
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from emberge.contracts.evaluator import LESS_IS_BETTER
 from emberge.model_folder.parameter_count import ParameterCount
 
 __all__ = [
@@ -68,8 +69,8 @@ class Estimate:
 class Comparison:
     """Difference of two models or arms on a task, or in a mean of `MEANS`, as shares; and its interval.
 
-    It is the score of `model` minus that of `reference`. `by_seed` are the differences seed by seed, where
-    both arms have the same seeds.
+    It is the score of `model` minus that of `reference`; of losses `less` is better. `by_seed` are the
+    differences seed by seed, where both arms have the same seeds.
     """
 
     model: str
@@ -80,6 +81,7 @@ class Comparison:
     high: float | None = None
     confidence: float = 0.95
     by_seed: Mapping[str, float] | None = None
+    less: bool = False
 
     @property
     def interval(self) -> Interval | None:
@@ -92,6 +94,8 @@ class Comparison:
         if self.interval is None:
             return "unknown"
         low, high = self.interval
+        if self.less:
+            low, high = -high, -low
         if low > 0:
             return "better"
         return "worse" if high < 0 else "no clear difference"
@@ -146,7 +150,7 @@ class ScoreCurve:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores as shares, by model and task. `fingerprints` are those of the models' weights.
+    """Scores as shares, or losses, by model and task. `fingerprints` are those of the models' weights.
 
     Where models were trained with several seeds, `pooled` are the same by arm: its models are the arms, with
     the `spreads` of their `members`, which are models by seed. Where embeddings were scored at several sizes,
@@ -205,10 +209,35 @@ class Scores:
         """Return the standard deviation of a score over seeds, None where there are not several."""
         return self.spreads.get(model, {}).get(on)
 
+    @property
+    def less(self) -> bool:
+        """True for losses, of which less is better: an evaluation is of scores or of losses."""
+        return any(task.metric in LESS_IS_BETTER for task in self.tasks)
+
+    @property
+    def scale(self) -> int:
+        """Factor of numbers for people: scores are shown in points, losses as they are."""
+        return 1 if self.less else 100
+
     def best(self, on: str) -> float | None:
-        """Return the highest score of any model, None where there are not two to compare."""
+        """Return the best score of any model, None where there are not two to compare."""
         values = [v for m in self.models if (v := self.value(m, on)) is not None]
-        return max(values) if len(values) > 1 else None
+        return (min if self.less else max)(values) if len(values) > 1 else None
+
+    @property
+    def ranks(self) -> Mapping[str, float]:
+        """Normalised rank of each model: 0 if it is the best on every task, models - 1 if the worst on all.
+
+        On a task it is (models - 1) · (best - score) / (best - worst), and 0 where all are equal; of tasks it
+        is the mean (BidirLM, arXiv:2604.02045). There are none of losses, two models, one task or missing
+        scores.
+        """
+        rows = [[self.values[m].get(task.name) for m in self.models] for task in self.tasks]
+        known = [[v for v in row if v is not None] for row in rows]
+        if self.less or len(self.models) < 3 or len(rows) < 2 or known != rows:
+            return {}
+        ranks = [_normalised(row) for row in known]
+        return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.models)}
 
     @property
     def means_known(self) -> tuple[str, ...]:
@@ -250,4 +279,11 @@ class Scores:
         mine, other = self.value(model, on), self.value(reference, on)
         if mine is None or other is None:
             return None
-        return Comparison(model, reference, on, mine - other)
+        return Comparison(model, reference, on, mine - other, less=self.less)
+
+
+def _normalised(scores: Sequence[float]) -> list[float]:
+    """Return the normalised ranks of models by their scores on one task."""
+    best, worst = max(scores), min(scores)
+    span = best - worst
+    return [(len(scores) - 1) * (best - one) / span if span else 0.0 for one in scores]

@@ -21,6 +21,7 @@ def check_token_loss(loss: TokenLoss) -> None:
 
     A corruption is a pure function of text and seed, another one by another seed; it keeps the number of
     tokens, spares what is to be spared, stays inside the vocabulary, and its labels are the text's own ids.
+    That of a causal loss changes nothing, and scores no first token.
     The loss is a finite scalar; it is a mean over scored places, so that chunks weighed by their number of
     them add up to the whole; what is not scored gets no gradient and does not matter (but for the place
     before a scored one, which may predict it); and without a scored place it is 0 with a gradient of zero.
@@ -48,14 +49,20 @@ def _corruption(loss: TokenLoss, text: Tokens) -> None:
     (ids, labels), (again, _), (other, _) = (loss.corrupt(text, seed) for seed in (1, 1, 2))
     assert np.array_equal(before, text.ids), "pure: it changes its input"
     assert np.array_equal(ids, again), "pure: one text and seed are corrupted in two ways"
-    assert not np.array_equal(ids, other), "seed: another one corrupts alike"
+    if loss.causal:
+        assert np.array_equal(ids, text.ids), "causal: it hides or changes a token"
+        assert labels[0] == UNSCORED, "causal: a first token is scored"
+    else:
+        assert not np.array_equal(ids, other), "seed: another one corrupts alike"
     assert ids.shape == labels.shape == text.ids.shape, "length: there are more or fewer ids"
     assert ids.dtype == labels.dtype == np.int64, "type: ids and labels are int64"
     assert (ids >= 0).all(), "vocabulary: an id is below 0"
     assert (ids < text.vocabulary).all(), "vocabulary: an id is outside"
     scored = labels != UNSCORED
     assert (labels[scored] == text.ids[scored]).all(), "labels: they are not the text's own ids"
-    assert not scored[text.spared].any(), "spared: a special token or a prompt's is scored"
+    assert loss.causal or not scored[text.spared].any(), (
+        "spared: a special token or a prompt's is scored"
+    )
     assert (ids[~scored] == text.ids[~scored]).all(), "corruption: an unscored token is changed"
 
 

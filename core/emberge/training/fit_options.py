@@ -47,6 +47,9 @@ class BatchOptions:
     negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
     """Negatives by task or dataset: `in_batch` takes other rows' texts too, `hard_only` does not; `auto`
     takes them for retrieval and reranking."""
+    packing: int | None = None
+    """Tokens of a row in which texts of losses over tokens are computed side by side, without padding between
+    them; they do not see each other. By default each text is a row."""
     token_budget: int | None = None
     """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
     kept_tokens: int | None = None
@@ -54,7 +57,13 @@ class BatchOptions:
     many as fit into memory."""
 
     def __post_init__(self) -> None:
-        bounds = {"positives": 1, "hard_negatives": 0, "token_budget": 1, "kept_tokens": 0}
+        bounds = {
+            "positives": 1,
+            "hard_negatives": 0,
+            "packing": 2,
+            "token_budget": 1,
+            "kept_tokens": 0,
+        }
         require_at_least(self, {"max_steps": 1, **bounds})
         for name in ("max_length", "query_length", "document_length"):
             self._check_length(name)
@@ -84,6 +93,9 @@ class FitOptions(BatchOptions):
     """Share of the steps over which the learning rate rises from near 0."""
     schedule: Schedule = "linear"
     """Course of the learning rate after the warm-up."""
+    decay_share: float = 0.1
+    """Share of the steps at the end over which `warmup_stable_decay` falls to near 0. With `warmup_ratio: 0`
+    and `decay_share: 1` a training is the decay alone, from a checkpoint that a stable phase kept."""
     restart: bool = False
     """Begin `schedule` and warm-up anew in each stretch of a sampler that puts stages, tasks or datasets one
     after another."""
@@ -116,8 +128,20 @@ class FitOptions(BatchOptions):
         require_at_least(self, {**bounds, "learning_rate": 0, "weight_decay": 0})
         if not 0 <= self.warmup_ratio <= 1:
             raise ValueError(f"warmup_ratio is a share from 0 to 1, not {self.warmup_ratio:g}")
+        self._check_decay()
         if self.max_grad_norm is not None and self.max_grad_norm <= 0:
             raise ValueError(f"max_grad_norm must be above 0, not {self.max_grad_norm:g}")
+
+    def _check_decay(self) -> None:
+        if not 0 < self.decay_share <= 1:
+            raise ValueError(
+                f"decay_share is a share above 0 and at most 1, not {self.decay_share:g}"
+            )
+        together = self.warmup_ratio + self.decay_share
+        if self.schedule == "warmup_stable_decay" and together > 1 + 1e-9:
+            raise ValueError(
+                f"warmup_ratio and decay_share are {together:g} of the steps together; lower one of them"
+            )
 
     @classmethod
     def of(cls, options: BatchOptions, **changes: Any) -> FitOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -132,4 +133,5 @@ class DataStep(Step):
     @property
     def title(self) -> str:
         """Heading of the table of counts."""
-        return type(self).__name__
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__)
+        return words.capitalize()

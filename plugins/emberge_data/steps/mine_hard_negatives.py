@@ -158,7 +158,8 @@ class MineHardNegatives(TaughtStep):
             places = blocks[int(arranged.query_of[row])]
             texts = [arranged.documents[int(place)] for place in places if place >= 0]
             short = len(texts) < self.count
-            note = f"fewer than {self.count} negatives" if short else "negatives mined"
+            few = "no negative" if self.count == 1 else f"fewer than {self.count} negatives"
+            note = few if short else "negatives mined"
             if short and self.on_short == "drop":
                 yield Outcome(row, example, None, note)
                 continue

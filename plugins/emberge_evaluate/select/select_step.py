@@ -53,8 +53,8 @@ __all__ = ["Select"]
 
 TABLE = "selection.md"
 CHECKPOINTS = "checkpoints"
-# What the best model's own artifact states of the model that it started from.
-_ORIGIN = ("base", "base_reference", "base_fingerprint")
+# What the best model's own artifact states of its training, and of the model that it started from.
+_ORIGIN = ("base", "base_reference", "base_fingerprint", "learning_rate")
 _RESAMPLES = 4000
 
 Candidates = Mapping[str, tuple[ModelRef, Model]]
@@ -154,7 +154,7 @@ class Select(Step):
                 f"{join_some(tested)}: a choice by test data leaves no fair score of what was chosen; give "
                 "`split: dev`, or leave out what has no development data",
             )
-        unfit = [task.name for task in tasks if (task.metric == LOSS) != (self.metric == LOSS)]
+        unfit = [task.name for task in tasks if task.less_is_better != (self.metric == LOSS)]
         if unfit:
             gives, other = ("losses", "loss") if self.metric != LOSS else ("scores", "score")
             yield (
@@ -180,6 +180,10 @@ class Select(Step):
         for _, message in self._faults(tasks):
             raise RecipeError(message)
         candidates = self._candidates(workspace)
+        for evaluator in self.evaluators:
+            folders = [model.folder for _, model in candidates.values()]
+            for note in evaluator.check_together(folders):
+                workspace.warn(note)
         scores: dict[str, dict[str, TaskScore]] = {}
         for place, (name, (reference, model)) in enumerate(candidates.items()):
             part = self._parts.get(reference.text)

@@ -18,7 +18,7 @@ __all__ = ["results_of", "score_lines"]
 
 
 def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
-    """Yield one result a task, ×100 as the field's leaderboards do."""
+    """Yield one result a task, ×100 as the field's leaderboards do; losses as they are."""
     from huggingface_hub import EvalResult
 
     for task in scores.tasks:
@@ -31,7 +31,7 @@ def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
             dataset_type=_slug(name),
             dataset_name=name,
             metric_type=task.metric or "score",
-            metric_value=round(100 * value, 3),
+            metric_value=round(scores.scale * value, 3),
         )
 
 
@@ -48,7 +48,8 @@ def score_lines(model: str, scores: Scores) -> list[str]:
     rows = [_row(model, scores, on, other) for on in scores.columns()]
     size = scores.sizes.get(model)
     title = "## Scores" if size is None else f"## Scores of embeddings cut to {size} numbers"
-    lines = [title, "", "Scores ×100.", "", *grid(head, rows)]
+    kind = "Losses, of which less is better." if scores.less else "Scores ×100."
+    lines = [title, "", kind, "", *grid(head, rows)]
     if other:
         lines += ["", _EXPLAINED.format(share=f"{100 * scores.confidence:g} %")]
     notes = [f"- {prose(task.name)}: {prose(task.note)}" for task in scores.tasks if task.note]
@@ -67,12 +68,12 @@ def _row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
     cells = [
         _title(task) if task else f"*{MEANS.get(on, on)}*",
         prose(task.metric) if task else "",
-        f"**{points(scores.value(model, on))}**",
-        f"{points(interval[0])} – {points(interval[1])}" if interval else "",
+        f"**{points(scores.value(model, on), scores.less)}**",
+        " – ".join(points(end, scores.less) for end in interval) if interval else "",
     ]
     if other:
         found = scores.difference(model, on)
-        cells += [points(scores.value(other, on)), _difference(found)]
+        cells += [points(scores.value(other, on), scores.less), _difference(found)]
     return cells
 
 
@@ -85,6 +86,8 @@ def _difference(found: Comparison | None) -> str:
     if found is None:
         return "–"
     if found.interval is None:
-        return signed(found.difference)
+        return signed(found.difference, found.less)
     low, high = found.interval
-    return f"{signed(found.difference)} [{signed(low)}, {signed(high)}], {found.verdict}"
+    less = found.less
+    around = f"[{signed(low, less)}, {signed(high, less)}]"
+    return f"{signed(found.difference, less)} {around}, {found.verdict}"

@@ -59,7 +59,9 @@ def _chart(
 ) -> Markup:
     levels = {name: (known.get(name, NEUTRAL), v) for name, v in _levels(scores, on, merged)}
     styles = _apart(len(curves), {look.style for look, _ in levels.values()})
-    lines = [_line(curve, on, look) for curve, look in zip(curves, styles, strict=True)]
+    lines = [
+        _line(curve, on, look, scores.scale) for curve, look in zip(curves, styles, strict=True)
+    ]
     ends = [at for line in lines for at, _ in line.points]
     low, high = min(ends), max(ends)
     for name, (look, value) in levels.items():
@@ -68,9 +70,9 @@ def _chart(
     return line_chart(
         lines,
         Chart(
-            label=f"{MEANS[on]} by {axis}: {'; '.join(_spoken(c, on) for c in curves)}",
+            label=f"{MEANS[on]} by {axis}: {'; '.join(_spoken(c, on, scores.less) for c in curves)}",
             x=axis,
-            y=f"{MEANS[on]} ×100",
+            y=f"{MEANS[on]} of losses" if scores.less else f"{MEANS[on]} ×100",
         ),
     )
 
@@ -82,13 +84,13 @@ def _apart(count: int, taken: Collection[str]) -> list[Look]:
     return [*free, *every][:count]
 
 
-def _line(curve: ScoreCurve, on: str, look: Look) -> Line:
+def _line(curve: ScoreCurve, on: str, look: Look, scale: float) -> Line:
     bars = [
-        (_at(curve, place), 100 * ends[0], 100 * ends[1])
+        (_at(curve, place), scale * ends[0], scale * ends[1])
         for place in curve.places
         if (ends := place.means[on].interval) is not None
     ]
-    dots = [(_at(curve, place), 100 * place.means[on].mean) for place in curve.places]
+    dots = [(_at(curve, place), scale * place.means[on].mean) for place in curve.places]
     return Line(curve.name, look, dots, dots=True, bars=bars)
 
 
@@ -97,7 +99,7 @@ def _levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[
     pooled = scores.pooled or scores
     drawn = {name for curve in scores.curves for place in curve.places for name in place.models}
     found = [
-        (name, 100 * value)
+        (name, scores.scale * value)
         for name in pooled.models
         if not drawn.intersection(members := pooled.members_of(name))
         and set(members) <= set(merged)
@@ -122,8 +124,8 @@ def _of_bags(curves: Sequence[ScoreCurve], merged: Collection[str]) -> bool:
     return curves[0].variable == "ratio" and not models <= set(merged)
 
 
-def _spoken(curve: ScoreCurve, on: str) -> str:
-    places = [f"{_at(curve, p):g} {points(p.means[on].mean)}" for p in curve.places]
+def _spoken(curve: ScoreCurve, on: str, less: bool) -> str:
+    places = [f"{_at(curve, p):g} {points(p.means[on].mean, less)}" for p in curve.places]
     return f"{curve.name} {', '.join(places)}"
 
 
@@ -141,7 +143,7 @@ def _numbers(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection[st
             tag("th", curve.name, scope="row"),
             tag("td", number(_at(curve, place))),
             tag("td", f"{len(place.models)}"),
-            *(_cell(place, on) for on in shown),
+            *(_cell(place, on, scores.less) for on in shown),
         ]
         for curve in curves
         for place in curve.places
@@ -150,7 +152,7 @@ def _numbers(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection[st
     return table(head, rows)
 
 
-def _cell(place: Place, on: str) -> Markup:
+def _cell(place: Place, on: str, less: bool) -> Markup:
     around = place.means[on].interval
-    spread = f"{points(around[0])} – {points(around[1])}" if around else None
-    return tag("td", points(place.means[on].mean), tag("small", spread) if spread else None)
+    spread = " – ".join(points(end, less) for end in around) if around else None
+    return tag("td", points(place.means[on].mean, less), tag("small", spread) if spread else None)

@@ -116,14 +116,15 @@ def _facts(story: ReportData) -> Markup | None:
 
 def _score_facts(scores: Scores) -> Iterator[Markup]:
     scores = scores.pooled or scores
-    words = {"in": "highest in-domain mean", "out": "highest out-of-domain mean"}
+    word = "lowest" if scores.less else "highest"
+    words = {"in": f"{word} in-domain mean", "out": f"{word} out-of-domain mean"}
     for on in scores.headlines():
         best = scores.best(on)
         if best is None:
             continue
         names = [m for m in scores.models if scores.value(m, on) == best]
-        title = words.get(on, f"highest {MEANS.get(on, on)}")
-        yield fact(points(best), f"{title}: {', '.join(names)}")
+        title = words.get(on, f"{word} {MEANS.get(on, on)}")
+        yield fact(points(best, scores.less), f"{title}: {', '.join(names)}")
 
 
 def _summary(story: ReportData) -> Markup:

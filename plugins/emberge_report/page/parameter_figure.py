@@ -49,31 +49,33 @@ def _sizes(known: Mapping[str, ParameterCount], axis: str) -> dict[str, float]:
 def _chart(scores: Scores, on: str, axis: str, looks: Mapping[str, Look]) -> Iterator[Markup]:
     """Yield the chart of one mean, if two models have it."""
     places = {
-        model: (size, 100 * value)
+        model: (size, scores.scale * value)
         for model, size in _sizes(scores.parameters, axis).items()
         if (value := scores.value(model, on)) is not None
     }
     if len(places) > 1:
         yield point_chart(
             _AXES[axis],
-            f"{MEANS.get(on, on)} ×100",
+            f"{MEANS.get(on, on)} of losses" if scores.less else f"{MEANS.get(on, on)} ×100",
             {model: [(*at, model)] for model, at in places.items()},
             chosen={model: looks.get(model, NEUTRAL) for model in places},
-            line=[places[model] for model in front_of(places)],
+            line=[places[model] for model in front_of(places, less=scores.less)],
             logarithmic=True,
         )
 
 
-def front_of(places: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return the models that no model as small or smaller scores as high as, from (size, score) of each.
+def front_of(places: Mapping[str, tuple[float, float]], *, less: bool = False) -> list[str]:
+    """Return the models that no model as small or smaller is as good as, from (size, score) of each.
 
-    They come from the smallest to the largest; of models that are equal in both the first is among them.
+    With `less` lower scores are better. They come from the smallest to the largest; of models that are equal
+    in both the first is among them.
     """
     found: list[str] = []
     best = float("-inf")
-    for model in sorted(places, key=lambda name: (places[name][0], -places[name][1])):
-        if places[model][1] > best:
-            best = places[model][1]
+    good = {name: -score if less else score for name, (_, score) in places.items()}
+    for model in sorted(places, key=lambda name: (places[name][0], -good[name])):
+        if good[model] > best:
+            best = good[model]
             found.append(model)
     return found
 
@@ -88,7 +90,7 @@ def _numbers(
         [
             tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
             *(tag("td", f"{n:,}") for n in (count.total, count.active, count.computed)),
-            *(tag("td", points(scores.value(model, on))) for on in shown),
+            *(tag("td", points(scores.value(model, on), scores.less)) for on in shown),
         ]
         for model, count in known.items()
     ]

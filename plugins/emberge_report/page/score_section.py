@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from emberge.engine import FEW, MEANS, Comparison, Scores, Task, count_noun
 
@@ -71,7 +72,7 @@ def _panel_caption(scores: Scores) -> Markup:
     share = f"{100 * scores.confidence:g} %"
     return tag(
         "figcaption",
-        "Scores ×100. All panels cover the same width of scores, each around its own values, so "
+        f"{_kind(scores)}. All panels cover the same width, each around its own values, so "
         "distances can be compared between panels; none starts at zero. ",
         f"Bars behind dots are {share} {_covered(scores)}. " if known else None,
         f"The dashed line is {scores.reference}." if scores.reference else None,
@@ -93,10 +94,10 @@ def _dots(scores: Scores, on: str, looks: Looks) -> list[Dot]:
             Dot(
                 model,
                 looks.get(model, NEUTRAL),
-                None if value is None else 100 * value,
-                100 * interval[0] if interval else None,
-                100 * interval[1] if interval else None,
-                label=points(value),
+                None if value is None else scores.scale * value,
+                scores.scale * interval[0] if interval else None,
+                scores.scale * interval[1] if interval else None,
+                label=points(value, scores.less),
                 strong=value is not None and value == best,
             )
         )
@@ -114,7 +115,7 @@ def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
             rows,
             label=f"{_title(on)}: {spoken}",
             span=span,
-            reference=None if reference is None else 100 * reference,
+            reference=None if reference is None else scores.scale * reference,
         ),
     )
 
@@ -127,13 +128,25 @@ def _about(task: Task) -> str:
 
 def _score_table(scores: Scores, looks: Looks) -> Markup:
     known = any(scores.intervals.values())
-    caption = "Scores ×100; a star marks the highest" + (
-        ", below a score its interval" if known else ""
+    caption = f"{_kind(scores)}; a star marks the {_best(scores)}" + (
+        ", below a number its interval" if known else ""
     )
-    return _grid(scores, scores.models, looks, caption, _score, costs=bool(scores.costs))
+    facts = {_COST: _cost} if scores.costs else {}
+    if scores.ranks:
+        facts[_RANK] = _rank
+    return _grid(scores, scores.models, looks, caption, _score, facts)
+
+
+def _kind(scores: Scores) -> str:
+    return "Losses, of which less is better" if scores.less else "Scores ×100"
+
+
+def _best(scores: Scores) -> str:
+    return "lowest" if scores.less else "highest"
 
 
 Cell = Callable[[Scores, str, str], Markup]
+Facts = Mapping[str, Callable[[Scores, str], Markup]]
 
 
 def _grid(
@@ -142,10 +155,12 @@ def _grid(
     looks: Looks,
     caption: str,
     cell: Cell,
-    *,
-    costs: bool = False,
+    facts: Facts = MappingProxyType({}),
 ) -> Markup:
-    """Return models down and tasks across, or the other way round where there are many tasks."""
+    """Return models down and tasks across, or the other way round where there are many tasks.
+
+    `facts` are cells of models, by title, that come before the scores.
+    """
     columns = scores.columns()
     if len(columns) > len(MEANS) + FEW:
         head = ["Task", *models]
@@ -153,28 +168,35 @@ def _grid(
             [tag("th", *_heading(scores, on), scope="row"), *(cell(scores, m, on) for m in models)]
             for on in columns
         ]
-        if costs:
-            turned.insert(0, [tag("th", _COST, scope="row"), *(_cost(scores, m) for m in models)])
+        turned[:0] = [
+            [tag("th", title, scope="row"), *(fact(scores, m) for m in models)]
+            for title, fact in facts.items()
+        ]
         return table(head, turned, caption)
     rows = [
         [
             tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
-            *([_cost(scores, model)] if costs else []),
+            *(fact(scores, model) for fact in facts.values()),
             *(cell(scores, model, on) for on in columns),
         ]
         for model in models
     ]
     titles = (_heading(scores, on) for on in columns)
-    return table(["Model", *([_COST] if costs else []), *titles], rows, caption)
+    return table(["Model", *facts, *titles], rows, caption)
 
 
 _COST = "Training cost"
+_RANK = "Normalised rank, 0 is best"
 
 
 def _cost(scores: Scores, model: str) -> Markup:
     """Return a cell with the cost in trainings on all rows; a model from outside the run has none."""
     cost = scores.costs.get(model)
     return tag("td", "–" if cost is None else f"{cost.times:.3g}")
+
+
+def _rank(scores: Scores, model: str) -> Markup:
+    return tag("td", f"{scores.ranks[model]:.2f}")
 
 
 def _heading(scores: Scores, on: str) -> list[Child]:
@@ -185,14 +207,14 @@ def _heading(scores: Scores, on: str) -> list[Child]:
 
 def _score(scores: Scores, model: str, on: str) -> Markup:
     value, interval = scores.value(model, on), scores.interval(model, on)
-    around = f"{points(interval[0])} – {points(interval[1])}" if interval else None
+    around = " – ".join(points(end, scores.less) for end in interval) if interval else None
     spread = scores.spread(model, on)
     best = value is not None and value == scores.best(on)
     return tag(
         "td",
-        tag("span", "★ ", class_="star", aria_label="highest") if best else None,
-        points(value),
-        tag("small", f"± {points(spread)}") if spread is not None else None,
+        tag("span", "★ ", class_="star", aria_label=_best(scores)) if best else None,
+        points(value, scores.less),
+        tag("small", f"± {points(spread, scores.less)}") if spread is not None else None,
         tag("small", around) if around else None,
         class_="best" if best else None,
     )
@@ -203,11 +225,12 @@ def _differences(scores: Scores, looks: Looks) -> Markup | None:
     if not others:
         return None
     counted = any(c.interval for c in scores.comparisons)
+    of = "losses, of which less is better" if scores.less else "points (scores ×100)"
     return tag(
         "div",
         tag("h3", f"Differences from {scores.reference}"),
         tag("p", _how_compared(scores) if counted else _NOT_COMPARED),
-        _grid(scores, others, looks, "Differences in points (scores ×100)", _difference),
+        _grid(scores, others, looks, f"Differences in {of}", _difference),
     )
 
 
@@ -238,20 +261,21 @@ def _difference(scores: Scores, model: str, on: str) -> Markup:
     if found is None:
         return tag("td", "–")
     if found.interval is None:
-        return tag("td", signed(found.difference))
+        return tag("td", signed(found.difference, found.less))
     low, high = found.interval
     style = found.verdict if found.verdict in ("better", "worse") else None
     return tag(
         "td",
-        tag("span", signed(found.difference), class_=style),
-        tag("small", f"{signed(low)} to {signed(high)}"),
+        tag("span", signed(found.difference, found.less), class_=style),
+        tag("small", f"{signed(low, found.less)} to {signed(high, found.less)}"),
         tag("small", _by_seed(found), class_="wrap") if found.by_seed else None,
         tag("small", found.verdict),
     )
 
 
 def _by_seed(difference: Comparison) -> str:
-    return f"seeds {', '.join(map(signed, (difference.by_seed or {}).values()))}"
+    apart = (signed(one, difference.less) for one in (difference.by_seed or {}).values())
+    return f"seeds {', '.join(apart)}"
 
 
 def _domains(scores: Scores) -> Markup | None:

@@ -81,15 +81,17 @@ def warning(*children: Child) -> Markup:
     return tag("p", *children, class_="warning")
 
 
-def points(share: float | None) -> str:
-    """Return a score of 0 to 1 as it is usually written, ×100 with two digits."""
-    return "–" if share is None else f"{100 * share:.2f}".replace("-", MINUS)
+def points(share: float | None, less: bool = False) -> str:
+    """Return a score of 0 to 1 as it is usually written, ×100 with two digits; a loss (`less`) as it is."""
+    if share is None:
+        return "–"
+    return (f"{share:.3f}" if less else f"{100 * share:.2f}").replace("-", MINUS)
 
 
-def signed(share: float) -> str:
-    """Return a difference of scores, ×100, with its sign."""
-    text = f"{100 * share:+.2f}"
-    return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", MINUS)
+def signed(share: float, less: bool = False) -> str:
+    """Return a difference of scores, ×100, or of losses, with its sign."""
+    text = f"{share:+.3f}" if less else f"{100 * share:+.2f}"
+    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
 def duration(seconds: Any) -> str:

@@ -6,69 +6,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import TokenLoss, Tokens, blockwise, random_bits, stable_seed
+from emberge_train.losses.token_prediction import HiddenTokens, mean_of_scored
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor
-
-UNSCORED = -100
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLM(TokenLoss):
+class MLM(HiddenTokens):
     """Prediction of hidden tokens at their places (Devlin et al., 2019, arXiv:1810.04805).
 
     Each token that is neither special nor of a prompt is chosen with the probability `share`. Of the chosen a
     part `masked` becomes the mask, a part `random` some other token, and the rest stays as it is; all are
     scored, by the mean of their cross-entropy. By default all chosen are masked (BidirLM, arXiv:2604.02045);
-    `masked: 0.8, random: 0.1` is BERT's way. Logits are made for blocks of scored places alone, by the
+    `masked: 0.8, random: 0.1` is BERT's way. Logits are computed for blocks of scored places alone, by the
     model's own head or its input embeddings.
+
+    Example:
+        adapted:
+          train:
+            model: ./base
+            data: {path: ./texts.jsonl, task: text}
+            loss: {mlm: {share: 0.3}}
+            sampler: {batch_shuffle: {batch_size: 64}}
+            backbone: {text_encoder: {attention: bidirectional, pooling: mean}}
     """
 
-    share: float = 0.3
-    masked: float = 1.0
-    random: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must be above 0 and at most 1, not {self.share:g}")
-        if min(self.masked, self.random) < 0 or self.masked + self.random > 1 + 1e-9:
-            raise ValueError(
-                f"masked and random are shares of the chosen tokens that add up to at most 1, not "
-                f"{self.masked:g} and {self.random:g}"
-            )
-
-    def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        import numpy as np
-
-        size = len(tokens.ids)
-        # The text is part of the key, or texts of one length would hide the same places.
-        key = (seed, "mlm", np.asarray(tokens.ids, np.int64).tobytes())
-        bits = random_bits(3 * size, stable_seed(*key)).reshape(3, size)
-        chance = (bits[:2] >> np.uint64(11)) * 2.0**-53
-        chosen = (chance[0] < self.share) & ~tokens.spared
-        hidden = chosen & (chance[1] < self.masked)
-        other = chosen & ~hidden & (chance[1] < self.masked + self.random)
-        drawn = (bits[2] % np.uint64(tokens.vocabulary)).astype(np.int64)
-        ids = np.where(hidden, tokens.mask_id, np.where(other, drawn, tokens.ids))
-        return ids.astype(np.int64), np.where(chosen, tokens.ids, UNSCORED).astype(np.int64)
-
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
-        import torch
-        from torch.nn.functional import cross_entropy
-
-        scored = labels != UNSCORED
-        states, wanted = hidden[scored], labels[scored]
-        if not len(states):
-            return hidden.sum() * 0
-        with torch.no_grad():
-            vocabulary = head(states[:1]).shape[-1]
-
-        def block(rows: slice) -> Tensor:
-            logits = head(states[rows])
-            wide = torch.promote_types(logits.dtype, torch.float32)
-            return cross_entropy(logits.to(wide), wanted[rows], reduction="none")
-
-        return blockwise(len(states), vocabulary, block).mean()
+        return mean_of_scored(hidden, labels, head)

@@ -11,6 +11,7 @@ def samplers() -> Mapping[str, type[Sampler]]:
     """Return the plugin's samplers by name."""
     from emberge_train.samplers.batch_shuffle import BatchShuffle
     from emberge_train.samplers.dataset_sequential import DatasetSequential
+    from emberge_train.samplers.mixture import Mixture
     from emberge_train.samplers.proportional import Proportional
     from emberge_train.samplers.round_robin import RoundRobin
     from emberge_train.samplers.task_sequential import TaskSequential
@@ -20,6 +21,7 @@ def samplers() -> Mapping[str, type[Sampler]]:
     return {
         "batch_shuffle": BatchShuffle,
         "dataset_sequential": DatasetSequential,
+        "mixture": Mixture,
         "proportional": Proportional,
         "round_robin": RoundRobin,
         "task_sequential": TaskSequential,

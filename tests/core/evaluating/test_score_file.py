@@ -77,3 +77,18 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:-20])
     with pytest.raises(DataError, match=path.name):
         read_scores(tmp_path)
+
+
+def test_normalised_ranks_are_those_of_the_paper() -> None:
+    """Three tasks and four models; on the last task all are equal."""
+    tasks = [[80, 70, 75, 60], [0.5, 0.9, 0.7, 0.7], [10, 10, 10, 10]]
+    names = ("a", "b", "c", "d")
+    scores = Scores(
+        fingerprints=dict.fromkeys(names, ""),
+        tasks=tuple(Task(f"t{i}") for i in range(3)),
+        values={
+            name: {f"t{i}": row[n] for i, row in enumerate(tasks)} for n, name in enumerate(names)
+        },
+    )
+    assert dict(scores.ranks) == pytest.approx({"a": 1.0, "b": 0.5, "c": 0.75, "d": 1.5})
+    assert not replace(scores, values={**scores.values, "d": {}}).ranks, "a score is missing"

@@ -121,6 +121,23 @@ def test_a_head_is_left_out_if_it_is_not_to_be_kept(tmp_path: Path) -> None:
     assert not [name for name in report["missing_keys"] if "pooler" not in name]
 
 
+def test_a_mask_token_that_the_recipe_names_is_saved_with_the_model(tmp_path: Path) -> None:
+    source = tiny.transformer(tmp_path / "m", CAUSAL, "qwen3")
+    path = source / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    del config["mask_token"]
+    path.write_text(json.dumps(config))
+    encoder = _load(source, attention="bidirectional", mask_token="vector")
+    encoder.save(tmp_path / "out")
+    before, after = (
+        transformers.AutoTokenizer.from_pretrained(f) for f in (source, tmp_path / "out")
+    )
+    assert before.mask_token is None
+    assert (after.mask_token, after.mask_token_id) == ("vector", encoder.mask_id)
+    assert after.get_vocab() == before.get_vocab()
+    assert _load(tmp_path / "out").mask_id == encoder.mask_id
+
+
 def test_a_new_head_is_drawn_alike_and_announced(bert: Path, tmp_path: Path) -> None:
     backbone = TextEncoder(fresh_head=True)
     assert backbone.check_predicts(bert) == []
@@ -154,7 +171,7 @@ def test_a_missing_head_is_named_with_what_to_do(
 ) -> None:
     folder = tiny.checkpoint(tmp_path / "m", architecture, tie_word_embeddings=tied)
     backbone = TextEncoder()
-    (problem,) = backbone.check_predicts(folder)
+    (problem,) = backbone.check_predicts(folder, causal=architecture == "qwen3")
     with pytest.raises(CheckpointError) as error:
         backbone.load(folder, device="cpu", dtype="float32", predicts=True)
     for message in (problem, str(error.value)):
@@ -190,6 +207,43 @@ def test_a_tokenizer_without_a_mask_takes_another_token(tmp_path: Path) -> None:
     encoder = _load(folder, mask_token="weather")
     assert encoder._tokenizer.convert_ids_to_tokens(encoder.mask_id) == "weather"
     assert encoder.special(np.asarray([encoder.mask_id])).all()
+
+
+def test_a_loss_that_hides_nothing_needs_no_mask(tmp_path: Path) -> None:
+    folder = _without_mask(tiny.transformer(tmp_path / "m", "AutoModelForCausalLM", "qwen3"))
+    assert TextEncoder().check_predicts(folder, causal=True) == []
+    encoder: Any = TextEncoder().load(folder, device="cpu", dtype="float32", predicts=True)
+    assert encoder.mask_id is None
+    assert encoder.special(np.asarray([0, 40])).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "attention", "causal", "fix"),
+    [
+        ("qwen3", "as is", False, "attention: bidirectional"),
+        ("qwen3", "bidirectional", True, "attention: causal"),
+        ("bert", "as is", True, "mntp or mlm"),
+    ],
+)
+def test_a_loss_for_other_attention_is_refused(
+    architecture: str, attention: Any, causal: bool, fix: str, tmp_path: Path
+) -> None:
+    cls = "AutoModelForCausalLM" if architecture == "qwen3" else MASKED
+    folder = tiny.transformer(tmp_path / "m", cls, architecture)
+    backbone = TextEncoder(pooling="mean", attention=attention)
+    if architecture == "qwen3" and attention == "as is":
+        backbone = TextEncoder()
+    assert backbone.check_predicts(folder, causal=not causal) == []
+    (problem,) = backbone.check_predicts(folder, causal=causal)
+    assert str(folder) in problem
+    assert fix in problem
+
+
+def test_a_tokenizer_without_bos_is_refused_where_a_loss_wants_it(tmp_path: Path) -> None:
+    folder = tiny.transformer(tmp_path / "m", MASKED)
+    (problem,) = TextEncoder(pooling="mean").check_predicts(folder, bos=True)
+    assert str(folder) in problem
+    assert "take bos out" in problem
 
 
 def test_a_mask_without_a_row_is_refused(tmp_path: Path) -> None:

@@ -26,6 +26,21 @@ def test_mean_is_the_mean_of_the_drawn_units() -> None:
     np.testing.assert_allclose(samples[0], expected, rtol=1e-12)
 
 
+def test_a_ratio_is_that_of_the_drawn_sums() -> None:
+    values, gold = RNG.random(23), RNG.integers(1, 9, 23).astype(float)
+    units = Units("text", "ratio", values, gold)
+    samples = bootstrap.resample([units], resamples=9, seed=2, name="t")
+    expected = [values[r].sum() / gold[r].sum() for r in _drawn(2, "t", 23, 9)]
+    np.testing.assert_allclose(samples[0], expected, rtol=1e-12)
+    assert bootstrap.statistic(Units("text", "ratio", [2.0, 6.0], [1.0, 3.0])) == 2.0
+
+
+def test_a_draw_that_weighs_nothing_has_the_ratio_of_all_units() -> None:
+    units = Units("text", "ratio", [0.0, 3.0], [0.0, 2.0])
+    samples = bootstrap.resample([units], resamples=40, seed=0, name="t")
+    assert set(samples[0]) == {1.5}
+
+
 def test_spearman_with_ties_is_scipys_on_every_draw() -> None:
     gold = RNG.integers(0, 6, 57).astype(float)
     values = np.round(RNG.random(57) + gold / 6, 1)

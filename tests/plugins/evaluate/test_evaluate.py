@@ -420,7 +420,7 @@ def test_check_finds_every_fault_at_once(given: Given) -> None:
     context = Glance()
     faulty = step("base", "base", evaluators=(given,), require=require, resamples=5)
     found = [str(problem) for problem in faulty.check(context)]
-    assert context.looked == ["$base", "$base"]
+    assert set(context.looked) == {"$base"}
     for message in (
         "models: model '$base' is named 2 times",
         "require: '$stray' is in a requirement but not among the models; add it there",

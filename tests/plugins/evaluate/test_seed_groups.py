@@ -14,6 +14,7 @@ from emberge import Artifact, Evaluator, Model, ModelRef, Problem, TaskInfo, Tas
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement
+from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of, variables_of
 from scipy.stats import t, ttest_ind, ttest_rel
 
@@ -247,6 +248,51 @@ def test_scores_over_a_number_are_a_curve(tmp_path: Path) -> None:
     assert first["means"]["in"]["low"] < first["means"]["in"]["mean"]
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["base=0.2,adapted=0.8", "base=0.6,adapted=0.4", "base=1.0,adapted=0.0"],
+        ["base=0.2,kind=mixed", "base=0.6,kind=mixed", "base=1.0,kind=whole"],
+    ],
+)
+def test_what_follows_the_number_is_neither_a_curve_nor_in_its_name(
+    rows: list[str], tmp_path: Path
+) -> None:
+    models = [f"bag.{row},seed={seed}" for row in rows for seed in (1, 2)]
+    result, _, _ = evaluate(bench(tmp_path, *models))
+    (curve,) = result["curves"]
+    assert (curve["name"], curve["variable"]) == ("bag", "base")
+    assert [(p["at"], len(p["models"])) for p in curve["points"]] == [(0.2, 2), (0.6, 2), (1.0, 2)]
+
+
+def test_what_is_crossed_with_the_number_has_a_curve_for_each_value(tmp_path: Path) -> None:
+    models = [f"bag.of={of},ratio={r}" for of in ("a", "b") for r in (0.2, 0.6, 1.0)]
+    result, _, _ = evaluate(bench(tmp_path, *models))
+    assert [curve["name"] for curve in result["curves"]] == ["bag,of=a", "bag,of=b"]
+
+
+def test_states_of_a_training_are_a_curve_over_its_steps() -> None:
+    """Of each instance of the training; its result, whose step is not known, is on none."""
+    values = {"run.seed=1": 0.5}
+    values |= {f"run.share={s}/step-{n}": 0.1 * n + s for s in (0.1, 0.2) for n in (1, 2, 3)}
+    scores = {
+        name: {TASK.name: TaskScore(TASK, value, Units("query", "mean", [value] * 5))}
+        for name, value in values.items()
+    }
+    models = [
+        Scored(name, ModelRef(f"${name.partition('/')[0]}{'.checkpoints' * ('/' in name)}"))
+        for name in values
+    ]
+    judge = Judge([TASK], scores, resamples=100, seed=0, arms=arms_of(models))
+    found = curves(models, judge, ("all",))
+    assert [(curve.name, curve.variable) for curve in found] == [
+        *(("run,share=0.1", "step"), ("run,share=0.2", "step")),
+    ]
+    assert [(place.at, place.models) for place in found[0].places] == [
+        (n, (f"run.share=0.1/step-{n}",)) for n in (1, 2, 3)
+    ]
+
+
 def test_two_places_are_no_curve(tmp_path: Path) -> None:
     result, _, _ = evaluate(bench(tmp_path, "bag.ratio=0.2", "bag.ratio=0.6"))
     assert result["curves"] == []
@@ -263,3 +309,24 @@ def test_intervals_of_means_cover_the_test_examples(tmp_path: Path) -> None:
     half = 1.96 * np.sqrt(sum((weights[name] * s) ** 2 for name, s in spread.items()))
     low, high = result["mean_intervals"]["bls"]["type"]
     assert (high - low) / 2 == pytest.approx(half, rel=0.03)
+
+
+def test_seeds_of_an_evaluation_are_an_arm_and_no_draws_inside_trainings_seeds() -> None:
+    one = [Scored(f"base#{s}", ModelRef("./base"), drawn=s) for s in (1, 2)]
+    trained = [
+        Scored(f"m.seed={t}#{s}", ModelRef(f"$m.seed={t}"), drawn=s) for t in (7, 8) for s in (1, 2)
+    ]
+    base, made = arms_of([*one, *trained])
+    assert (base.name, dict(base.models)) == ("base", {"#1": "base#1", "#2": "base#2"})
+    assert base.draws == {"#1": ("base#1",), "#2": ("base#2",)}
+    assert made.name == "m"
+    assert made.draws == {
+        "seed=7": ("m.seed=7#1", "m.seed=7#2"),
+        "seed=8": ("m.seed=8#1", "m.seed=8#2"),
+    }
+    values = {"m.seed=7#1": 0.1, "m.seed=7#2": 0.3, "m.seed=8#1": 0.4, "m.seed=8#2": 0.8}
+    scores = {name: {TASK.name: TaskScore(TASK, value)} for name, value in values.items()}
+    judge = Judge([TASK], scores, resamples=RESAMPLES, seed=0, arms=[made])
+    found = judge.estimate("m", TASK.name)
+    assert found.mean == pytest.approx(0.4)
+    assert found.spread == pytest.approx(np.std([0.2, 0.6], ddof=1)), "a model counts once"

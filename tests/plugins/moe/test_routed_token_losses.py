@@ -33,14 +33,18 @@ from emberge_train.losses.mlm import MLM
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from safetensors.torch import load_file
 
-from tests.support import ranked_fit
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
-from tests.support.ranked_fit import Training
 from tests.support.routable import dense
 from tests.support.routed_models import NATIVE, ExactRouted, native, routed
-from tests.support.token_training import EPSILON, MASKED, OPTIONS, by_hand, windows_of
-from tests.support.tolerance import EXACT, assert_exact, exactly, of_adamw
+from tests.support.token_training import (
+    MASKED,
+    OPTIONS,
+    assert_two_ranks_are_one,
+    by_hand,
+    windows_of,
+)
+from tests.support.tolerance import assert_exact, exactly
 from tests.support.training_data import InMemory, retrieval, texts
 
 BALANCE, Z_LOSS = 0.7, 0.1
@@ -207,19 +211,7 @@ def test_two_ranks_are_one_process(tmp_path: Path) -> None:
     assert len(windows_of(tokenizer, data)) % 8 == 1  # the first rank has no text in the last step
     options = FitOptions(**OPTIONS | {"kept_tokens": 100})
     arguments = _arguments(tmp_path / "model", datasets=[data], options=options)
-    (one,), (two,) = (
-        ranked_fit.run(
-            [Training(tmp_path / f"{ranks}", arguments, exact=True)],
-            tmp_path / f"{ranks}.pkl",
-            ranks,
-        )
-        for ranks in (1, 2)
-    )
-    assert two["losses"] == exactly(one["losses"])
-    first, second = (load_file(tmp_path / f"{n}/out/model.safetensors") for n in (1, 2))
-    far = of_adamw(1e-3, len(one["losses"]), EPSILON, EXACT)
-    for name, tensor in first.items():
-        assert torch.allclose(second[name], tensor, rtol=0, atol=far + EXACT), name
+    assert_two_ranks_are_one(tmp_path, arguments)
 
 
 def test_loads_are_logged_and_drawn_as_in_other_trainings(tmp_path: Path) -> None:

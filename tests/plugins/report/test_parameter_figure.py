@@ -107,6 +107,9 @@ def test_the_front_leaves_out_what_a_model_as_small_beats() -> None:
     }
     assert front_of(places) == ["e", "b", "d"]
     assert front_of({}) == []
+    assert front_of(
+        {name: (size, -score) for name, (size, score) in places.items()}, less=True
+    ) == [*("e", "b", "d")]
 
 
 @pytest.mark.parametrize(

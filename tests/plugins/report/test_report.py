@@ -180,7 +180,8 @@ def test_many_tasks_are_folded_and_turned(tmp_path: Path) -> None:
     assert "All 40 tasks" in [s.text for s in root.iter("summary")]
     table = next(root.iter("table"))
     assert len(table.findall("thead/tr/th")) == 1 + len(SCORES)
-    assert len(table.findall("tbody/tr")) == 40 + 3
+    # Three rows of means, and one of ranks.
+    assert len(table.findall("tbody/tr")) == 40 + 3 + 1
 
 
 def test_scores_that_are_none_are_refused_with_a_way_out(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from emberge import Artifact, ModelRef
+from emberge import Artifact, Evaluator, ModelRef, TaskInfo
 from emberge.evaluating.score_file import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 
@@ -20,12 +23,19 @@ from tests.support.finished_run import BASE, FinishedRun
 RATIOS = [f"bag.ratio={r},seed={s}" for r in (0.2, 0.6, 1.0) for s in (1, 2, 3)]
 
 
-def scored(root: Path, out: Path, *steps: str) -> FinishedRun:
+class GivenLosses(Given):
+    """The same numbers as losses."""
+
+    def plan(self, workspace: Any) -> Sequence[TaskInfo]:
+        return [dataclasses.replace(task, metric="nats/token") for task in super().plan(workspace)]
+
+
+def scored(root: Path, out: Path, *steps: str, by: Evaluator | None = None) -> FinishedRun:
     """A run whose evaluation scored models of these names."""
     used = {"faq": {"task": "retrieval", "rows": 12, "of": 10}}
     workspace = bench(root / "evaluation", *steps, boom={"datasets": used})
     entries = tuple(ModelEntry(model=ModelRef(f"${step}")) for step in steps)
-    Evaluate(models=entries, evaluators=(Given(),)).run(workspace)
+    Evaluate(models=entries, evaluators=(by or Given(),)).run(workspace)
     folder = runs.publish(out, "scores", Artifact(kind="scores"))
     shutil.copy(workspace.folder / "scores.json", folder)
     return FinishedRun(out)
@@ -80,6 +90,34 @@ def test_differences_of_arms_show_every_seed(page: str) -> None:
     assert "Out of domain: bag.ratio=1.0 scores highest" in text
     assert "; boom scores" in text
     assert "the intervals above cover them" in text
+
+
+def test_a_page_of_losses_marks_the_lowest_and_shows_them_as_they_are(tmp_path: Path) -> None:
+    (out := tmp_path / "out").mkdir()
+    run = scored(tmp_path, out, *SEEDS, "base", *RATIOS, by=GivenLosses())
+    page = report(run, "scores", base=None)
+    (by_arm, _), text = tables(page, "Losses, of which less is better"), words(page)
+    scores = read_scores(out / "scores").pooled
+    assert scores is not None
+    starred = {
+        "".join(row[0].itertext())
+        for row in by_arm.findall("tbody/tr")
+        if row.find("td[@class='best']") is not None
+    }
+    least = {
+        m
+        for on in scores.columns()
+        for m in scores.models
+        if scores.value(m, on) == scores.best(on)
+    }
+    assert starred == least
+    assert "Scores ×100" not in text
+    assert "has the least loss" in text
+    assert f"{scores.best('in'):.3f}" in text
+    worse = scores.difference("boom", "in", "bls")
+    assert worse is not None
+    assert worse.difference > 0
+    assert worse.verdict == "worse"
 
 
 def test_the_in_domain_tasks_are_listed(page: str) -> None:

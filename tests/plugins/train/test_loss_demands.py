@@ -16,12 +16,14 @@ from emberge_codiemb.losses.rank_kl import RankKL
 from emberge_codiemb.losses.ranknet import RankNet
 from emberge_train.losses import losses
 from emberge_train.losses.angle import AnglE
+from emberge_train.losses.causal_lm import CausalLM
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.kl_distillation import KLDistillation
 from emberge_train.losses.margin_mse import MarginMSE
 from emberge_train.losses.matryoshka import Matryoshka
 from emberge_train.losses.mlm import MLM
+from emberge_train.losses.mntp import MNTP
 from emberge_train.losses.sentence_transformers import SentenceTransformersLoss
 
 SIMILARITY = {"scale": 20.0, "unscored": False, "cross_rank": False}
@@ -76,9 +78,11 @@ def test_options_change_what_is_read() -> None:
         assert kind(unscored=True).needs == frozenset()
 
 
-def test_mlm_hides_three_of_ten_tokens_and_never_swaps_any() -> None:
-    options = {f.name: getattr(MLM(), f.name) for f in dataclasses.fields(MLM)}
-    assert options == {"weight": 1.0, "share": 0.3, "masked": 1.0, "random": 0.0}
+@pytest.mark.parametrize("kind", [MLM, MNTP])
+def test_hidden_tokens_are_three_of_ten_and_never_swapped(kind: type[MLM | MNTP]) -> None:
+    options = {f.name: getattr(kind(), f.name) for f in dataclasses.fields(kind)}
+    bos = {"bos": False} if kind is MNTP else {}
+    assert options == {"weight": 1.0, "share": 0.3, "masked": 1.0, "random": 0.0, **bos}
 
 
 def test_matryoshka_is_what_its_losses_are() -> None:
@@ -109,6 +113,8 @@ def test_names_that_recipes_use() -> None:
         "kl_distillation": KLDistillation,
         "matryoshka": Matryoshka,
         "mlm": MLM,
+        "mntp": MNTP,
+        "causal_lm": CausalLM,
         "sentence_transformers": SentenceTransformersLoss,
     }
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import Tokens
+from emberge import LinearHead, Tokens
 from emberge.testing import check_token_loss
 from emberge_train.losses.mlm import MLM
 from numpy.typing import NDArray
@@ -117,6 +117,39 @@ def test_logits_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole[0] == near(in_blocks[0], addends=500 + 200)
     assert_near(whole[1], in_blocks[1], addends=500)
     assert_near(whole[2], in_blocks[2], addends=200)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_head_computes_loss_and_gradients_together(
+    bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import emberge_train.losses.token_prediction as prediction
+
+    torch.manual_seed(0)
+    first, last = nn.Linear(8, 12), nn.Linear(12, 500, bias=bias)
+    hidden, labels = torch.randn(4, 50, 8), torch.randint(0, 500, (4, 50))
+    labels[0, :7] = -100
+
+    def pulled(head: Any) -> list[Tensor]:
+        for module in (first, last):
+            module.zero_grad()
+        states = hidden.clone().requires_grad_()
+        value = MLM()(states, labels, head)
+        value.backward()
+        parameters = [*first.parameters(), *last.parameters()]
+        return [
+            value.detach(),
+            *(one.grad.clone() for one in (states, *parameters) if one.grad is not None),
+        ]
+
+    expected = pulled(nn.Sequential(first, last))
+    monkeypatch.setattr(prediction, "KEPT_LOGITS", 1000)
+    monkeypatch.setattr(prediction, "MOST_ROWS", 32)
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", None)
+    found = pulled(LinearHead(first, last.weight, last.bias))
+    assert len(found) == len(expected) == (6 if bias else 5)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert_near(mine, theirs, addends=500 + 200)
 
 
 @pytest.mark.parametrize("options", [{"share": 0}, {"share": 1.1}, {"masked": 0.9, "random": 0.2}])

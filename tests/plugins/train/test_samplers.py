@@ -14,6 +14,7 @@ from emberge.testing import check_sampler
 from emberge_train.samplers import samplers
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from emberge_train.samplers.dataset_sequential import DatasetSequential
+from emberge_train.samplers.mixture import Mixture
 from emberge_train.samplers.proportional import Proportional
 from emberge_train.samplers.round_robin import RoundRobin
 from emberge_train.samplers.task_sequential import TaskSequential
@@ -372,6 +373,7 @@ def test_names_that_recipes_use() -> None:
     assert samplers() == {
         "batch_shuffle": BatchShuffle,
         "dataset_sequential": DatasetSequential,
+        "mixture": Mixture,
         "proportional": Proportional,
         "round_robin": RoundRobin,
         "task_sequential": TaskSequential,

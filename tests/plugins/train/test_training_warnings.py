@@ -63,6 +63,12 @@ def test_a_usual_training_is_not_doubted(place: Path) -> None:
     assert warnings(place, "none") == {}, "the default of hard negatives asks for none"
 
 
+def test_packing_of_pairs_is_doubted(place: Path) -> None:
+    ((option, message),) = warnings(place, packing=256).items()
+    assert option == "packing"
+    assert "take it out" in message
+
+
 @pytest.mark.parametrize(
     ("rate", "meant"),
     [(5e5, "5e-5"), (2e5, "2e-5"), (1.5e4, "1.5e-4"), (20.0, None), (1.0, None)],

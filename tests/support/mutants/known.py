@@ -161,7 +161,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "row numbers of any whole type compare alike",
     ),
     (
-        "mlm.py",
+        "token_prediction.py",
         "vocabulary = head(states[:1]).shape[-1]",
         "vocabulary = head(states[:1]).shape[+1]",
         "of two dimensions the last is the second",
@@ -221,7 +221,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "a softmax does not depend on where ranks begin",
     ),
     (
-        "mlm.py",
+        "token_prediction.py",
         "hidden = chosen & (chance[1] < self.masked)",
         "hidden = chosen & (chance[1] <= self.masked)",
         "no drawn number is just the share",

@@ -62,6 +62,7 @@ ROOMS: Mapping[str, Room] = {
             f"{TRAIN}/test_loss_laws.py",
             f"{TRAIN}/test_matryoshka.py",
             f"{TRAIN}/test_mlm.py",
+            f"{TRAIN}/test_next_tokens.py",
             f"{TRAIN}/test_sentence_transformers_losses.py",
             f"{TRAIN}/test_training_warnings.py",
             "tests/plugins/codiemb/test_mid_nce.py",
@@ -79,6 +80,7 @@ ROOMS: Mapping[str, Room] = {
         ),
         (
             f"{TRAIN}/test_batch_shuffle.py",
+            f"{TRAIN}/test_mixture.py",
             f"{TRAIN}/test_samplers.py",
             "tests/plugins/boom/test_bagging.py",
             "tests/plugins/boom/test_core_subset.py",

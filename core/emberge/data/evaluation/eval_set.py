@@ -18,7 +18,7 @@ from emberge.data.evaluation.eval_data import (
     RerankingData,
 )
 from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, shown, understood
-from emberge.data.row_parser import Row
+from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import sample_labelled, sample_rows
 from emberge.errors import DataError
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +15,13 @@ from torch import Tensor
 from emberge.contracts.stage import Measures
 from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError
+from emberge.heap import keep_freed_blocks
 from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_finite
 from emberge.merging.streaming.memory_budget import GRANULE, block_elements, queue_bytes
 from emberge.wording import human_size
 
 __all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
-
-# Numbers of mallopt's parameters, from malloc.h.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 Put = Callable[[TensorJob, int, Tensor], None]
 Progress = Callable[[float, float, str], None]
@@ -83,7 +79,7 @@ def run_jobs(
     wanted = {id(job) for job in jobs}
     groups = [Unit(group, [job for job in group if id(job) in wanted]) for group in units.values()]
     _require_memory(jobs, limits)
-    _keep_freed_blocks()
+    keep_freed_blocks()
     one = functools.partial(torch.set_num_threads, 1)
     with _one_thread_each(), ThreadPoolExecutor(limits.workers, "merge", one) as pool:
         _TensorScheduler(pool, limits, put, finished, meter).run(groups)
@@ -107,17 +103,6 @@ def _one_thread_each() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-@functools.cache
-def _keep_freed_blocks() -> None:
-    """Set glibc to reuse the memory of passing blocks: fresh pages cost more than most arithmetic on them."""
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
-        libc.mallopt(_TRIM_THRESHOLD, 128 << 20)
 
 
 class _Countdown:

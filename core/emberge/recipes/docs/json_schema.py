@@ -12,7 +12,7 @@ from emberge.recipes.docs.option_docs import Documented, documented_options
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.field_types import Form, kinds_of
 from emberge.recipes.options.fields import first_option
-from emberge.recipes.parse.foreach import NAME
+from emberge.recipes.parse.foreach import LOGSPACE, NAME
 
 __all__ = ["recipe_schema"]
 
@@ -90,7 +90,15 @@ class _Writing:
         """Return the schema of a step: `kind: {options}`, with foreach beside it."""
         kinds = {name: self.given(c) for name, c in self.named((Step,)).items()}
         values = {"type": "array", "minItems": 1}
-        product = {"type": "object", "minProperties": 1, "additionalProperties": values}
+        spaced = {
+            "type": "object",
+            "properties": {LOGSPACE: {"type": "array", "minItems": 3, "maxItems": 3}},
+            "required": [LOGSPACE],
+            "additionalProperties": False,
+            "description": "[first, last, count]: numbers at equal ratios, with four digits.",
+        }
+        listed = {"anyOf": [values, spaced]}
+        product = {"type": "object", "minProperties": 1, "additionalProperties": listed}
         row = {"type": "object", "minProperties": 1}
         rows = {"type": "array", "minItems": 1, "items": row}
         foreach = {

@@ -12,12 +12,13 @@ from typing import Any
 from emberge.errors import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
 
-__all__ = ["NAME", "Row", "Substitution", "rows_of", "uses"]
+__all__ = ["LOGSPACE", "NAME", "Row", "Substitution", "rows_of", "uses"]
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
 _DOLLAR = re.compile(rf"\$(\$|{NAME})")
 _LONGEST = 40
+LOGSPACE = "logspace"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,10 @@ class Row:
 
 
 def rows_of(node: Node | None, problems: list[Problem]) -> list[Row]:
-    """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows."""
+    """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows.
+
+    In a mapping `{logspace: [first, last, count]}` is a list of numbers at equal ratios, with four digits.
+    """
     if node is None:
         return [Row()]
     if isinstance(node, Fields) and node.entries:
@@ -52,7 +56,8 @@ def rows_of(node: Node | None, problems: list[Problem]) -> list[Row]:
 
 
 def _seen(node: Node) -> str:
-    return f"an empty {words(node)[2:]}" if isinstance(node, Items | Fields) else words(node)
+    inside = getattr(node, "items", getattr(node, "entries", None))
+    return f"an empty {words(node)[2:]}" if inside is not None and not inside else words(node)
 
 
 def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
@@ -63,14 +68,40 @@ def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
             problems.append(
                 Problem(f"foreach: '{name}' is no name for a variable", node.line(name))
             )
-        if isinstance(values, Items) and values.items:
+        if isinstance(values, Fields) and set(values.entries) == {LOGSPACE}:
+            columns.append(_logspace(values.entries[LOGSPACE], values.line(LOGSPACE), problems))
+        elif isinstance(values, Items) and values.items:
             columns.append(values.items)
         else:
             message = f"foreach: '{name}' needs a list of values, not {_seen(values)}"
+            if isinstance(values, Fields):
+                message += "; a mapping is {logspace: [first, last, count]}"
             problems.append(Problem(message, node.line(name)))
     if len(problems) > before:
         return []
     return [dict(zip(node.entries, row, strict=True)) for row in itertools.product(*columns)]
+
+
+def _logspace(node: Node, where: str, problems: list[Problem]) -> tuple[Node, ...]:
+    """Return numbers from first to last, each as many times the one before, as numbers of four digits."""
+    found = plain(node)
+    if not _is_logspace(found):
+        message = (
+            "logspace is [first, last, count]: two numbers above 0 and a whole one of at least 2"
+        )
+        problems.append(Problem(f"foreach: {message}, not {found!r}", where))
+        return ()
+    first, last, count = found
+    ratio = (last / first) ** (1 / (count - 1))
+    texts = [f"{first * ratio**place:.4g}" for place in range(count)]
+    return tuple(Scalar(float(text), text, where) for text in texts)
+
+
+def _is_logspace(found: Any) -> bool:
+    if not isinstance(found, list) or len(found) != 3:
+        return False
+    numbers = all(type(one) in (int, float) for one in found) and type(found[2]) is int
+    return numbers and all(0 < one < math.inf for one in found[:2]) and found[2] >= 2
 
 
 def _rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:

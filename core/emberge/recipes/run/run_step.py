@@ -17,6 +17,7 @@ from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError, PluginError
 from emberge.files.atomic import make_folder
 from emberge.files.locks import lock_folder
+from emberge.heap import return_freed_memory
 from emberge.recipes.folder.provenance import CHANGING, artifact_record
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
 from emberge.recipes.recipe import RecipeStep
@@ -72,6 +73,7 @@ def run_step(
             results.hashes.learn({folder / name: one.hash for name, one in files.items()})
         finally:
             workspace.close()
+            return_freed_memory()
     return StepResult(folder, artifact, seconds)
 
 

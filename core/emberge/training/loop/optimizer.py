@@ -13,9 +13,6 @@ from emberge.training.fit_options import FitOptions, Schedule
 
 __all__ = ["adamw", "learning_rate_factor", "optimizer_state", "restore_optimizer"]
 
-# Share of the steps over which warm-up-stable-decay falls to zero.
-DECAY_SHARE = 0.1
-
 
 def adamw(
     parameters: Mapping[str, nn.Parameter | Tensor], options: FitOptions
@@ -40,7 +37,13 @@ def adamw(
     )
 
 
-def learning_rate_factor(step: int, steps: int, warmup_ratio: float, schedule: Schedule) -> float:
+def learning_rate_factor(
+    step: int,
+    steps: int,
+    warmup_ratio: float,
+    schedule: Schedule,
+    decay_share: float = FitOptions.decay_share,
+) -> float:
     """Return the factor of optimizer step `step` (from 0): never 0, so that no step is lost."""
     warmup = math.ceil(warmup_ratio * steps)
     if step < warmup:
@@ -51,7 +54,7 @@ def learning_rate_factor(step: int, steps: int, warmup_ratio: float, schedule: S
     if schedule == "cosine":
         return 0.5 * (1 - math.cos(math.pi * left))
     if schedule == "warmup_stable_decay":
-        return min(1.0, (steps - step) / max(1, math.ceil(DECAY_SHARE * steps)))
+        return min(1.0, (steps - step) / max(1, math.ceil(decay_share * steps)))
     return 1.0
 
 

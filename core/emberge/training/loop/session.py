@@ -16,7 +16,7 @@ from torch import Tensor
 
 from emberge.contracts.backbone import Encoder, PredictsTokens, TokenisedText
 from emberge.contracts.dataset import Dataset, DatasetInfo, Rows
-from emberge.contracts.loss import score_problems
+from emberge.contracts.loss import TokenLoss, predicting_ways, score_problems
 from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import torch_threads
@@ -28,7 +28,9 @@ from emberge.encoding.gradient_cache import (
     draws_random_numbers,
     encode_and_backward,
 )
+from emberge.encoding.packing import packing_problem
 from emberge.encoding.token_pass import corrupted, predict_and_backward
+from emberge.encoding.token_scores import TokenScores, score_texts
 from emberge.errors import CheckpointError, DataError
 from emberge.files.atomic import clear_torn
 from emberge.ranks.fsdp import is_split, split_weights
@@ -38,7 +40,7 @@ from emberge.training.fit_job import FitJob
 from emberge.training.loop.checkpoints import latest_state, save_state
 from emberge.training.loop.token_budget import EngineSettings, budgeted, choose_engine
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch
+from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch, PlannedPart
 from emberge.training.plan.lazy_rows import in_pieces
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
@@ -247,7 +249,7 @@ class Session:
         )
 
     def _predict(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
-        """Run the passes of losses over the tokens of one part of a batch, which counts by its share of rows.
+        """Run the passes of losses over the tokens of one part of a batch, which counts by `_share`.
 
         A corruption depends on seed, step, dataset and window alone, not on ranks or chunks. A term of the
         model's own is the mean of the losses' passes, whatever their weights are.
@@ -256,7 +258,7 @@ class Session:
         assert isinstance(encoder, PredictsTokens)
         sequences = self.windows[part.dataset].sequences
         own = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
-        share = len(part.rows) / batch.size
+        share = self._share(batch, place)
         found = []
         losses = self.objective.over_tokens(part.dataset)
         for number, loss in enumerate(losses):
@@ -277,6 +279,33 @@ class Session:
                 )
             )
         return functools.reduce(lambda one, other: one + other, found)
+
+    def _share(self, batch: PlannedBatch, place: int) -> float:
+        """Return a part's share of its batch: of tokens where all are single texts, else of rows."""
+        parts = batch.parts
+        if any(part.dataset not in self.windows for part in parts):
+            return len(parts[place].rows) / batch.size
+        tokens = [self._tokens(part) for part in parts]
+        return tokens[place] / sum(tokens)
+
+    def _tokens(self, part: PlannedPart) -> int:
+        counted = self.windows[part.dataset].info.tokens
+        assert counted is not None
+        return int(counted[part.rows].sum())
+
+    def score_texts(self, dataset: str, loss: TokenLoss, seed: int) -> TokenScores:
+        """Return a loss over the windows of a dataset of single texts, one by one and without gradients.
+
+        Their corruption depends on seed, dataset and place alone.
+        """
+        assert isinstance(self.encoder, PredictsTokens)
+        return score_texts(
+            self.encoder,
+            self.windows[dataset].sequences,
+            loss,
+            seed_of=lambda place: stable_seed(seed, "scored texts", dataset, place),
+            token_budget=self.encode_plan.token_budget,
+        )
 
     def _draw(self, batch: PlannedBatch) -> DrawnBatch:
         return draw_batch(
@@ -350,6 +379,14 @@ def _load(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
             "a head that predicts tokens shares weights with the model, which ranks cannot split yet; "
             "train token losses without --shard"
         )
+    losses = [
+        loss
+        for dataset in job.datasets
+        for loss in job.losses.of(dataset.info.name, dataset.info.task) or ()
+    ]
+    for causal, bos in predicting_ways(losses):
+        if problems := job.backbone.check_predicts(job.checkpoint, causal=causal, bos=bos):
+            raise CheckpointError("\n".join(problems))
     return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32", predicts=True)
 
 
@@ -364,17 +401,26 @@ def _cut(
     """Return the windows of datasets of single texts, by name.
 
     Raises:
-        CheckpointError: for an encoder that predicts no tokens, or a token for hiding that it does not know.
+        CheckpointError: for an encoder that predicts no tokens, or one whose texts would change each other
+            where they are packed.
     """
     if not isinstance(encoder, PredictsTokens):
         raise CheckpointError(
             f"{job.checkpoint}: {type(encoder).__name__} predicts no tokens (PredictsTokens); choose a "
             "backbone that does"
         )
+    if job.options.packing is not None and (problem := packing_problem(encoder)):
+        raise CheckpointError(f"{job.checkpoint}: {problem}")
+
+    def begins(dataset: Dataset) -> bool:
+        losses = job.losses.of(dataset.info.name, dataset.info.task) or ()
+        return any(loss.bos for loss in losses if isinstance(loss, TokenLoss))
 
     def read() -> dict[str, WindowTable]:
         return {
-            dataset.info.name: build_windows(dataset, encoder, job.options, store, progress)
+            dataset.info.name: build_windows(
+                dataset, encoder, job.options, store, progress, bos=begins(dataset)
+            )
             for dataset in datasets
         }
 
@@ -442,6 +488,7 @@ def _encode_plan(
         dropout=draws,
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
+        packing=job.options.packing,
     )
 
 

@@ -128,7 +128,11 @@ class Trainer:
         options, step = self.options, batch.step
         first, end = self.plan.segment(step) if options.restart else (0, self.plan.steps)
         factor = learning_rate_factor(
-            step - first, end - first, options.warmup_ratio, options.schedule
+            step - first,
+            end - first,
+            options.warmup_ratio,
+            options.schedule,
+            options.decay_share,
         )
         for group in self.optimizer.param_groups:
             group["lr"] = options.learning_rate * factor

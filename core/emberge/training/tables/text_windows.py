@@ -22,7 +22,7 @@ from emberge.training.tables.example_table import Side, text_side
 
 __all__ = ["WindowTable", "build_windows"]
 
-VERSION = 1
+VERSION = 2
 # More tokens than any text has.
 UNCUT = 2**31 - 1
 
@@ -45,8 +45,12 @@ def build_windows(
     options: BatchOptions,
     store: Path,
     progress: Callable[..., None],
+    *,
+    bos: bool = False,
 ) -> WindowTable:
     """Return the windows of a dataset of single texts, cut once and then found in `store` by content.
+
+    With `bos` each begins with the tokenizer's token for that, also where the tokenizer adds none.
 
     Raises:
         DataError: where neither options nor model limit the tokens of a window, or the limit leaves no room
@@ -58,14 +62,18 @@ def build_windows(
     if longest is None:
         raise DataError(f"dataset '{name}': the model has no limit of tokens; give max_length")
     side = dataclasses.replace(side, max_length=longest)
-    key = f"windows{VERSION}\x1f{dataset.fingerprint}\x1f{encoder.tokenizer_fingerprint}\x1f{side}"
+    first_token = encoder.bos_id if bos else None
+    cut = (f"windows{VERSION}", dataset.fingerprint, encoder.tokenizer_fingerprint)
+    key = "\x1f".join(map(str, (*cut, side, first_token)))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def fill(part: Path) -> None:
         texts: list[NDArray[np.int64]] = []
         with RaggedWriter(part) as writer:
             for first, rows in _pieces(dataset):
-                for row, windows in enumerate(_windows(encoder, rows, side, name), first):
+                for row, windows in enumerate(
+                    _windows(encoder, rows, side, name, first_token), first
+                ):
                     writer.add(windows)
                     texts.append(np.full(len(windows), row, np.int64))
                 progress(first + len(rows), len(dataset), "rows", f"reading {name}")
@@ -84,7 +92,7 @@ def _pieces(dataset: Dataset) -> Iterator[tuple[int, list[str]]]:
 
 
 def _windows(
-    encoder: PredictsTokens, texts: Sequence[str], side: Side, name: str
+    encoder: PredictsTokens, texts: Sequence[str], side: Side, name: str, bos: int | None
 ) -> Iterator[list[TokenisedText]]:
     """Yield the windows of each text."""
     whole = encoder.tokenise(texts, prompt=side.prompt, max_length=UNCUT)
@@ -95,6 +103,8 @@ def _windows(
         start = max(int(places[0]) if len(places) else len(ids), text.prompt_length)
         end = int(places[-1]) + 1 if len(places) else len(ids)
         before, body, after = np.split(ids, [start, max(start, end)])
+        added = bos is not None and before[:1].tolist() != [bos]
+        before = np.concatenate([[bos], before]) if added else before
         room = (side.max_length or UNCUT) - len(before) - len(after)
         if room < 1:
             raise DataError(
@@ -103,4 +113,6 @@ def _windows(
             )
         cuts = range(0, max(1, len(body)), room)
         windows = [np.concatenate([before, body[cut : cut + room], after]) for cut in cuts]
-        yield [TokenisedText(window.tolist(), text.prompt_length) for window in windows]
+        # What comes before a prompt's tokens counts with them.
+        prompt = text.prompt_length + added if text.prompt_length else 0
+        yield [TokenisedText(window.tolist(), prompt) for window in windows]

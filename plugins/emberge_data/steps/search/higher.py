@@ -32,6 +32,7 @@ def count_higher(
     pair. Float32 products decide where the bound on them allows, and exact cosines everywhere else.
     """
     import numpy as np
+    import torch
 
     limits = limits or Limits()
     scores = space.scores(queries, documents)
@@ -40,24 +41,47 @@ def count_higher(
     found = np.zeros(len(queries), dtype=np.int64)
     rows, columns = limits.tile(space.device, len(queries))
     units = space.queries.units(queries)
+    kept = torch.empty(
+        rows * columns, device=space.device
+    )  # fresh pages would cost a fifth of a product
     with full_precision():
         for first in range(0, len(among), columns):
             here = space.documents.units(among[first : first + columns])
             for row in range(0, len(queries), rows):
                 part = slice(row, row + rows)
-                tile = units[part] @ here.T
-                sure = tile > highest[part, None]
-                found[part] += sure.sum(dim=1).cpu().numpy()
-                near, at = _places((tile > lowest[part, None]) & ~sure)
+                asked = units[part]
+                tile = kept[: len(asked) * len(here)].view(len(asked), len(here))
+                torch.mm(asked, here.T, out=tile)
+                above = _count(tile > lowest[part, None])
+                found[part] += (sure := _count(tile > highest[part, None]))
+                close = np.flatnonzero(above > sure)
+                near, at = _places(tile, close, lowest[part], highest[part])
                 found += _exactly(space, queries, among, scores, near + row, at + first)
     if spared is not None:
         found -= _spared(space, queries, scores, among, spared)
     return found
 
 
-def _places(mask: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows, columns = mask.nonzero(as_tuple=True)
-    return rows.cpu().numpy(), columns.cpu().numpy()
+def _count(mask: Tensor) -> NDArray[np.int64]:
+    """Return how many places of each row are true."""
+    import numpy as np
+
+    if mask.device.type != "cpu":
+        return np.asarray(mask.sum(dim=1).cpu().numpy())
+    return np.asarray(np.count_nonzero(mask.numpy(), axis=1))  # ten times as fast as a sum of torch
+
+
+def _places(
+    tile: Tensor, rows: NDArray[np.int64], lowest: Tensor, highest: Tensor
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows and columns of the products in these rows that neither bound decides."""
+    import torch
+
+    chosen = torch.from_numpy(rows).to(tile.device)
+    some = tile[chosen]
+    undecided = (some > lowest[chosen, None]) & ~(some > highest[chosen, None])
+    at, columns = undecided.nonzero(as_tuple=True)
+    return rows[at.cpu().numpy()], columns.cpu().numpy()
 
 
 def _exactly(

@@ -37,6 +37,25 @@ def test_a_list_is_its_rows() -> None:
     assert ids(text) == ["a.x=1,y=p", "a.x=2,y=q"]
 
 
+def test_ten_rates_at_equal_ratios_are_the_papers_grid() -> None:
+    """Of the search for BidirLM's learning rates: each is 10^(2/9) = 1.66810 times the one before."""
+    option = "fit: {model: m, data: d, learning_rate: $rate}"
+    text = f"steps: {{a: {{foreach: {{rate: {{logspace: [1.0e-5, 1.0e-3, 10]}}}}, {option}}}}}"
+    steps = read(text).steps
+    assert [one.variables["rate"] for one in steps] == [
+        *(1e-5, 1.668e-5, 2.783e-5, 4.642e-5, 7.743e-5),
+        *(1.292e-4, 2.154e-4, 3.594e-4, 5.995e-4, 1e-3),
+    ]
+    assert steps[1].id == "a.rate=1.668e-05"
+
+
+def test_spaced_numbers_are_multiplied_with_other_variables() -> None:
+    foreach = "{x: {logspace: [1, 4, 3]}, y: [p, q]}"
+    text = f"steps: {{a: {{foreach: {foreach}, fit: {{model: $y, data: d, learning_rate: $x}}}}}}"
+    assert ids(text)[:3] == ["a.x=1,y=p", "a.x=1,y=q", "a.x=2,y=p"]
+    assert len(ids(text)) == 6
+
+
 def test_numbers_stay_numbers_and_mappings_stay_mappings() -> None:
     text = """
 steps:
@@ -109,6 +128,11 @@ def test_ids_that_would_be_alike_or_too_long_are_counted() -> None:
         ("{}", "not an empty mapping"),
         ("{n: 1}", "foreach: 'n' needs a list of values, not the number 1"),
         ("{n: []}", "foreach: 'n' needs a list of values, not an empty list"),
+        ("{n: {logspace: [1, 2]}}", "foreach: logspace is [first, last, count]"),
+        ("{n: {logspace: [0, 1, 3]}}", "two numbers above 0"),
+        ("{n: {logspace: [1, 2, 1]}}", "a whole one of at least 2"),
+        ("{n: {logspace: [1, 2, 2.5]}}", "a whole one of at least 2"),
+        ("{n: {linspace: [1, 2, 3]}}", "foreach: 'n' needs a list of values, not a mapping"),
         ("{'a b': [1]}", "foreach: 'a b' is no name for a variable"),
         ("[1]", "foreach: a row is `{name: value}`, not the number 1"),
         ("[{n: 1}, {k: 2}]", "foreach: this row has k, the first has n"),

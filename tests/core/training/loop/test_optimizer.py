@@ -125,6 +125,48 @@ def test_a_stable_rate_falls_over_the_last_tenth() -> None:
     assert found[22:] == pytest.approx([1.0, 2 / 3, 1 / 3])
 
 
+@pytest.mark.parametrize(
+    ("share", "values"),
+    [
+        (0.4, [1 / 2, 1, 1, 1, 1, 1, 1, 3 / 4, 2 / 4, 1 / 4]),
+        # Three and a half steps are begun ones: four.
+        (0.35, [1 / 2, 1, 1, 1, 1, 1, 1, 3 / 4, 2 / 4, 1 / 4]),
+        (0.8, [1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
+    ],
+)
+def test_a_stable_rate_falls_over_a_share_of_the_steps(share: float, values: list[float]) -> None:
+    """Ten steps, of which two warm up."""
+    found = [learning_rate_factor(s, 10, 0.2, "warmup_stable_decay", share) for s in range(10)]
+    assert found == pytest.approx(values)
+
+
+def test_a_decay_alone_begins_at_the_highest_rate() -> None:
+    found = [learning_rate_factor(step, 4, 0.0, "warmup_stable_decay", 1.0) for step in range(4)]
+    assert found == [1.0, 0.75, 0.5, 0.25]
+
+
+def test_the_other_schedules_have_no_share_of_decay() -> None:
+    for schedule in ("linear", "cosine", "constant"):
+        found = {learning_rate_factor(7, 10, 0.2, schedule, s) for s in (0.1, 0.9)}  # type: ignore[arg-type]
+        assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"decay_share": 0.0}, "decay_share"),
+        ({"decay_share": 1.5}, "decay_share"),
+        (
+            {"schedule": "warmup_stable_decay", "warmup_ratio": 0.5, "decay_share": 0.6},
+            "warmup_ratio and decay_share",
+        ),
+    ],
+)
+def test_impossible_shares_of_decay_are_refused(options: dict[str, Any], place: str) -> None:
+    with pytest.raises(ValueError, match=place):
+        FitOptions(**options)
+
+
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "warmup_stable_decay", "constant"])
 def test_a_training_of_one_step_learns(schedule: str) -> None:
     for warmup in (0.0, 0.1, 1.0):

@@ -32,7 +32,14 @@ from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
 from tests.support.ranked_fit import Death, Training
-from tests.support.token_training import EPSILON, MASKED, OPTIONS, by_hand, windows_of
+from tests.support.token_training import (
+    EPSILON,
+    MASKED,
+    OPTIONS,
+    assert_two_ranks_are_one,
+    by_hand,
+    windows_of,
+)
 from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.support.training_data import InMemory, retrieval, texts
 
@@ -125,19 +132,7 @@ def _shaky(root: Path) -> Path:
 
 def test_two_ranks_are_one_process(tmp_path: Path) -> None:
     arguments = _arguments(_model(tmp_path), datasets=[texts(21)])
-    (one,), (two,) = (
-        ranked_fit.run(
-            [Training(tmp_path / f"{ranks}", arguments, exact=True)],
-            tmp_path / f"{ranks}.pkl",
-            ranks,
-        )
-        for ranks in (1, 2)
-    )
-    assert two["losses"] == exactly(one["losses"])
-    first, second = (load_file(tmp_path / f"{n}/out/model.safetensors") for n in (1, 2))
-    far = of_adamw(1e-3, len(one["losses"]), EPSILON, EXACT)
-    for name, tensor in first.items():
-        assert torch.allclose(second[name], tensor, rtol=0, atol=far + EXACT), name
+    assert_two_ranks_are_one(tmp_path, arguments)
 
 
 def test_a_killed_training_ends_in_the_same_bytes(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from emberge.contracts.dataset import TaskKind
-from emberge.data.columns import Layout, LayoutError, find_layout
 from emberge.data.entry import Columns
+from emberge.data.rows.columns import Layout, LayoutError, find_layout
 
 __all__ = ["Row", "RowError", "RowParser"]
 

@@ -1,0 +1,74 @@
+"""Rows of a data entry with all their columns, for tasks whose rows are no examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts.dataset import BadRow, Reader
+from emberge.contracts.reference import DataRef
+from emberge.data.data_sources import DataSource, expand
+from emberge.data.entry import DataEntry
+from emberge.data.sampling import sample_rows
+from emberge.errors import DataError
+
+__all__ = ["PlainRows", "read_plain_rows"]
+
+_SHOWN = 20  # bad rows that an error lists
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes content and choice."""
+
+    name: str
+    place: str
+    key: str
+    rows: Sequence[tuple[int, Mapping[str, Any]]]
+
+    def at(self, number: int) -> str:
+        """Return the place of a row for messages: `file:line`."""
+        return f"{self.place}:{number}"
+
+
+def read_plain_rows(
+    entry: DataEntry,
+    *,
+    readers: Sequence[Reader],
+    resolve: Callable[[DataRef], Path | None],
+    limit: int | None = None,
+    first: int | None = None,
+) -> PlainRows | None:
+    """Return the rows of an entry, thinned to its `limit` and the given one; None before a step wrote it.
+
+    With `first` only so many are read, and a hub dataset is not downloaded.
+
+    Raises:
+        DataError: for an entry that is not one file or hub dataset, and with a line for each bad row.
+        ConnectionError: when the hub cannot be reached.
+    """
+    sources = expand(entry, readers=readers, resolve=resolve)
+    if not sources:
+        return None
+    if len(sources) > 1:
+        raise DataError(f"{sources[0].place}: one file is wanted here, not a catalogue of several")
+    source = sources[0]
+    found = list(islice(source.rows(head=first is not None), first))
+    _refuse_bad_rows(source, found)
+    limits = [n for n in (limit, entry.limit) if n is not None]
+    chosen = sample_rows(len(found), min(limits, default=None), source.name)
+    key = "" if first is not None else source.key()
+    return PlainRows(source.name, source.place, key, [found[row] for row in chosen])  # type: ignore[misc]
+
+
+def _refuse_bad_rows(
+    source: DataSource, found: Sequence[tuple[int, Mapping[str, Any] | BadRow]]
+) -> None:
+    bad = [(number, row.message) for number, row in found if isinstance(row, BadRow)]
+    if bad:
+        lines = [f"{source.place}:{number}: {message}" for number, message in bad[:_SHOWN]]
+        more = [f"{source.place}: … and {len(bad) - _SHOWN} more"] if len(bad) > _SHOWN else []
+        raise DataError("\n".join([*lines, *more]))

@@ -1,0 +1,87 @@
+"""Packed rows: texts one after another in rows of a given length, and the proof that they stay apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from emberge.contracts.backbone import PacksTexts, PredictsTokens, TokenisedText
+from emberge.encoding.gradient_cache import device_of
+
+__all__ = ["packed_rows", "packing_problem"]
+
+# Texts of the probe by row: as a text's neighbours, with padding, and alone.
+_PROBE = ((5, 3, 7), (6, 4), (8,))
+
+
+def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[NDArray[np.int64]]:
+    """Return rows of texts with at most `length` tokens each, as few as first-fit finds, longest text first.
+
+    A longer text is a row of its own. Ties keep their order.
+    """
+    sizes = np.asarray(lengths, np.int64)
+    rows: list[list[int]] = []
+    free = np.zeros(len(sizes), np.int64)
+    for text in np.argsort(-sizes, kind="stable"):
+        fits = np.flatnonzero(free[: len(rows)] >= sizes[text])
+        row = int(fits[0]) if len(fits) else len(rows)
+        if row == len(rows):
+            rows.append([])
+            free[row] = length
+        rows[row].append(int(text))
+        free[row] -= sizes[text]
+    return [np.asarray(row, np.int64) for row in rows]
+
+
+def packing_problem(encoder: PredictsTokens) -> str:
+    """Return why texts of one row would not be computed as if alone, seen on a few; empty if they are."""
+    if not isinstance(encoder, PacksTexts):
+        return f"{type(encoder).__name__} cannot pack texts (PacksTexts); take packing out"
+    kind = type(getattr(encoder.module, "trunk", encoder.module)).__name__
+    training = encoder.module.training
+    encoder.module.eval()
+    try:
+        far = _distance(encoder)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, IndexError) as error:
+        line = (str(error).strip().splitlines() or [repr(error)])[0]
+        return f"{kind} cannot compute packed texts: {line}; take packing out"
+    finally:
+        encoder.module.train(training)
+    if far <= 1:
+        return ""
+    return (
+        f"{kind} computes texts of a packed row otherwise than single ones, as if they saw each other; "
+        "take packing out"
+    )
+
+
+def _distance(encoder: PacksTexts) -> float:
+    """Return how far packed states are from those of single texts, as a part of what rounding explains."""
+    fresh = iter(np.arange(1, 1 + sum(map(sum, _PROBE))) % encoder.vocabulary)
+    rows = [
+        [TokenisedText([int(next(fresh)) for _ in range(size)]) for size in sizes]
+        for sizes in _PROBE
+    ]
+    with torch.no_grad():
+        packed = _states(encoder, encoder.pack(rows))
+        far = 0.0
+        for row, texts in enumerate(rows):
+            start = 0
+            for text in texts:
+                alone = _states(encoder, encoder.collate([text]))[0]
+                found = packed[row, start : start + len(text.ids)]
+                start += len(text.ids)
+                allowed = math.sqrt(torch.finfo(alone.dtype).eps) * float(alone.abs().max())
+                far = max(far, float((found - alone).abs().max()) / max(allowed, 1e-30))
+    return far
+
+
+def _states(encoder: PacksTexts, features: object) -> Tensor:
+    device = device_of(encoder)
+    assert isinstance(features, dict)
+    return encoder.states({name: value.to(device) for name, value in features.items()})

@@ -1,0 +1,149 @@
+"""The `stdlib_tasks` step: labelled words and texts of Python files, to fine-tune models on."""
+
+from __future__ import annotations
+
+import io
+import keyword
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Step, Workspace
+
+from emberge_demo.corpus import STDLIB, Definition, definitions, locate, version
+from emberge_demo.package_files import even_place, write_catalogue, write_rows
+
+__all__ = ["StdlibTasks", "labelled_words"]
+
+_HALVES = ("train", "dev", "test")
+_SHORTEST = 8  # words of a function
+_KINDS = {tokenize.OP: "operator", tokenize.NUMBER: "number", tokenize.STRING: "text"}
+# What a name is by the word before it.
+_AFTER = {"def": "definition", "class": "definition", "import": "import", ".": "attribute"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StdlibTasks(Step):
+    """Two tasks to fine-tune on, of the documented functions of the standard library.
+
+    `names` has the words of a function (`words`) with the kind of each (`labels`), as `tokenize` and the
+    words beside it give it: a keyword, an operator, a number, a text, and of names whether they are defined,
+    called, given as an argument, imported, an attribute, or none of these. Some of that follows from the
+    word before, some from the word after. `modules` has first paragraphs of docstrings (`text`) with the
+    module or package they are of (`label`), of the `classes` with most. Functions are split by a hash of
+    their name; sets are called `names_train`, `names_dev`, `names_test` and so on.
+
+    Example:
+        tasks:
+          stdlib_tasks: {rows: 1000}
+    """
+
+    rows: int = 2000
+    """Rows to train on at most; development and test sets have at most half as many each."""
+    words: int = 48
+    """Words of a row of `names`; a longer function is cut there."""
+    classes: int = 12
+    """Labels of `modules`."""
+
+    produces: ClassVar[ArtifactKind] = "data"
+
+    def identity(self) -> str:
+        """Return Python's version: others have other functions."""
+        return f"python {version(STDLIB)}"
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        for option, least in (("rows", 8), ("words", _SHORTEST), ("classes", 2)):
+            if getattr(self, option) < least:
+                yield context.problem(f"{option} must be {least} or more", option)
+
+    def run(self, workspace: Workspace) -> Artifact:
+        """Read the library's files and write the sets and their catalogue.
+
+        Raises:
+            DataError: for a Python without the files of its library.
+        """
+        folder = locate(STDLIB)
+        found = list(definitions(STDLIB, folder)) if folder is not None else []
+        tasks = {"names": list(self._names(found)), "modules": self._modules(found)}
+        entries: list[dict[str, Any]] = []
+        for name, rows in tasks.items():
+            for half, chosen in self._halves(rows, workspace).items():
+                path = f"{name}/{half}.jsonl.gz"
+                count = write_rows(workspace.folder / path, chosen)
+                entry = {"name": f"{name}_{half}", "file": path, "task": "classification"}
+                entries.append({**entry, "rows": count})
+        write_catalogue(workspace.folder, {"format": 1, "train": entries})
+        return Artifact(
+            kind="data",
+            size=sum(entry["rows"] for entry in entries),
+            details={"rows": {entry["name"]: entry["rows"] for entry in entries}},
+        )
+
+    def _halves(
+        self, rows: Sequence[Mapping[str, Any]], workspace: Workspace
+    ) -> dict[str, list[Mapping[str, Any]]]:
+        """Return the rows that are even over the hashes of their ids, without these."""
+        halves: dict[str, list[Mapping[str, Any]]] = {half: [] for half in _HALVES}
+        for row in sorted(rows, key=lambda row: even_place("row", row["id"])):
+            half = _HALVES[max(0, even_place("half", row["id"]) % 4 - 1)]
+            limit = self.rows if half == "train" else self.rows // 2
+            limit = min(limit, workspace.rehearsal.rows) if workspace.rehearsal else limit
+            if len(halves[half]) < limit:
+                halves[half].append({k: value for k, value in row.items() if k != "id"})
+        for half, chosen in halves.items():
+            if not chosen:
+                raise DataError(f"there are too few documented functions in {STDLIB} for {half}")
+        return halves
+
+    def _names(self, found: Iterable[Definition]) -> Iterator[Mapping[str, Any]]:
+        for definition in found:
+            labelled = labelled_words(definition.document)[: self.words]
+            if len(labelled) >= _SHORTEST:
+                words, labels = zip(*labelled, strict=True)
+                yield {"id": definition.id, "words": words, "labels": labels}
+
+    def _modules(self, found: Iterable[Definition]) -> list[Mapping[str, Any]]:
+        texts = {d.query: d for d in found if len(d.query.split()) >= 3}
+        counts = Counter(_module(d) for d in texts.values())
+        most = {name for name, _ in counts.most_common(self.classes)}
+        return [
+            {"id": d.id, "text": text, "label": _module(d)}
+            for text, d in texts.items()
+            if _module(d) in most
+        ]
+
+
+def _module(definition: Definition) -> str:
+    return definition.module.partition(".")[0]
+
+
+def labelled_words(code: str) -> list[tuple[str, str]]:
+    """Return the words of a function with the kind of each; none of one that is no whole code."""
+    try:
+        found = list(tokenize.generate_tokens(io.StringIO(code).readline))
+    except (tokenize.TokenError, IndentationError):
+        return []
+    kept = (tokenize.NAME, *_KINDS)
+    words = [one for one in found if one.type in kept and one.string.isprintable()]
+    around = ["", *(one.string for one in words), ""]
+    return [
+        (
+            one.string,
+            _name(around[place], one.string, around[place + 2])
+            if one.type == tokenize.NAME
+            else _KINDS[one.type],
+        )
+        for place, one in enumerate(words)
+    ]
+
+
+def _name(before: str, word: str, after: str) -> str:
+    if keyword.iskeyword(word):
+        return "keyword"
+    if before in _AFTER:
+        return "method" if (before, after) == (".", "(") else _AFTER[before]
+    if after == "(":
+        return "call"
+    return "argument" if after == "=" and before in ("(", ",") else "name"

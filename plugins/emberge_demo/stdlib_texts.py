@@ -1,0 +1,145 @@
+"""The `stdlib_texts` step: what people and machines read in Python files, as texts to train on."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Step, Workspace
+
+from emberge_demo.corpus import (
+    STDLIB,
+    licence,
+    locate,
+    missing_package,
+    parsed,
+    source_files,
+    version,
+)
+from emberge_demo.package_files import even_place, write_catalogue, write_rows
+
+__all__ = ["StdlibTexts"]
+
+_SETS = ("prose", "code")
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, kw_only=True)
+class StdlibTexts(Step):
+    """Texts of the Python files of installed packages: of each module its docstrings, and its code without.
+
+    They are two sets for losses over tokens, `prose` and `code`, of which a text is a module. `held_out` of
+    the modules, by a hash of their name, are development sets of the same names, which a recipe reads with
+    `split: dev`. Code has no comments.
+
+    Example:
+        texts:
+          stdlib_texts: {packages: [stdlib, numpy]}
+    """
+
+    packages: tuple[str, ...] = (STDLIB,)
+    """Packages to read; `stdlib` is the standard library."""
+    held_out: float = 0.1
+    """Share of the modules that no training sees."""
+
+    produces: ClassVar[ArtifactKind] = "data"
+
+    def identity(self) -> str:
+        """Return Python's version and the packages': other versions have other texts."""
+        found = [f"{name} {version(name)}" for name in self.packages if locate(name)]
+        return "; ".join([f"python {version(STDLIB)}", *found])
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not self.packages:
+            yield context.problem("packages names nothing to read; write [stdlib]", "packages")
+        for name in self.packages:
+            if locate(name) is None:
+                yield context.problem(missing_package(name), "packages")
+        if not 0 < self.held_out < 1:
+            yield context.problem("held_out is a share of modules between 0 and 1", "held_out")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        """Read the packages' files and write the sets and their catalogue.
+
+        Raises:
+            DataError: for a package that is not installed, or where a set would have no text.
+        """
+        rows = _Rows()
+        for number, package in enumerate(self.packages):
+            workspace.progress(number, len(self.packages), "packages", f"reading {package}")
+            for module, texts in _modules(package):
+                held = even_place("texts", module) < self.held_out * 2**64
+                for name, text in texts.items():
+                    rows.add("dev" if held else "train", name, text)
+        return rows.write(self, workspace)
+
+
+@dataclass
+class _Rows:
+    """Texts by half and set, without those that came before."""
+
+    found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+
+    def add(self, half: str, name: str, text: str) -> None:
+        if text and text not in self.seen:
+            self.seen.add(text)
+            self.found.setdefault((half, name), []).append(text)
+
+    def write(self, options: StdlibTexts, workspace: Workspace) -> Artifact:
+        catalogue: dict[str, Any] = {"format": 1}
+        for half in ("train", "dev"):
+            entries = []
+            for name in _SETS:
+                texts = self.found.get((half, name))
+                if not texts:
+                    raise DataError(f"there is no {name} for {half} in the packages; name more")
+                if workspace.rehearsal:
+                    texts = texts[: workspace.rehearsal.rows]
+                path = f"{half}/{name}.jsonl.gz"
+                count = write_rows(workspace.folder / path, ({"text": text} for text in texts))
+                entries.append({"name": name, "file": path, "task": "text", "rows": count})
+            catalogue[half] = entries
+        write_catalogue(workspace.folder, catalogue)
+        return Artifact(
+            kind="data",
+            size=sum(entry["rows"] for entry in catalogue["train"]),
+            details={
+                "characters": {
+                    f"{half}/{name}": sum(map(len, texts))
+                    for (half, name), texts in self.found.items()
+                },
+                "versions": {name: version(name) for name in options.packages},
+                "licences": {name: licence(name) for name in options.packages},
+            },
+        )
+
+
+def _modules(package: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield each module's name with its texts by set, in the order of names.
+
+    Raises:
+        DataError: for a package that is not installed.
+    """
+    folder = locate(package)
+    if folder is None:
+        raise DataError(missing_package(package))
+    for module, path in source_files(package, folder):
+        found = parsed(path)
+        if found is not None:
+            prose = "\n\n".join(_docstrings(found[0]))
+            yield module, {"prose": prose, "code": ast.unparse(found[0])}
+
+
+def _docstrings(tree: ast.Module) -> list[str]:
+    """Take the docstrings out of a tree, and return them in the order of the file."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, _Documented) and (text := ast.get_docstring(node, clean=False)):
+            found.append((node.body[0].lineno, inspect.cleandoc(text)))
+            node.body = node.body[1:] or [ast.Pass()]
+    # Half a surrogate pair, which a docstring may spell, is no text.
+    return [text.encode(errors="replace").decode() for _, text in sorted(found)]

@@ -1,0 +1,87 @@
+"""Tokens of texts and pairs with the characters that they came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from emberge import CheckpointError, LocatedText, TokenisedText
+
+__all__ = ["locate", "without_types"]
+
+# What parts the texts of a pair where a tokenizer puts nothing between them.
+_BREAK = "\n"
+
+
+def locate(
+    tokenizer: Any,
+    texts: Sequence[str],
+    seconds: Sequence[str] | None,
+    prompt: str,
+    limit: int | None,
+    stride: int | None,
+) -> list[LocatedText]:
+    """Return the tokens of texts, or of pairs, with their places; see `LocatesTokens.locate`.
+
+    Raises:
+        CheckpointError: for a tokenizer that does not know them.
+    """
+    if not tokenizer.is_fast:
+        raise CheckpointError(
+            f"{tokenizer.name_or_path}: {type(tokenizer).__name__} does not know which characters a token "
+            "came from; save the model with a fast tokenizer (tokenizer.json)"
+        )
+    if not texts:
+        return []
+    if stride is not None and limit is not None:
+        stride = min(stride, limit // 4)
+        texts = [_cut(tokenizer, text, limit // 2) for text in texts]
+    between = _BREAK if seconds is not None and not _parts_pairs(tokenizer) else ""
+    encoded = tokenizer(
+        [prompt + text for text in texts],
+        None if seconds is None else [between + text for text in seconds],
+        truncation=False if limit is None else "longest_first" if stride is None else "only_second",
+        max_length=limit,
+        padding=False,
+        return_token_type_ids=True,
+        return_offsets_mapping=True,
+        **({} if stride is None else {"return_overflowing_tokens": True, "stride": stride}),
+    )
+    return list(_located(encoded, (len(prompt), len(between))))
+
+
+def without_types(located: LocatedText) -> LocatedText:
+    """Return the text without its tokens' types, for a model that does not embed them."""
+    return dataclasses.replace(located, tokens=TokenisedText(located.tokens.ids))
+
+
+def _located(encoded: Any, before: tuple[int, int]) -> Iterator[LocatedText]:
+    """Yield the texts of an encoding, less the characters put before the first and the second."""
+    rows = encoded.get("overflow_to_sample_mapping", range(len(encoded["input_ids"])))
+    types = encoded.get("token_type_ids")
+    for number, row in enumerate(rows):
+        ids, spans = encoded["input_ids"][number], encoded["offset_mapping"][number]
+        part = [-1 if sequence is None else sequence for sequence in encoded.sequence_ids(number)]
+        shift = [before[max(p, 0)] for p in part]
+        end = [last - by for (_, last), by in zip(spans, shift, strict=True)]
+        # A token of the prompt alone, or of the break alone, is no token of the text.
+        part = [p if last > 0 else -1 for p, last in zip(part, end, strict=True)]
+        start = [max(0, first - by) for (first, _), by in zip(spans, shift, strict=True)]
+        kinds = types[number] if types is not None and any(types[number]) else None
+        yield LocatedText(row, TokenisedText(ids, types=kinds), part, start, end)
+
+
+def _cut(tokenizer: Any, text: str, limit: int) -> str:
+    """Return the beginning of a text that has so many tokens, so that a second text has room beside it."""
+    if len(text) <= limit:
+        return text
+    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return text if len(spans) <= limit else text[: spans[limit - 1][1]]
+
+
+def _parts_pairs(tokenizer: Any) -> bool:
+    """Return whether the tokenizer puts a special token between the texts of a pair."""
+    sequences = tokenizer("a", "a").sequence_ids(0)
+    first = max(place for place, sequence in enumerate(sequences) if sequence == 0)
+    return bool(sequences[first + 1] is None)

@@ -1,0 +1,1 @@
+"""Models that begin from nothing: weights drawn at random, and a tokenizer trained on texts."""

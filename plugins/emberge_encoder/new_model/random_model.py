@@ -1,0 +1,235 @@
+"""The `random_model` step: a language model with random weights, the start of a training from nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge import (
+    Artifact,
+    CheckpointError,
+    DataEntry,
+    DataError,
+    EmbergeError,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+    stable_seed,
+    suggest,
+)
+
+__all__ = ["RandomModel"]
+
+_FROM_TOKENIZER = ("pad_token_id", "bos_token_id", "eos_token_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomModel(Step):
+    """Make a language model with random weights and a tokenizer: the start of a training from nothing.
+
+    Weights are drawn as transformers draws those of the config's class, always alike for one seed. The
+    tokenizer is that of another model, or a byte-level BPE (Sennrich et al., 2016, arXiv:1508.07909) of the
+    `data`, with tokens to begin, end, pad and hide texts, none of which it adds to a text of itself. The
+    config's number of tokens follows the tokenizer.
+
+    Example:
+        start:
+          random_model:
+            config:
+              model_type: qwen3
+              hidden_size: 256
+              intermediate_size: 768
+              num_hidden_layers: 6
+              num_attention_heads: 4
+              num_key_value_heads: 2
+              head_dim: 64
+              max_position_embeddings: 512
+              tie_word_embeddings: true
+            data: {path: ./texts.jsonl, task: text}
+            vocabulary: 8192
+    """
+
+    produces = "model"
+
+    config: dict[str, Any]
+    """The model's config.json by transformers' names; a value that is left out is the class's own."""
+    data: tuple[DataEntry, ...] = ()
+    """Texts that a tokenizer is made of, in place of `tokenizer`."""
+    vocabulary: int = 8192
+    """Tokens of a tokenizer that is made of `data`, special ones too."""
+    tokenizer: ModelRef | None = None
+    """Model whose tokenizer is taken, in place of `data`."""
+    seed: int | None = None
+    """Seed of the weights; by default the recipe's."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if bool(self.data) == (self.tokenizer is not None):
+            yield context.problem("give data, for a new tokenizer, or tokenizer, one of them")
+            return
+        yield from self._check_tokenizer(context)
+        yield from self._check_data(context)
+        try:
+            _build(self._config(None), weights=False)
+        except CheckpointError as error:
+            yield context.problem(str(error), "config")
+
+    def _check_tokenizer(self, context: Preflight) -> Iterator[Problem]:
+        folder = context.model(self.tokenizer, weights=False) if self.tokenizer else None
+        if folder is None:
+            return
+        try:
+            self._config(_load_tokenizer(folder))
+        except CheckpointError as error:
+            yield context.problem(str(error), "tokenizer")
+
+    def _check_data(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import check_entries
+
+        from emberge_encoder.new_model.byte_pairs import SMALLEST
+
+        if not self.data:
+            return
+        if self.vocabulary < SMALLEST:
+            yield context.problem(
+                f"a vocabulary of {self.vocabulary} has no room for all bytes and the special tokens, "
+                f"which are {SMALLEST}; raise it",
+                "vocabulary",
+            )
+        checked = check_entries(
+            self.data, readers=context.readers, resolve=context.data, network=context.deep
+        )
+        for problem in checked.problems:
+            yield dataclasses.replace(problem, where=problem.where or context.where("data"))
+
+    def run(self, workspace: Workspace) -> Artifact:
+        import torch
+
+        if any(workspace.folder.iterdir()):
+            shutil.rmtree(workspace.folder)  # killed while it wrote
+            workspace.folder.mkdir()
+        tokenizer = self._tokenizer(workspace)
+        config = self._config(tokenizer)
+        seed = workspace.seed if self.seed is None else self.seed
+        with torch.random.fork_rng():
+            torch.manual_seed(stable_seed(seed, "random_model"))
+            model = _build(config, weights=True)
+        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if limit:
+            tokenizer.model_max_length = int(limit)
+        model.save_pretrained(workspace.folder)
+        tokenizer.save_pretrained(workspace.folder)
+        return Artifact(
+            kind="model",
+            parents=() if self.tokenizer is None else (self.tokenizer.text,),
+            details={
+                "made_by": "drawing the weights of",
+                "model_type": config["model_type"],
+                "parameters": sum(one.numel() for one in model.parameters()),
+                "vocabulary": len(tokenizer),
+                "seed": seed,
+            },
+        )
+
+    def _tokenizer(self, workspace: Workspace) -> Any:
+        from emberge.engine import load_datasets
+
+        from emberge_encoder.new_model.byte_pairs import byte_pair_tokenizer
+
+        if self.tokenizer is not None:
+            return _load_tokenizer(workspace.model(self.tokenizer).folder)
+        datasets = load_datasets(
+            self.data,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            limit=workspace.rehearsal.rows if workspace.rehearsal else None,
+            store=workspace.store,
+            warn=workspace.warn,
+        )
+
+        def texts() -> Iterator[str]:
+            for dataset in datasets:
+                for row in range(len(dataset)):
+                    example = dataset[row]
+                    yield from (example.anchor, *example.positives, *example.negatives)
+
+        if not any(len(dataset) for dataset in datasets):
+            raise DataError("data has no texts to make a tokenizer of")
+        return byte_pair_tokenizer(texts(), self.vocabulary)
+
+    def _config(self, tokenizer: Any) -> dict[str, Any]:
+        """Return the config with what follows from the tokenizer; without one with the vocabulary given.
+
+        Raises:
+            CheckpointError: for options that the config's class has not, and too few rows for the tokens.
+        """
+        config = dict(self.config)
+        _refuse_unknown(config)
+        size = self.vocabulary if tokenizer is None else len(tokenizer)
+        rows = config.setdefault("vocab_size", size)
+        if tokenizer is None:
+            return config
+        if rows < size:
+            raise CheckpointError(
+                f"config: vocab_size {rows} is less than the tokenizer's {size} tokens; leave it out"
+            )
+        for name in _FROM_TOKENIZER:
+            config.setdefault(name, getattr(tokenizer, name))
+        return config
+
+
+def _refuse_unknown(config: Mapping[str, Any]) -> None:
+    """Refuse a model type or an option that transformers does not know, which it would only keep."""
+    from transformers import CONFIG_MAPPING
+
+    kind = str(config.get("model_type"))
+    if kind not in CONFIG_MAPPING:
+        raise CheckpointError(
+            f"config: transformers has no model_type '{kind}'{suggest(kind, list(CONFIG_MAPPING))}"
+        )
+    known = CONFIG_MAPPING[kind]
+    names = {*known().to_dict(), *known.attribute_map, "rope_theta"}
+    for name in config:
+        if name not in names:
+            raise CheckpointError(
+                f"config: a model of the type {kind} has no option '{name}'{suggest(name, list(names))}"
+            )
+
+
+def _build(config: Mapping[str, Any], *, weights: bool) -> Any:
+    """Return the language model of a config, drawn from torch's generator, or without numbers.
+
+    Raises:
+        CheckpointError: for a config of which no language model can be built.
+    """
+    import torch
+
+    from emberge_encoder.token_head import language_model_loader
+    from emberge_encoder.trunk_weights import config_of
+
+    place = Path("config")
+    loader = language_model_loader(place, config)
+    try:
+        with torch.device("cpu" if weights else "meta"):
+            return loader.from_config(config_of(place, config), dtype=torch.float32)
+    except EmbergeError:
+        raise
+    except Exception as error:  # each class refuses in its own way
+        raise CheckpointError(f"config: {str(error).strip().splitlines()[0]}") from error
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        line = str(error).strip().splitlines()[0]
+        raise CheckpointError(f"{folder}: has no tokenizer to load: {line}") from error

@@ -1,0 +1,107 @@
+"""Rows of several texts for one pass of a transformer, which do not see each other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from emberge import TokenisedText
+from torch import Tensor
+
+__all__ = ["DOCUMENTS", "collate_rows", "packed_states"]
+
+DOCUMENTS = "documents"
+_NO_TEXT = -1
+
+
+def collate_rows(rows: Sequence[Sequence[TokenisedText]], pad: int) -> dict[str, Tensor]:
+    """Return padded features of rows of texts, `documents` numbering a row's texts and -1 at padding."""
+    lengths = [sum(len(text.ids) for text in row) for row in rows]
+    shape = len(rows), max(lengths)
+    ids, places = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
+    documents = np.full(shape, _NO_TEXT, np.int64)
+    for row, texts in enumerate(rows):
+        start = 0
+        for number, text in enumerate(texts):
+            piece = slice(start, start + len(text.ids))
+            ids[row, piece], places[row, piece] = text.ids, np.arange(len(text.ids))
+            documents[row, piece] = number
+            start = piece.stop
+    features = {"input_ids": ids, "position_ids": places, DOCUMENTS: documents}
+    if min(lengths) < max(lengths):
+        features["attention_mask"] = (documents != _NO_TEXT).astype(np.int64)
+    return {name: torch.from_numpy(array) for name, array in features.items()}
+
+
+def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
+    """Return the last hidden states [b, t, d] of rows of texts, each text computed as if alone."""
+    ids, documents = features["input_ids"], features[DOCUMENTS]
+    places = features["position_ids"] + _first_place(trunk)
+    kernel = trunk.config._attn_implementation
+    if "flash" in kernel:
+        return _by_flash(trunk, ids, places, documents)
+    with _apart(kernel, documents):
+        # Padding sees itself as a text does; without a mask positions would be taken for one.
+        mask = torch.ones_like(ids)
+        found = trunk._call_impl(input_ids=ids, attention_mask=mask, position_ids=places)
+    states: Tensor = found[0]
+    return states
+
+
+def _first_place(trunk: Any) -> int:
+    """Return the position of a text's first token: RoBERTa's kind counts from after the padding's."""
+    embeddings: Any = getattr(trunk, "embeddings", None)
+    counted = hasattr(embeddings, "create_position_ids_from_input_ids")
+    return int(embeddings.padding_idx) + 1 if counted else 0
+
+
+@contextlib.contextmanager
+def _apart(kernel: str, documents: Tensor) -> Iterator[None]:
+    """Have every mask that a model builds inside the block keep the documents of a row apart.
+
+    transformers finds packed texts by their positions where attention is causal, and not where it is
+    bidirectional. The mask is the model's own, with its windows, and only narrowed, so it has the form that
+    the kernel needs.
+    """
+    from transformers.masking_utils import (
+        ALL_MASK_ATTENTION_FUNCTIONS,
+        and_masks,
+        packed_sequence_mask_function,
+    )
+
+    own = ALL_MASK_ATTENTION_FUNCTIONS[kernel]
+    same_text = packed_sequence_mask_function(documents)
+
+    def narrowed(*given: Any, mask_function: Any, **options: Any) -> Any:
+        # A mask must be there, even where all that is short of other texts would be seen.
+        options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+        return own(*given, mask_function=and_masks(mask_function, same_text), **options)
+
+    ALL_MASK_ATTENTION_FUNCTIONS[kernel] = narrowed
+    try:
+        yield
+    finally:
+        del ALL_MASK_ATTENTION_FUNCTIONS[kernel]  # type: ignore[no-untyped-call]
+
+
+def _by_flash(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:
+    """Return the states by a kernel of texts of any length, which gets all texts in one row."""
+    real = documents != _NO_TEXT
+    places = places[real]
+    starts = (places == _first_place(trunk)).nonzero()[:, 0]
+    bounds = torch.cat([starts, starts.new_tensor([len(places)])]).int()
+    longest = int(bounds.diff().max())
+    flat = trunk._call_impl(
+        input_ids=ids[real][None],
+        position_ids=places[None],
+        cu_seq_lens_q=bounds,
+        cu_seq_lens_k=bounds,
+        max_length_q=longest,
+        max_length_k=longest,
+    )[0][0]
+    states: Tensor = flat.new_zeros(*real.shape, flat.shape[-1])
+    states[real] = flat
+    return states

@@ -1,0 +1,211 @@
+"""The `fine_tuned` evaluator: scores of models after they were trained on tasks, with a head on top."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from emberge import (
+    DataError,
+    EmbergeError,
+    Evaluator,
+    Model,
+    Preflight,
+    Problem,
+    TaskInfo,
+    TaskScore,
+    Workspace,
+)
+
+from emberge_evaluate.fine_tuning.task_data import (
+    TaskData,
+    check_first_rows,
+    entry_problems,
+    load_task,
+)
+from emberge_evaluate.fine_tuning.task_entry import TaskEntry
+from emberge_evaluate.fine_tuning.tuning_options import TuningOptions
+
+__all__ = ["FineTuned"]
+
+_OF_TEXTS = ("classification", "regression", "choice")  # heads that pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuned(TuningOptions, Evaluator):
+    """Scores of models after they were fine-tuned on tasks, as BidirLM is judged by (arXiv:2604.02045).
+
+    `tasks` are named tasks of the hub (GLUE, XTREME without its questions, XTREME-R, XNLI and others), `data`
+    are tasks with rows of their own. Each gets a fresh head. That of a whole text is a dense layer, GELU,
+    dropout and a linear one over `pooling`: `mean`, `last`, `bos` (the first token) or `late` (the head on
+    each token, then the mean of their logits); `auto` takes the last token of a causal model and the mean of
+    others. Words are labelled by their first sub-token, or with `align: previous` by the token before it, as
+    models trained to predict the next token have it.
+
+    A training has `steps` steps with 10 % warm-up and a linear decay. Of several learning rates, and of the
+    states of a training, the best on development data is tested. It ends early once `patience` epochs brought
+    nothing better. Each of `seeds` is a column of its own, `model#seed`, and comparisons have their spread in
+    the intervals. Finished trainings are kept in OUT's store, and a killed evaluation goes on where it was.
+
+    A test of retrieval needs no head: a step `train` on triplets, then the evaluator `mteb`.
+
+    Example:
+        scores:
+          evaluate:
+            models: [./causal, ./adapted]
+            evaluators:
+              fine_tuned:
+                tasks: [xnli]
+                data:
+                  - name: tone
+                    train: ./tone/train.jsonl
+                    test: [./tone/test.jsonl]
+                    text: sentence
+                learning_rate: [1e-5, 5e-5, 2e-4]
+                steps: 500
+                seeds: [1, 2, 3]
+    """
+
+    tasks: tuple[str, ...] = ()
+    """Named tasks of the hub, or whole collections: glue, xtreme, xtreme_r, bidirlm."""
+    data: tuple[TaskEntry, ...] = ()
+    """Tasks with rows of their own."""
+
+    # ── before the run ──────────────────────────────────────────────────────────────────────────
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not (self.tasks or self.data):
+            fault = "there is nothing to fine-tune on: give tasks or data"
+            yield context.problem(fault, "tasks")
+        for option, message in self.problems():
+            yield context.problem(message, option)
+        try:
+            entries = self.entries()
+        except DataError as error:
+            yield context.problem(str(error), "tasks")
+            return
+        names = [entry.name for entry in entries]
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield context.problem(f"{count} tasks are called '{name}'; leave one out", "data")
+        known = {entry.name: entry for entry in entries}
+        for entry in entries:
+            faults = list(entry_problems(entry, known))
+            yield from (context.problem(fault, "data") for fault in faults)
+            if not faults:
+                yield from self._check_rows(entry, context)
+
+    def _check_rows(self, entry: TaskEntry, context: Preflight) -> Iterator[Problem]:
+        """Yield problems of whole files, and of the first rows of hub datasets where they may be read."""
+        where = context.where("data")
+        hub = [source for source in (entry.train, *entry.dev, *entry.test) if source.hub]
+        if hub and not context.deep:
+            yield Problem(f"task '{entry.name}' of the hub was not looked at", where, "unseen")
+            return
+        look = check_first_rows if hub else load_task
+        try:
+            look(entry, readers=context.readers, resolve=context.data)
+        except EmbergeError as error:
+            for line in str(error).splitlines():
+                yield context.problem(line, "data")
+
+    def check_model(self, checkpoint: Path) -> Iterable[str]:
+        if problems := self.backbone.check(checkpoint):
+            return problems
+        pools = any(entry.head in _OF_TEXTS for entry in self.entries())
+        if not (pools and self.backbone.causal(checkpoint)):
+            return []
+        lost = {
+            "mean": "most of the tokens that it takes the mean of know little of the text",
+            "late": "most of the tokens that logits are the mean of know little of the text",
+            "bos": "the first token knows nothing of the text",
+        }
+        if self.pooling not in lost:
+            return []
+        return [
+            f"its attention is causal, so with pooling: {self.pooling} {lost[self.pooling]}; set pooling: "
+            "auto, which takes the last token of such models, or the backbone's attention: bidirectional"
+        ]
+
+    def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
+        try:
+            return [info for entry in self.entries() for info in self._infos(entry)]
+        except DataError:
+            return None
+
+    def entries(self) -> list[TaskEntry]:
+        """Return all tasks, those that others start from before them.
+
+        Raises:
+            DataError: for a name that is no task of the hub.
+        """
+        from emberge_evaluate.fine_tuning.hub_tasks import hub_tasks
+
+        return [*hub_tasks(self.tasks), *self.data]
+
+    # ── the run ─────────────────────────────────────────────────────────────────────────────────
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        data = self._load(workspace)
+        return [
+            info
+            for name, one in data.items()
+            for info in self._infos(one.entry, self._fingerprint(name, data, workspace))
+        ]
+
+    def _infos(self, entry: TaskEntry, fingerprint: str = "") -> list[TaskInfo]:
+        """Return the task, or the task under each seed where there are several."""
+        info = TaskInfo(
+            entry.name, entry.head, entry.scored_by, fingerprint=fingerprint, split="test"
+        )
+        return [info] if len(self.seeds) == 1 else [info.at_seed(seed) for seed in self.seeds]
+
+    def _fingerprint(self, name: str, data: Mapping[str, TaskData], workspace: Workspace) -> str:
+        """Return a hash of all that decides a score beside the model."""
+        start = data[name].entry.start
+        options = replace(self, tasks=(), data=(), seeds=self.seeds if len(self.seeds) == 1 else ())
+        parts = (
+            data[name].key,
+            data[start].key if start is not None else "",
+            options,
+            workspace.rehearsal,
+            version("emberge"),
+        )
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def _load(self, workspace: Workspace) -> dict[str, TaskData]:
+        """Return the data of all tasks by name.
+
+        Raises:
+            DataError: for rows that do not fit.
+        """
+        limit = workspace.rehearsal.rows if workspace.rehearsal else None
+        found: dict[str, TaskData] = {}
+        for entry in self.entries():
+            one = load_task(entry, readers=workspace.readers, resolve=workspace.data, limit=limit)
+            assert one is not None  # of steps that ran
+            found[entry.name] = one
+        return found
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        from emberge_evaluate.fine_tuning.grid import Grid
+
+        grid = Grid(TuningOptions.of(self), model, self._load(workspace), workspace)
+        grid.expect([(task.name_without_seed, self._seed(task)) for task in tasks])
+        for task in tasks:
+            yield grid.score(task, self._seed(task))
+
+    def _seed(self, task: TaskInfo) -> int:
+        return self.seeds[0] if task.seed is None else task.seed
+
+    def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
+        from emberge_evaluate.fine_tuning.learning_curves import learning_curves
+
+        return learning_curves(scores, [entry.name for entry in self.entries()])

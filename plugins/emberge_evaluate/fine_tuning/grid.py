@@ -1,0 +1,230 @@
+"""Fine-tunings of one model over tasks, seeds and learning rates, each kept once it is done."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from emberge import CheckpointError, LocatesTokens, Model, TaskInfo, TaskScore, Workspace
+from emberge.engine import replace_file, safe_file_name, write_text
+
+from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
+from emberge_evaluate.fine_tuning.metrics import score, units_of
+from emberge_evaluate.fine_tuning.task_data import TaskData
+from emberge_evaluate.fine_tuning.tuning import Schedule, Tuned, Tuning
+from emberge_evaluate.fine_tuning.tuning_options import TuningOptions
+
+__all__ = ["Grid"]
+
+_LOOKS = 20  # looks at development data in a training
+
+
+class Grid:
+    """Fine-tunings of a model; a cell is one task, seed and learning rate.
+
+    Cells are in OUT's store under the model's content and all that decides them, so that a killed evaluation
+    goes on where it was, and a longer list of learning rates adds cells.
+    """
+
+    def __init__(
+        self,
+        options: TuningOptions,
+        model: Model,
+        data: Mapping[str, TaskData],
+        workspace: Workspace,
+    ) -> None:
+        self.options, self.model, self.data, self.workspace = options, model, data, workspace
+        self._rates = options.learning_rate[:1] if workspace.rehearsal else options.learning_rate
+        self._origins = {one.entry.start for one in data.values()}
+        self._expected: set[tuple[str, int]] = set()
+        self._done: dict[tuple[str, int, float], Tuned] = {}
+
+    def expect(self, cells: Iterable[tuple[str, int]]) -> None:
+        """Announce tasks and seeds that scores will be asked of, for the progress."""
+        for name, seed in cells:
+            self._expected.add((name, seed))
+            start = self.data[name].entry.start
+            if start is not None:
+                self.expect([(start, seed)])
+
+    def score(self, task: TaskInfo, seed: int) -> TaskScore:
+        """Return the score of the learning rate that was best on development data."""
+        name = task.name_without_seed
+        data, entry = self.data[name], self.data[name].entry
+        rate, tuned = self._best(name, seed)
+        metric = entry.scored_by
+        found = [tuned.predictions[test] for test in data.test]
+        scores = {
+            test: score(metric, data.classes, rows, predicted)
+            for (test, rows), predicted in zip(data.test.items(), found, strict=True)
+        }
+        result = {
+            "learning_rate": rate,
+            "seed": seed,
+            "step": tuned.step,
+            "dev": tuned.dev,
+            "test": scores,
+            "dev_by_learning_rate": {f"{r:g}": self._done[name, seed, r].dev for r in self._rates},
+            "curve": [list(point) for point in tuned.curve],
+        }
+        units = units_of(metric, data.classes, list(data.test.values()), found)
+        return TaskScore(task, sum(scores.values()) / len(scores), units, result)
+
+    def _best(self, name: str, seed: int) -> tuple[float, Tuned]:
+        """Return the best learning rate on development data, the first of equal ones, and its result."""
+        for rate in self._rates:
+            self._cell(name, seed, rate)
+        rate = max(self._rates, key=lambda rate: self._done[name, seed, rate].dev)
+        tuned = self._done[name, seed, rate]
+        if not tuned.curve:
+            self.workspace.warn(
+                f"{self.model.name} on {name}, seed {seed}: the loss was no number before the first look at "
+                "development data; lower the learning rates"
+            )
+        return rate, tuned
+
+    def _cell(self, name: str, seed: int, rate: float) -> None:
+        """Have a cell's result, from the store if it is there."""
+        if (name, seed, rate) not in self._done:
+            path = self._path(name, seed, rate)
+            tuned = _read(path) or self._run(name, seed, rate)
+            self._done[name, seed, rate] = tuned
+            if not path.exists():
+                _write(path, tuned)
+        self._show()
+
+    def _run(self, name: str, seed: int, rate: float) -> Tuned:
+        encoder = self._encoder(name, seed)
+        kind = kind_of(self.data[name], self._reading())
+        words = f"{name}, seed {seed}, learning rate {rate:g}"
+        tuning = Tuning(
+            encoder,
+            kind,
+            self._schedule(name, seed, rate),
+            lambda step: self._show(step, words),
+        )
+        states = self._weights_file(name, seed, rate).with_suffix("")
+        tuned = tuning.run(states)
+        shutil.rmtree(states, ignore_errors=True)
+        if name in self._origins:
+            self._save(encoder, self._weights_file(name, seed, rate))
+        return tuned
+
+    def _encoder(self, name: str, seed: int) -> LocatesTokens:
+        """Return the model, or as it is after the task that this one starts from."""
+        encoder = self.options.backbone.load(
+            self.model.folder, device=self.workspace.machine.devices[0], dtype="float32"
+        )
+        if not isinstance(encoder, LocatesTokens):
+            raise CheckpointError(
+                f"{self.model.name}: {type(encoder).__name__} does not know where tokens are in their texts "
+                "(LocatesTokens); choose a backbone that does"
+            )
+        start = self.data[name].entry.start
+        if start is not None:
+            self._restore(encoder, start, seed)
+        return encoder
+
+    def _restore(self, encoder: LocatesTokens, start: str, seed: int) -> None:
+        """Give an encoder the weights that another task left, which is done again if they are gone."""
+        from safetensors.torch import load_file
+
+        rate, _ = self._best(start, seed)
+        path = self._weights_file(start, seed, rate)
+        if not path.exists():
+            self._run(start, seed, rate)
+        for other in self._rates:
+            if other != rate:
+                self._weights_file(start, seed, other).unlink(missing_ok=True)
+        weights = dict(encoder.module.named_parameters())
+        with torch.no_grad():
+            for stored, value in load_file(path).items():
+                weights[stored].copy_(value)
+
+    def _save(self, encoder: LocatesTokens, path: Path) -> None:
+        from safetensors.torch import save_file
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        weights = {
+            name: p.detach().cpu().contiguous()
+            for name, p in encoder.module.named_parameters()
+            if p.requires_grad
+        }
+        with replace_file(path) as part:
+            save_file(weights, part)
+
+    def _reading(self) -> Reading:
+        options, pooling = self.options, self.options.pooling
+        if pooling == "auto":
+            pooling = "last" if options.backbone.causal(self.model.folder) else "mean"
+        return Reading(
+            prompt=options.prompt,
+            max_length=options.max_length,
+            pooling=pooling,
+            previous=options.align == "previous",
+            dropout=options.dropout,
+        )
+
+    def _schedule(self, name: str, seed: int, rate: float) -> Schedule:
+        options, steps = self.options, self._steps(name)
+        return Schedule(
+            steps=steps,
+            batch_size=options.batch_size,
+            learning_rate=rate,
+            warmup=options.warmup,
+            weight_decay=options.weight_decay,
+            eval_steps=min(steps, options.eval_steps or max(1, steps // _LOOKS)),
+            patience=options.patience,
+            seed=seed,
+            autocast=None if options.precision == "float32" else torch.bfloat16,
+        )
+
+    def _steps(self, name: str) -> int:
+        rehearsal = self.workspace.rehearsal
+        return rehearsal.steps if rehearsal else self.data[name].entry.steps or self.options.steps
+
+    def _path(self, name: str, seed: int, rate: float) -> Path:
+        folder = self.workspace.store / "fine_tuned" / safe_file_name(self.model.fingerprint)
+        return folder / f"{safe_file_name(name)}-{self._key(name, seed, rate)}.json"
+
+    def _weights_file(self, name: str, seed: int, rate: float) -> Path:
+        return self.workspace.work / "fine_tuned" / f"{self._key(name, seed, rate)}.safetensors"
+
+    def _key(self, name: str, seed: int, rate: float) -> str:
+        start = self.data[name].entry.start
+        options = dataclasses.replace(self.options, seeds=(), learning_rate=())
+        parts = (
+            self.data[name].key,
+            None if start is None else (self.data[start].key, self._rates),
+            (options, seed, rate, self.workspace.rehearsal, self.model.fingerprint),
+            version("emberge"),
+        )
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    def _show(self, step: int = 0, words: str = "") -> None:
+        """Report the steps done of all cells; a training that ended early counts whole."""
+        done = sum(self._steps(name) for name, _, _ in self._done)
+        total = sum(self._steps(name) * len(self._rates) for name, _ in self._expected)
+        self.workspace.progress(min(done + step, total), total, "steps", words)
+
+
+def _read(path: Path) -> Tuned | None:
+    """Return a cell's result; None where there is none, or a damaged one."""
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        curve = [(int(at), float(loss), float(dev)) for at, loss, dev in kept["curve"]]
+        return Tuned(float(kept["dev"]), int(kept["step"]), curve, dict(kept["predictions"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(path: Path, tuned: Tuned) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(dataclasses.asdict(tuned)), shared=True)

@@ -1,0 +1,84 @@
+"""Heads: of whole texts, and of single tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["TextHead", "TokenHead", "first_places", "mask_of"]
+
+_SPREAD = 0.02  # standard deviation of fresh weights, as transformers draws them
+
+
+class TextHead(nn.Module):
+    """Dense layer, GELU, dropout and a linear layer on each text's pooled hidden state.
+
+    With `late` pooling it is on each token, and the mean is that of logits (EuroBERT, arXiv:2503.05500).
+    """
+
+    def __init__(self, width: int, outputs: int, pooling: str, dropout: float) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.dense = nn.Linear(width, width)
+        self.activation = nn.GELU()
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, outputs)
+        _draw(self)
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Return logits [b, c] of hidden states [b, t, d], of which `mask` [b, t] are real."""
+        if self.pooling == "late":
+            return _mean(self._of(states), mask)
+        return self._of(_pooled(states, mask, self.pooling))
+
+    def _of(self, states: Tensor) -> Tensor:
+        found: Tensor = self.out(self.dropout(self.activation(self.dense(states))))
+        return found
+
+
+class TokenHead(nn.Module):
+    """Dropout and a linear layer on each token's hidden state."""
+
+    def __init__(self, width: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, outputs)
+        _draw(self)
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Return logits [b, t, c] of hidden states [b, t, d]."""
+        found: Tensor = self.out(self.dropout(states))
+        return found
+
+
+def mask_of(features: Mapping[str, Tensor]) -> Tensor:
+    """Return the mask [b, t] of the places of a batch that are tokens."""
+    mask = features.get("attention_mask")
+    return torch.ones_like(features["input_ids"]) if mask is None else mask
+
+
+def first_places(mask: Tensor) -> Tensor:
+    """Return the place [b] of each text's first token, which is not 0 where padding is on the left."""
+    return mask.argmax(1)
+
+
+def _pooled(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    if pooling == "mean":
+        return _mean(states, mask)
+    first = first_places(mask)
+    place = first if pooling == "bos" else first + mask.sum(1) - 1
+    return states[torch.arange(len(states), device=states.device), place]
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    real = mask.to(values.dtype)[..., None]
+    return (values * real).sum(1) / real.sum(1)
+
+
+def _draw(head: nn.Module) -> None:
+    for module in head.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=_SPREAD)
+            nn.init.zeros_(module.bias)

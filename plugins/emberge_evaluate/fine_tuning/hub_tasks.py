@@ -1,0 +1,223 @@
+"""Tasks of the hub by name: GLUE, XTREME, XTREME-R, and those that BidirLM is judged by.
+
+Of XTREME (arXiv:2003.11080) and XTREME-R (arXiv:2104.07412) training is in English, and each language is a
+test set; their retrieval is that of `mteb`. GLUE's test labels are secret, so its development data is tested
+on, and a part of the training rows chooses settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emberge import DataError, suggest
+
+from emberge_evaluate.fine_tuning.task_entry import Head, Metric, RowSource, TaskEntry
+
+__all__ = ["hub_tasks"]
+
+
+def _glue(
+    name: str,
+    text: str,
+    second: str | None = None,
+    *,
+    metric: Metric = "accuracy",
+    head: Head = "classification",
+    start: str | None = None,
+    tests: tuple[str, ...] = ("validation",),
+) -> TaskEntry:
+    hub = "nyu-mll/glue"
+    return TaskEntry(
+        name=name,
+        train=RowSource(hub=hub, subset=name),
+        test=tuple(RowSource(hub=hub, subset=name, split=split, name=split) for split in tests),
+        text=text,
+        second=second,
+        metric=metric,
+        head=head,
+        start=start,
+    )
+
+
+_XTREME = "google/xtreme"
+
+
+def _listed(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
+_XNLI = _listed("ar bg de el en es fr hi ru sw th tr ur vi zh")
+_PAWS = _listed("de en es fr ja ko zh")
+_PAN = _listed(
+    "af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru sw ta te th "
+    "tl tr ur vi yo zh"
+)
+_UD = _listed(
+    "Afrikaans Arabic Basque Bulgarian Chinese Dutch English Estonian Finnish French German Greek Hebrew "
+    "Hindi Hungarian Indonesian Italian Japanese Kazakh Korean Marathi Persian Portuguese Russian Spanish "
+    "Tagalog Tamil Telugu Thai Turkish Urdu Vietnamese Yoruba"
+)
+_XQUAD = _listed("ar de el en es hi ru th tr vi zh")
+_MLQA = _listed("ar de en es hi vi zh")
+_XCOPA = _listed("et ht id it qu sw ta th tr vi zh")
+
+
+def _across(
+    hub: str, subset: str, languages: Sequence[str], split: str = "test"
+) -> tuple[RowSource, ...]:
+    """Return a test set for each language."""
+    return tuple(
+        RowSource(hub=hub, subset=subset.format(one), split=split, name=one) for one in languages
+    )
+
+
+def _english(hub: str, subset: str) -> tuple[RowSource, tuple[RowSource, ...]]:
+    """Return the training rows and the development rows of a subset."""
+    return RowSource(hub=hub, subset=subset), (
+        RowSource(hub=hub, subset=subset, split="validation"),
+    )
+
+
+def _pairs(name: str, hub: str, text: str, second: str, languages: Sequence[str]) -> TaskEntry:
+    train, dev = _english(hub, "en")
+    test = _across(hub, "{}", languages)
+    return TaskEntry(name=name, train=train, dev=dev, test=test, text=text, second=second)
+
+
+def _words(
+    name: str,
+    subset: str,
+    english: str,
+    languages: Sequence[str],
+    label: str,
+    labels: str,
+    metric: Metric,
+) -> TaskEntry:
+    train, dev = _english(_XTREME, subset.format(english))
+    return TaskEntry(
+        name=name,
+        head="tokens",
+        train=train,
+        dev=dev,
+        test=_across(_XTREME, subset, languages),
+        text="tokens",
+        label=(label,),
+        labels=_listed(labels),
+        metric=metric,
+    )
+
+
+def _questions(name: str, test: tuple[RowSource, ...]) -> TaskEntry:
+    hub = "rajpurkar/squad"
+    return TaskEntry(
+        name=name,
+        head="span",
+        train=RowSource(hub=hub),
+        dev=(RowSource(hub=hub, split="validation", limit=2000),),
+        test=test,
+        text="question",
+        second="context",
+        label=("answers",),
+    )
+
+
+def _splits(name: str, hub: str, subset: str | None = None, **more: object) -> TaskEntry:
+    """Return a task whose data set has all three splits."""
+    train, dev, test = (
+        RowSource(hub=hub, subset=subset, split=split) for split in ("train", "validation", "test")
+    )
+    return TaskEntry(name=name, train=train, dev=(dev,), test=(test,), **more)  # type: ignore[arg-type]
+
+
+_ALL = (
+    _glue("cola", "sentence", metric="matthews"),
+    _glue("sst2", "sentence"),
+    _glue("mnli", "premise", "hypothesis", tests=("validation_matched", "validation_mismatched")),
+    _glue("mrpc", "sentence1", "sentence2", metric="f1", start="mnli"),
+    _glue("stsb", "sentence1", "sentence2", metric="spearman", head="regression", start="mnli"),
+    _glue("qqp", "question1", "question2", metric="f1"),
+    _glue("qnli", "question", "sentence"),
+    _glue("rte", "sentence1", "sentence2", start="mnli"),
+    _pairs("xnli", "facebook/xnli", "premise", "hypothesis", _XNLI),
+    _pairs("paws_x", "google-research-datasets/paws-x", "sentence1", "sentence2", _PAWS),
+    _words(
+        "pan_x",
+        "PAN-X.{}",
+        "en",
+        _PAN,
+        "ner_tags",
+        "O B-PER I-PER B-ORG I-ORG B-LOC I-LOC",
+        "entity_f1",
+    ),
+    _words(
+        "udpos",
+        "udpos.{}",
+        "English",
+        _UD,
+        "pos_tags",
+        "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X",
+        "macro_f1",
+    ),
+    _questions("xquad", _across(_XTREME, "XQuAD.{}", _XQUAD, "validation")),
+    _questions("mlqa", _across(_XTREME, "MLQA.{0}.{0}", _MLQA)),
+    TaskEntry(
+        name="xcopa",
+        head="choice",
+        train=RowSource(hub="aps/super_glue", subset="copa"),
+        dev=(RowSource(hub="aps/super_glue", subset="copa", split="validation"),),
+        test=_across("cambridgeltl/xcopa", "{}", _XCOPA),
+        text="premise",
+        second="question",
+        choices=("choice1", "choice2"),
+    ),
+    TaskEntry(
+        name="math_shepherd",
+        train=RowSource(hub="trl-lib/math_shepherd"),
+        test=(RowSource(hub="trl-lib/math_shepherd", split="test"),),
+        text="prompt",
+        second="completions",
+        label=("labels",),
+    ),
+    _splits(
+        "code_complexity",
+        "ObscuraCoder/code-classification",
+        "complexity-prediction",
+        text="source_code",
+    ),
+    _splits(
+        "seahorse",
+        "hgissbkh/seahorse",
+        head="regression",
+        text="summary",
+        second="text",
+        label=(
+            *("comprehensible", "repetition", "grammar"),
+            *("attribution", "main_ideas", "conciseness"),
+        ),
+    ),
+)
+TASKS = {entry.name: entry for entry in _ALL}
+COLLECTIONS = {
+    "glue": ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
+    "xtreme": ("xnli", "paws_x", "udpos", "pan_x"),
+    "xtreme_r": ("xnli", "xcopa", "udpos", "pan_x", "xquad", "mlqa"),
+    "bidirlm": ("xnli", "paws_x", "math_shepherd", "code_complexity", "seahorse", "pan_x", "udpos"),
+}
+
+
+def hub_tasks(names: Sequence[str]) -> list[TaskEntry]:
+    """Return the tasks of names and of collections, each after the one that it starts from.
+
+    Raises:
+        DataError: for a name that is neither.
+    """
+    wanted: dict[str, None] = {}
+    for name in names:
+        if name not in TASKS and name not in COLLECTIONS:
+            known = [*TASKS, *COLLECTIONS]
+            hint = suggest(name, known) or f"; there are {', '.join(known)}"
+            raise DataError(f"there is no task of the hub called '{name}'{hint}")
+        for one in COLLECTIONS.get(name, (name,)):
+            start = TASKS[one].start
+            wanted |= {one: None} if start is None else {start: None, one: None}
+    return [TASKS[name] for name in wanted]

@@ -1,0 +1,215 @@
+"""Data of a task: its rows to train on, to choose settings by and to test on, and their classes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge import DataError, DataRef, Reader, shuffled, stable_seed
+from emberge.engine import PlainRows, join_some, read_plain_rows
+
+from emberge_evaluate.fine_tuning.task_entry import METRICS, RowSource, TaskEntry
+from emberge_evaluate.fine_tuning.task_rows import TaskRow, labels_of, parse_rows
+
+__all__ = ["TaskData", "check_first_rows", "entry_problems", "load_task"]
+
+# Rows that are kept from the training rows to choose settings by, at most.
+_MOST_DEV = 2000
+_FIRST = 100  # rows of a hub dataset that are looked at before a run
+_LABELLED = ("classification", "tokens")
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """Rows of a task; `classes` are the head's, in the order of its outputs, for heads with classes.
+
+    `test` has the rows of each set by its name; `key` hashes all rows and how they are read.
+    """
+
+    entry: TaskEntry
+    train: Sequence[TaskRow]
+    dev: Sequence[TaskRow]
+    test: Mapping[str, Sequence[TaskRow]]
+    classes: tuple[str, ...]
+    key: str
+
+
+def entry_problems(entry: TaskEntry, known: Mapping[str, TaskEntry]) -> Iterator[str]:
+    """Yield what contradicts itself in an entry; `known` are all tasks by name."""
+    head, start = entry.head, entry.start
+    origin = known.get(start) if start is not None else None
+    fits = METRICS[head]
+    wrong = {
+        f"head: {head} has no metric {entry.metric}; choose of {join_some(fits)}": (
+            entry.scored_by not in fits
+        ),
+        "`choices` and head: choice belong together; name the columns of the choices": (
+            (head == "choice") != bool(entry.choices)
+        ),
+        "`label` is one column, or several whose mean is learned with head: regression": (
+            not entry.label or (len(entry.label) > 1 and head != "regression")
+        ),
+        "head: span wants the column of the passage; name it as `second`": (
+            head == "span" and entry.second is None
+        ),
+        "there is nothing to test on; give `test`": not entry.test,
+        f"dev_share is a share between 0 and 1, not {entry.dev_share:g}": (
+            not 0 < entry.dev_share < 1
+        ),
+        f"head: {head} has no labels to list; take `labels` out": (
+            bool(entry.labels) and head not in _LABELLED
+        ),
+        f"it starts from '{start}', which is none of the other tasks here": (
+            start is not None and (origin is None or origin is entry)
+        ),
+        f"it starts from '{start}', which starts from another task itself; name that one": (
+            origin is not None and origin is not entry and origin.start is not None
+        ),
+    }
+    yield from (f"task '{entry.name}': {fault}" for fault, found in wrong.items() if found)
+
+
+def check_first_rows(
+    entry: TaskEntry, *, readers: Sequence[Reader], resolve: Callable[[DataRef], Path | None]
+) -> None:
+    """Look at the first rows of each set, without reading on.
+
+    Raises:
+        DataError: for rows that do not fit.
+        ConnectionError: when the hub cannot be reached.
+    """
+    for source in (entry.train, *entry.dev, *entry.test):
+        found = read_plain_rows(source.entry, readers=readers, resolve=resolve, first=_FIRST)
+        if found is not None:
+            parse_rows(entry, found)
+
+
+def load_task(
+    entry: TaskEntry,
+    *,
+    readers: Sequence[Reader],
+    resolve: Callable[[DataRef], Path | None],
+    limit: int | None = None,
+) -> TaskData | None:
+    """Return a task's data, all rows read and checked; None before a step wrote some of it.
+
+    Raises:
+        DataError: for rows that do not fit, and for classes that some of the sets lack.
+    """
+
+    def read(source: RowSource) -> PlainRows | None:
+        try:
+            return read_plain_rows(source.entry, readers=readers, resolve=resolve, limit=limit)
+        except ConnectionError as error:
+            raise DataError(str(error)) from error
+
+    sources = [entry.train, *entry.dev, *entry.test]
+    found = [rows for source in sources if (rows := read(source)) is not None]
+    if len(found) < len(sources):
+        return None
+    parsed = [parse_rows(entry, one) for one in found]
+    tests = found[1 + len(entry.dev) :]
+    names = _test_names(entry, tests)
+    test = dict(zip(names, parsed[1 + len(entry.dev) :], strict=True))
+    train, dev = list(parsed[0]), [row for one in parsed[1 : 1 + len(entry.dev)] for row in one]
+    classes: tuple[str, ...] = ()
+    if entry.head in _LABELLED:
+        # The few rows of a rehearsal need not have every class.
+        seen = train if limit is None else [row for one in parsed for row in one]
+        classes = entry.labels or _sorted_labels(seen)
+        if limit is None:
+            sets = {found[0].place: train, **_places(entry, found[1:], parsed[1:])}
+            _refuse_lacking(entry, classes, sets)
+    if not dev:
+        train, dev = _halved(entry, train)
+    content = [entry.name, str(limit), *(one.key for one in found), repr(entry)]
+    key = hashlib.sha256("\x1f".join(content).encode()).hexdigest()
+    return TaskData(entry, train, dev, test, classes, key)
+
+
+def _test_names(entry: TaskEntry, tests: Sequence[PlainRows]) -> list[str]:
+    names = [
+        source.name or source.subset or found.name
+        for source, found in zip(entry.test, tests, strict=True)
+    ]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(
+                f"task '{entry.name}': {names.count(name)} test sets are called '{name}'; give each a `name`"
+            )
+    return names
+
+
+def _places(
+    entry: TaskEntry, found: Sequence[PlainRows], parsed: Sequence[Sequence[TaskRow]]
+) -> dict[str, Sequence[TaskRow]]:
+    """Return the development rows as one set, and each test set, by their places."""
+    count = len(entry.dev)
+    sets: dict[str, Sequence[TaskRow]] = {}
+    if count:
+        sets[", ".join(one.place for one in found[:count])] = [r for p in parsed[:count] for r in p]
+    return sets | {one.place: rows for one, rows in zip(found[count:], parsed[count:], strict=True)}
+
+
+def _sorted_labels(rows: Sequence[TaskRow]) -> tuple[str, ...]:
+    """Return the labels in order: numbers by value, other words by letters."""
+    found = set(labels_of(rows))
+    if all(label.isdigit() for label in found):
+        return tuple(sorted(found, key=int))
+    return tuple(sorted(found))
+
+
+def _refuse_lacking(
+    entry: TaskEntry, classes: Sequence[str], sets: Mapping[str, Sequence[TaskRow]]
+) -> None:
+    """Refuse a class that is not learned, and one that a set of whole texts cannot score.
+
+    Sets of words need not have every class: a language may have none of a kind of word.
+
+    Raises:
+        DataError: with a line for each set.
+    """
+    if len(classes) < 2:
+        raise DataError(
+            f"{next(iter(sets))}: task '{entry.name}' has the one label {join_some(classes)} to learn; "
+            "there must be two"
+        )
+    learned = set(labels_of(next(iter(sets.values()))))
+    faults = []
+    for number, (place, rows) in enumerate(sets.items()):
+        own = set(labels_of(rows))
+        if strange := sorted(own - learned):
+            faults.append(
+                f"{place}: task '{entry.name}' has the label {join_some(strange, 5)} here and never in "
+                "training; add such rows to `train`, or take these out"
+            )
+        lacking = [label for label in classes if label not in own]
+        if lacking and (entry.head == "classification" or number == 0):
+            faults.append(
+                f"{place}: task '{entry.name}' has no row of the label {join_some(lacking, 5)} here; take "
+                "the label out everywhere, or split the rows again so that each set has every label"
+            )
+    if faults:
+        raise DataError("\n".join(faults))
+
+
+def _halved(entry: TaskEntry, rows: Sequence[TaskRow]) -> tuple[list[TaskRow], list[TaskRow]]:
+    """Return training rows and development rows, drawn by the task's name alone.
+
+    Raises:
+        DataError: where one would have none.
+    """
+    count = min(_MOST_DEV, math.ceil(len(rows) * entry.dev_share))
+    order = shuffled(len(rows), stable_seed("dev", entry.name))
+    chosen = set(order[:count].tolist())
+    dev = [row for place, row in enumerate(rows) if place in chosen]
+    train = [row for place, row in enumerate(rows) if place not in chosen]
+    if not train:
+        raise DataError(
+            f"task '{entry.name}': of {len(rows)} training rows none is left beside those to choose "
+            "settings by; give `dev`, or more rows"
+        )
+    return train, dev

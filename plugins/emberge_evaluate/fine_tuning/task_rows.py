@@ -1,0 +1,199 @@
+"""Rows of tasks as a head needs them: texts and what is to be learned of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emberge import DataError
+from emberge.engine import PlainRows, join_some
+
+from emberge_evaluate.fine_tuning.task_entry import TaskEntry
+
+__all__ = ["Answers", "TaskRow", "parse_rows"]
+
+_SHOWN = 20  # bad rows that an error lists
+# What hub datasets have in place of a label that is kept secret.
+_SECRET = "-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers to a question in a passage, and the character at which the first one begins."""
+
+    texts: tuple[str, ...]
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One row: a text, perhaps its second text, words or choices, and its gold label.
+
+    `words` are the characters of `text` from which to which each word goes. `gold` is a label, a number, a
+    label for each word, answers, or the place of the right choice.
+    """
+
+    text: str
+    gold: str | float | tuple[str, ...] | Answers | int
+    second: str | None = None
+    words: tuple[tuple[int, int], ...] = ()
+    choices: tuple[str, ...] = ()
+
+
+class _UnfitError(Exception):
+    """A row that does not fit its task."""
+
+
+def parse_rows(entry: TaskEntry, found: PlainRows) -> list[TaskRow]:
+    """Return the rows of a task's set.
+
+    Raises:
+        DataError: with `file:line` for rows that do not fit, and for a set without rows.
+    """
+    if not found.rows:
+        raise DataError(
+            f"{found.place}: task '{entry.name}' has no rows here; give it a set with some"
+        )
+    parse = _PARSERS[entry.head]
+    rows: list[TaskRow] = []
+    faults: list[str] = []
+    for number, row in found.rows:
+        try:
+            rows.append(parse(entry, row))
+        except _UnfitError as fault:
+            faults.append(f"{found.at(number)}: {fault}")
+    if faults:
+        more = [f"{found.place}: … and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
+        raise DataError("\n".join([*faults[:_SHOWN], *more]))
+    return rows
+
+
+def _label_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
+    value = _gold(entry, row)
+    if isinstance(value, list):  # of each step of a solution, which is right if all are
+        value = all(value)
+    return TaskRow(_text(row, entry.text, "text"), _label(entry, value), _second(entry, row))
+
+
+def _number_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
+    values = [_column(row, name, "label") for name in entry.label]
+    try:
+        gold = sum(map(float, values)) / len(values)
+    except (TypeError, ValueError):
+        shown = ", ".join(map(repr, values))[:100]
+        raise _UnfitError(f"{join_some(entry.label)}: no number to predict: {shown}") from None
+    return TaskRow(_text(row, entry.text, "text"), gold, _second(entry, row))
+
+
+def _word_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
+    words, labels = _column(row, entry.text, "text"), _gold(entry, row)
+    for name, value in ((entry.text, words), (entry.label[0], labels)):
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise _UnfitError(f"'{name}' is no list, and head: tokens wants a label for each word")
+    if len(words) != len(labels):
+        raise _UnfitError(
+            f"{len(words)} words in '{entry.text}' and {len(labels)} labels in '{entry.label[0]}'"
+        )
+    spans, place = [], 0
+    for word in map(str, words):
+        spans.append((place, place + len(word)))
+        place += len(word) + 1
+    gold = tuple(_label(entry, label) for label in labels)
+    return TaskRow(" ".join(map(str, words)), gold, words=tuple(spans))
+
+
+def _answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
+    value = _gold(entry, row)
+    passage = _text(row, str(entry.second), "second")
+    try:
+        texts, starts = tuple(map(str, value["text"])), list(map(int, value["answer_start"]))
+        answers = Answers(texts, starts[0])
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise _UnfitError(
+            f"'{entry.label[0]}' has no answers as SQuAD gives them: "
+            '{"text": ["…"], "answer_start": [0]}, with at least one'
+        ) from None
+    if not passage[answers.start :].startswith(texts[0]):
+        raise _UnfitError(
+            f"the answer {texts[0]!r} does not begin at character {answers.start} of the passage"
+        )
+    return TaskRow(_text(row, entry.text, "text"), answers, passage)
+
+
+def _choice_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
+    found = [_column(row, name, "choices") for name in entry.choices]
+    choices = tuple(map(str, found[0] if len(found) == 1 else found))
+    value = _gold(entry, row)
+    letters = "ABCDEFGHIJ"
+    text = str(value)
+    gold = letters.find(text) if len(text) == 1 and text in letters else None
+    if gold is None:
+        if not text.isdigit():
+            raise _UnfitError(f"'{entry.label[0]}' is no number from 0 or letter from A: {value!r}")
+        gold = int(text)
+    if gold >= len(choices):
+        raise _UnfitError(
+            f"'{entry.label[0]}' is {value!r}, and there are {len(choices)} choices, from 0"
+        )
+    return TaskRow(_text(row, entry.text, "text"), gold, _second(entry, row), choices=choices)
+
+
+_PARSERS: Mapping[str, Callable[[TaskEntry, Mapping[str, Any]], TaskRow]] = {
+    "classification": _label_row,
+    "regression": _number_row,
+    "tokens": _word_row,
+    "span": _answer_row,
+    "choice": _choice_row,
+}
+
+
+def _column(row: Mapping[str, Any], name: str, option: str) -> Any:
+    if row.get(name) is None:
+        raise _UnfitError(
+            f"there is no '{name}'; name another column as `{option}`: {join_some(list(row), 8)}"
+        )
+    return row[name]
+
+
+def _gold(entry: TaskEntry, row: Mapping[str, Any]) -> Any:
+    return _column(row, entry.label[0], "label")
+
+
+def _text(row: Mapping[str, Any], name: str, option: str) -> str:
+    value = _column(row, name, option)
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return " ".join(value)
+    if not isinstance(value, str):
+        raise _UnfitError(f"'{name}' is no text but {value!r}"[:200])
+    return value
+
+
+def _second(entry: TaskEntry, row: Mapping[str, Any]) -> str | None:
+    return None if entry.second is None else _text(row, entry.second, "second")
+
+
+def _label(entry: TaskEntry, value: Any) -> str:
+    """Return a label as text; a number is a place among the task's `labels`, where it has such."""
+    text = str(int(value)) if isinstance(value, bool) else str(value)
+    if text == _SECRET:
+        raise _UnfitError(
+            f"'{entry.label[0]}' is -1, which means that the label is not given; take another split"
+        )
+    if not entry.labels or text in entry.labels:
+        return text
+    if text.isdigit() and int(text) < len(entry.labels):
+        return entry.labels[int(text)]
+    raise _UnfitError(
+        f"the label {text!r} is none of the {len(entry.labels)} that the head has: "
+        f"{join_some(entry.labels, 8)}; add it to `labels`, or take that out"
+    )
+
+
+def labels_of(rows: Sequence[TaskRow]) -> Iterator[str]:
+    """Yield the labels of rows or their words."""
+    for row in rows:
+        if isinstance(row.gold, tuple):
+            yield from row.gold
+        else:
+            yield str(row.gold)

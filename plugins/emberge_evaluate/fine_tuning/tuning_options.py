@@ -1,0 +1,79 @@
+"""Options of fine-tunings, whatever the tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from emberge import Backbone, component
+
+__all__ = ["TuningOptions"]
+
+Pooling = Literal["auto", "mean", "last", "bos", "late"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningOptions:
+    """Options of fine-tunings: how texts are read, how weights are trained, and with which seeds."""
+
+    backbone: Backbone = component("text_encoder")
+    """Encoder of a checkpoint."""
+    pooling: Pooling = "auto"
+    """State that the head of a whole text is on."""
+    align: Literal["same", "previous"] = "same"
+    """Token that the label of a word is on: its first one, or the one before that."""
+    prompt: str = ""
+    """Text put before each text."""
+    max_length: int | None = None
+    """Tokens of a text at most; default: the model's own limit."""
+    steps: int = 1000
+    """Optimizer steps of a training, where the task has no number of its own."""
+    batch_size: int = 32
+    """Rows of a step."""
+    learning_rate: tuple[float, ...] = (5e-5,)
+    """Learning rates to choose from on development data."""
+    warmup: float = 0.1
+    """Share of the steps."""
+    weight_decay: float = 0.0
+    """Decay of AdamW."""
+    dropout: float = 0.1
+    """Dropout of the head."""
+    eval_steps: int | None = None
+    """Steps between looks at development data; default: a twentieth of the steps."""
+    patience: float | None = 1.0
+    """Epochs without a better score on development data that end a training; null for none."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds of the head, the order of rows and dropout."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Type that passes compute in; weights are float32."""
+
+    @classmethod
+    def of(cls, given: TuningOptions) -> TuningOptions:
+        """Return the same options without those of a subclass."""
+        return cls(**{f.name: getattr(given, f.name) for f in dataclasses.fields(cls)})
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (option, message) for options that make no sense."""
+        for option in ("steps", "batch_size", "eval_steps", "max_length"):
+            value = getattr(self, option)
+            if value is not None and value < 1:
+                yield option, f"{option} must be at least 1, not {value}"
+        for option in ("learning_rate", "seeds"):
+            values = getattr(self, option)
+            if not values or len(set(values)) < len(values):
+                yield option, f"{option} wants different numbers, at least one; not {list(values)}"
+        wrong = {
+            "learning_rate": (
+                min(self.learning_rate, default=1.0) <= 0,
+                "learning_rate must be above 0",
+            ),
+            "warmup": (not 0 <= self.warmup < 1, "warmup is a share from 0 to below 1"),
+            "dropout": (not 0 <= self.dropout < 1, "dropout is a share from 0 to below 1"),
+            "patience": (
+                self.patience is not None and self.patience <= 0,
+                "patience must be above 0 epochs; null for a training to its end",
+            ),
+        }
+        yield from ((option, message) for option, (found, message) in wrong.items() if found)

@@ -1,0 +1,236 @@
+"""The `token_loss` evaluator: how well a model predicts the tokens of held-out texts, by domain."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge import (
+    Backbone,
+    Batch,
+    DataEntry,
+    DataError,
+    Dataset,
+    Evaluator,
+    Model,
+    Part,
+    PerDataset,
+    Pool,
+    Preflight,
+    Problem,
+    Sampler,
+    TaskInfo,
+    TaskScore,
+    TokenLoss,
+    Units,
+    Workspace,
+    component,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge.engine import CheckedData, FitJob, Session
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+__all__ = ["NATS_PER_TOKEN", "TokenLossOnTexts"]
+
+NATS_PER_TOKEN, BITS_PER_BYTE = "nats/token", "bits/byte"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLossOnTexts(Evaluator):
+    """Mean loss of predicted tokens on held-out texts: each data set, such as one of a domain, is a task.
+
+    It puts a number on what a training forgets: a model is scored before and after on texts that neither
+    trained on (BidirLM, arXiv:2604.02045). Every model has the same places hidden, with intervals of a
+    bootstrap over texts. `loss` is in nats a token, and compares models of one tokenizer alone; its
+    exponential is the perplexity. `bits_per_byte` (Gao et al., 2020, arXiv:2101.00027) is the loss a token
+    times the tokens of the texts over their bytes, which compares models of any tokenizer that predict in the
+    same way.
+
+    Example:
+        forgotten:
+          evaluate:
+            models: [./base, ./adapted]
+            evaluators: {token_loss: {data: ./held-out.yaml, loss: {mlm: {share: 0.3}}}}
+    """
+
+    data: tuple[DataEntry, ...]
+    """Files, catalogues or steps that make data: sets of single texts."""
+    loss: TokenLoss
+    """Loss over tokens that is taken, such as `mlm`, `mntp`, or `causal_lm` for models before their attention
+    is switched."""
+    metric: Literal["loss", "bits_per_byte"] = "loss"
+    """Number that a set is scored by."""
+    backbone: Backbone = component("text_encoder")
+    """Encoder of a checkpoint, with a head that predicts tokens."""
+    max_length: int | None = None
+    """Tokens of a window that texts are cut into; by default the model's own limit. Models with other limits
+    are compared by giving one."""
+    token_budget: int | None = None
+    """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
+    seed: int = 0
+    """Seed of the places that are hidden."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        checked = self._checked(context)
+        for problem in checked.problems:
+            yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
+        for head in checked.heads:
+            if head.info.task != "text":
+                yield context.problem(_of_pairs(head.info.name, head.info.task), "evaluators")
+
+    def check_model(self, checkpoint: Path) -> Iterable[str]:
+        causal, bos = self.loss.causal, self.loss.bos
+        return self.backbone.check(checkpoint) or self.backbone.check_predicts(
+            checkpoint, causal=causal, bos=bos
+        )
+
+    def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
+        if self.metric != "loss":
+            return
+        from emberge.engine import Checkpoint, read_tokenizer
+
+        found = [read_tokenizer(Checkpoint(folder)) for folder in checkpoints]
+        known = [(one.algorithm, one.tokens) for one in found if one is not None]
+        if any(one != known[0] for one in known[1:]):
+            yield (
+                "models have other tokenizers, so that their losses are over other tokens and cannot be "
+                "compared; take metric: bits_per_byte"
+            )
+
+    def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
+        checked = self._checked(context)
+        here = all(entry.path is None or context.data(entry.path) for entry in self.data)
+        if checked.problems or not here:
+            return None
+        return [self._task(head.info.name) for head in checked.heads]
+
+    def _checked(self, context: Preflight) -> CheckedData:
+        from emberge.engine import check_entries
+
+        return check_entries(
+            self.data, readers=context.readers, resolve=context.data, network=context.deep
+        )
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return [
+            self._task(one.info.name, self._fingerprint(one, workspace))
+            for one in self._load(workspace)
+        ]
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        from emberge.engine import Session
+
+        datasets = {dataset.info.name: dataset for dataset in self._load(workspace)}
+        with Session.open(
+            self._job(model.folder, [datasets[task.name] for task in tasks], workspace),
+            work=workspace.work / f"token-loss-{model.fingerprint[:16]}",
+            store=workspace.store,
+            machine=dataclasses.replace(workspace.machine, ranks=1, shard=False),
+            progress=lambda *_: None,
+            warn=workspace.warn,
+        ) as session:
+            for number, task in enumerate(tasks):
+                yield self._scored(task, datasets[task.name], session)
+                workspace.progress(number + 1, len(tasks), "tasks", task.name)
+
+    def _scored(self, task: TaskInfo, dataset: Dataset, session: Session) -> TaskScore:
+        import numpy as np
+
+        found = session.score_texts(task.name, self.loss, self.seed)
+        texts = session.windows[task.name].texts
+
+        def by_text(counts: np.ndarray[Any, Any]) -> Array:
+            return np.bincount(texts, counts, len(dataset)).astype(np.float64)
+
+        nats, scored = by_text(found.nats), by_text(found.scored)
+        if not scored.sum():
+            raise DataError(
+                f"dataset '{task.name}': no token of its {len(dataset)} texts is scored; give longer texts, "
+                "or a larger share of hidden tokens"
+            )
+        loss, tokens = float(nats.sum() / scored.sum()), int(found.tokens.sum())
+        sizes = [len(dataset[row].anchor.encode()) for row in range(len(dataset))]
+        bits = loss * tokens / math.log(2) / sum(sizes)
+        result = {
+            "loss": loss,
+            "perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "bits_per_byte": bits,
+            "texts": len(dataset),
+            "tokens": tokens,
+            "scored_tokens": int(scored.sum()),
+            "bytes": sum(sizes),
+        }
+        if self.metric == "loss":
+            units = Units("text", "ratio", nats.tolist(), scored.tolist())
+            return TaskScore(task, loss, units, result)
+        # All tokens of a text are taken to cost as much as those that were scored.
+        whole = nats * (tokens / scored.sum() / math.log(2))
+        return TaskScore(task, bits, Units("text", "ratio", whole.tolist(), sizes), result)
+
+    def _job(self, folder: Path, datasets: Sequence[Dataset], workspace: Workspace) -> FitJob:
+        from emberge.engine import FitJob, FitOptions
+
+        for dataset in datasets:
+            if dataset.info.task != "text":
+                raise DataError(_of_pairs(dataset.info.name, dataset.info.task))
+        options = FitOptions(
+            max_length=PerDataset(default=self.max_length),
+            token_budget=self.token_budget,
+            dropout=False,
+            precision="float32",
+        )
+        return FitJob(
+            backbone=self.backbone,
+            checkpoint=folder,
+            datasets=datasets,
+            sampler=(_FirstRows(),),
+            losses=PerDataset(default=(self.loss,)),
+            options=options,
+            seed=self.seed,
+        )
+
+    def _load(self, workspace: Workspace) -> Sequence[Dataset]:
+        from emberge.engine import load_datasets
+
+        return load_datasets(
+            self.data,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            limit=workspace.rehearsal.rows if workspace.rehearsal else None,
+            store=workspace.store,
+        )
+
+    def _fingerprint(self, dataset: Dataset, workspace: Workspace) -> str:
+        """Return a hash of all that decides a score beside the model: texts, loss, windows and masks."""
+        own = dataclasses.replace(self, data=(), token_budget=None)
+        decisive = (dataset.fingerprint, own, workspace.rehearsal, version("emberge"))
+        return hashlib.sha256(repr(decisive).encode()).hexdigest()
+
+    def _task(self, name: str, fingerprint: str = "") -> TaskInfo:
+        metric = NATS_PER_TOKEN if self.metric == "loss" else BITS_PER_BYTE
+        return TaskInfo(name, "text", metric, fingerprint=fingerprint, split="dev")
+
+
+class _FirstRows(Sampler):
+    """Grouping of a session that trains nothing: a batch of every set."""
+
+    def batches(self, pool: Pool, seed: int) -> list[Batch]:
+        return [Batch((Part(info.name, rows[:1]),)) for info, rows in pool.items()]
+
+
+def _of_pairs(name: str, task: str) -> str:
+    return (
+        f"dataset '{name}' is of the task {task}, and token_loss reads single texts; leave it out, or read "
+        "the file as texts with task: text"
+    )

@@ -1,0 +1,85 @@
+"""The `training_loss` evaluator: how low the losses of a training were at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge import (
+    Artifact,
+    CheckpointError,
+    Evaluator,
+    Model,
+    Preflight,
+    TaskInfo,
+    TaskScore,
+    Workspace,
+)
+
+from emberge_evaluate.held_out_loss import LOSS
+
+__all__ = ["TrainingLoss"]
+
+# The mean loss over a training's last tenth of steps, in its artifact.
+_LAST = "last_loss"
+_TASK = TaskInfo("training_loss", "training", LOSS, split="dev")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingLoss(Evaluator):
+    """Mean training loss over the last tenth of a training's steps, as its step recorded it.
+
+    It compares short trainings with the same data, batches and losses, of one pass at most, such as those of
+    a search for a learning rate (BidirLM chooses so among ten log-spaced rates, arXiv:2604.02045).
+    Nothing is computed: a step `train` states it.
+
+    Example:
+        rate:
+          select:
+            models: [./run-1, ./run-2, ./run-3]
+            evaluators: training_loss
+            metric: loss
+            top: 1
+            within: null
+    """
+
+    def check_model(self, checkpoint: Path) -> Iterable[str]:
+        from emberge.engine import read_artifact
+
+        artifact = read_artifact(checkpoint)
+        if artifact is None or _LAST not in artifact.details:
+            yield _unknown(str(checkpoint))
+
+    def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
+        from emberge.engine import read_artifact
+
+        found = [artifact for one in checkpoints if (artifact := read_artifact(one)) is not None]
+        if any(_course(one) != _course(found[0]) for one in found[1:]):
+            yield (
+                "trainings differ in data, steps or seed, so that their losses are over other batches and "
+                "do not compare"
+            )
+
+    def preview(self, context: Preflight) -> Sequence[TaskInfo]:
+        return [_TASK]
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return [_TASK]
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        details = model.artifact.details if model.artifact is not None else {}
+        if _LAST not in details:
+            raise CheckpointError(_unknown(model.name))
+        for task in tasks:
+            yield TaskScore(task, float(details[_LAST]))
+
+
+def _course(artifact: Artifact) -> list[object]:
+    return [artifact.details.get(key) for key in ("datasets", "steps", "seed")]
+
+
+def _unknown(model: str) -> str:
+    return f"{model}: it has no record of its training losses; name the result of a step train"

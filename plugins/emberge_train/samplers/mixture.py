@@ -1,0 +1,124 @@
+"""Mixtures of single texts by their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from emberge import (
+    Batch,
+    Batches,
+    DataError,
+    DatasetBatches,
+    DatasetInfo,
+    Negatives,
+    PerDataset,
+    Pool,
+    Sampler,
+    batches_by_dataset,
+    suggest,
+)
+
+# Shares that people round to a few digits still make a whole.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture(Sampler):
+    """Batches of single texts in which every dataset has its share of the tokens.
+
+    `shares` are by dataset; those that are not named have equal parts of what is left, so that
+    `{english: 0.8}` beside four other sets gives each of these 0.05 (the mix that BidirLM adapts models on,
+    arXiv:2604.02045). A batch has about `batch_tokens` tokens over all ranks. In each batch, and in any
+    number of batches of one pass over a set, a set's tokens differ from its share by less than its longest
+    window. An epoch is until each set was seen once but for less than its part of a batch: smaller sets begin
+    again, in another order. `max_steps` times `batch_tokens` is a training's number of tokens,
+    of which each set gives its share: sets of a hub need no more rows (`first`) than hold so many.
+
+    Example:
+        adapted:
+          train:
+            model: ./base
+            data: [{path: ./english.jsonl}, {path: ./code.jsonl}, {path: ./mathematics.jsonl}]
+            loss: mlm
+            sampler: {mixture: {shares: {english: 0.8}, batch_tokens: 8192}}
+    """
+
+    shares: Mapping[str, float] = field(default_factory=dict)
+    batch_tokens: int = 8192
+
+    def __post_init__(self) -> None:
+        for name, share in self.shares.items():
+            if not 0 < share <= 1:
+                raise ValueError(f"shares: '{name}' has a share above 0 up to 1, not {share:g}")
+        if sum(self.shares.values()) > 1 + ROUNDING:
+            raise ValueError(f"shares add up to {sum(self.shares.values()):g}, which is above 1")
+        if self.batch_tokens < 1:
+            raise ValueError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
+
+    def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
+        try:
+            self._of(infos)
+        except DataError as error:
+            yield str(error)
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        """Return batches with a part of every dataset.
+
+        Raises:
+            DataError: for shares that do not fit the datasets, pairs, or a share of a batch that is smaller
+                than a dataset's longest window or larger than the dataset.
+        """
+        shares = self._of(list(pool))
+        tokens = {name: round(share * self.batch_tokens) for name, share in shares.items()}
+        for info in pool:
+            if info.tokens is not None and info.tokens.sum() < tokens[info.name]:
+                raise DataError(
+                    f"dataset '{info.name}' has {info.tokens.sum()} tokens, and its share of one batch is "
+                    f"{tokens[info.name]}; lower batch_tokens or its share, or give it more texts"
+                )
+        limits = PerDataset(by_dataset={name: max(1, count) for name, count in tokens.items()})
+        parts = batches_by_dataset(pool, PerDataset(), "drop", seed, batch_tokens=limits)
+        length = max(len(one) for one in parts)
+        return _Together([one.of_length(length) for one in parts])
+
+    def _of(self, infos: Sequence[DatasetInfo]) -> dict[str, float]:
+        """Return the share of each dataset.
+
+        Raises:
+            DataError: for a name that is no dataset, datasets of pairs, or shares that are not 1 together.
+        """
+        names = [info.name for info in infos]
+        for name in self.shares:
+            if name not in names:
+                hint = suggest(name, names) or f"; there are {', '.join(names)}"
+                raise DataError(f"shares names '{name}', which is no dataset here{hint}")
+        for info in infos:
+            if info.task != "text":
+                raise DataError(
+                    f"mixture counts tokens of single texts, and dataset '{info.name}' is of the task "
+                    f"{info.task}; leave it out, or take a sampler such as proportional"
+                )
+        left = 1 - sum(self.shares.values())
+        others = [name for name in names if name not in self.shares]
+        if bool(others) != (left > ROUNDING):
+            fix = "lower them, or drop what has none" if others else "name all of it"
+            without = f", and {', '.join(others)} have none" if others else ""
+            raise DataError(f"shares add up to {1 - left:g}{without}; {fix}")
+        return {name: self.shares.get(name, left / max(1, len(others))) for name in names}
+
+
+class _Together(Batches):
+    """Batches that have one of each sequence."""
+
+    def __init__(self, parts: Sequence[DatasetBatches]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return len(self._parts[0])
+
+    def __getitem__(self, place: int) -> Batch:
+        return Batch(tuple(part for one in self._parts for part in one[place].parts))
+
+    def kinds(self) -> frozenset[tuple[str, Negatives]]:
+        return frozenset[tuple[str, Negatives]]().union(*(one.kinds() for one in self._parts))

@@ -1,0 +1,171 @@
+"""Packed trainings: the same losses, gradients and models as of single rows, on any ranks, after any kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import CheckpointError, PerDataset, TokenLoss
+from emberge.encoding.gradient_cache import EncodePlan, PassResult
+from emberge.encoding.packing import packed_rows
+from emberge.encoding.token_pass import corrupted, predict_and_backward
+from emberge.engine import FitOptions, FitResult
+from emberge_train.losses.causal_lm import CausalLM
+from emberge_train.losses.mlm import MLM
+from emberge_train.losses.mntp import MNTP
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+
+from tests.support import ranked_fit, tiny
+from tests.support.decoders import decoder
+from tests.support.exact import ExactEncoder
+from tests.support.fitting import run_fit
+from tests.support.ranked_fit import Death, Training
+from tests.support.token_training import OPTIONS, assert_two_ranks_are_one
+from tests.support.tolerance import exactly
+from tests.support.training_data import texts
+
+LENGTH = 100
+HIDDEN = MNTP(share=0.4)
+
+
+def _folder(root: Path, kind: str) -> Path:
+    if kind in ("bert", "xlm-roberta", "modernbert"):
+        return tiny.transformer(root / kind, "AutoModelForMaskedLM", kind)
+    return decoder(root / kind, kind, head=True)
+
+
+def _backbone(kind: str, *, causal: bool = False, **options: Any) -> ExactEncoder:
+    if kind in ("bert", "xlm-roberta", "modernbert"):
+        return ExactEncoder(pooling="mean", **options)
+    attention = "causal" if causal else "bidirectional"
+    return ExactEncoder(pooling="last", attention=attention, **options)
+
+
+def _passed(
+    folder: Path, backbone: ExactEncoder, loss: TokenLoss, **plan: Any
+) -> tuple[PassResult, dict[str, torch.Tensor]]:
+    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder.module.eval()
+    data = texts(30)
+    lines = [data[row].anchor for row in range(len(data))]
+    read = encoder.tokenise(lines, prompt="", max_length=64)
+    given = [corrupted(encoder, text, loss, seed) for seed, text in enumerate(read)]
+    result = predict_and_backward(encoder, given, loss, EncodePlan(**plan), seed=1)
+    gradients = {
+        name: value.grad.clone()
+        for name, value in encoder.module.named_parameters()
+        if value.grad is not None
+    }
+    return result, gradients
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "kernel"),
+    [
+        ("qwen3", MNTP(share=0.4), "sdpa"),
+        ("qwen3", MNTP(share=0.4), "eager"),
+        ("qwen3", CausalLM(), "sdpa"),
+        ("llama", MNTP(share=0.4), "sdpa"),
+        ("mistral", MNTP(share=0.4), "sdpa"),
+        ("mistral", CausalLM(), "sdpa"),
+        ("gemma3_text", MNTP(share=0.4), "sdpa"),
+        ("modernbert", MLM(share=0.4), "sdpa"),
+        ("bert", MLM(share=0.4), "sdpa"),
+        ("xlm-roberta", MLM(share=0.4), "sdpa"),
+    ],
+)
+def test_loss_and_gradients_are_those_of_single_rows(
+    kind: str, loss: TokenLoss, kernel: str, tmp_path: Path
+) -> None:
+    folder = _folder(tmp_path, kind)
+    backbone = _backbone(kind, causal=loss.causal, attn_implementation=kernel)
+    single, expected = _passed(folder, backbone, loss, token_budget=300)
+    packed, found = _passed(folder, backbone, loss, token_budget=300, packing=LENGTH)
+    assert packed.padded < single.padded
+    assert packed.tokens == single.tokens
+    assert float(packed.loss) == pytest.approx(float(single.loss), rel=1e-6)
+    largest = max(float(value.abs().max()) for value in expected.values())
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        # Kernels and norms compute a part in float32.
+        assert torch.allclose(found[name], value, rtol=0, atol=1e-6 * largest), name
+
+
+def test_rows_are_filled_with_the_longest_texts_first() -> None:
+    rows = packed_rows([4, 9, 3, 6, 12, 1], 10)
+    assert [row.tolist() for row in rows] == [[4], [1, 5], [3, 0], [2]]
+    assert packed_rows([], 10) == []
+    sizes = np.random.default_rng(0).integers(1, 50, 200)
+    rows = packed_rows(sizes, 64)
+    assert sorted(np.concatenate(rows).tolist()) == list(range(200))
+    assert max(sizes[row].sum() for row in rows) <= 64
+    assert sum(sizes) > 0.95 * 64 * len(rows)
+
+
+def _arguments(model: Path, **given: Any) -> dict[str, Any]:
+    options = given.pop("options", {})
+    return {
+        "backbone": _backbone("qwen3"),
+        "checkpoint": model,
+        "datasets": [texts(21)],
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
+        "losses": PerDataset(default=(HIDDEN,)),
+        "options": FitOptions(**{**OPTIONS, "packing": LENGTH, **options}),
+        "seed": 0,
+        **given,
+    }
+
+
+def _fit(model: Path, root: Path, **given: Any) -> FitResult:
+    return run_fit(**{**_arguments(model, **given), "folder": root / "out", "work": root / "work"})
+
+
+def test_a_packed_training_is_that_of_single_rows(tmp_path: Path) -> None:
+    model = _folder(tmp_path, "qwen3")
+    found = [
+        [
+            loss
+            for _, loss in _fit(
+                model, tmp_path / str(packing), options={"packing": packing}
+            ).step_losses
+        ]
+        for packing in (None, 2, LENGTH, 10_000)
+    ]
+    assert len(found[0]) > 5
+    for losses in found[1:]:
+        assert losses == exactly(found[0])
+
+
+def test_two_ranks_are_one_process(tmp_path: Path) -> None:
+    arguments = _arguments(_folder(tmp_path, "qwen3"))
+    assert_two_ranks_are_one(tmp_path, arguments)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_killed_training_ends_in_the_same_bytes(ranks: int, tmp_path: Path) -> None:
+    """With dropout, whose random numbers a row draws together."""
+    options = {"dropout": True, "save_steps": 2, "epochs": 3}
+    model = decoder(tmp_path / "qwen3", "qwen3", head=True, attention_dropout=0.1)
+    arguments = _arguments(model, options=options)
+    ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", ranks)
+    for number, death in enumerate((Death(0, "step", 5), Death(0, "half", 1))):
+        path = tmp_path / f"try{number}.pkl"
+        cut = Training(tmp_path / "cut", arguments, deaths=(death,))
+        assert -9 in ranked_fit.codes(ranked_fit.start([cut], path, ranks))
+    ranked_fit.run([Training(tmp_path / "cut", arguments)], tmp_path / "last.pkl", ranks)
+    first, second = (
+        {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+        for out in (tmp_path / "whole/out", tmp_path / "cut/out")
+    )
+    assert first == second
+
+
+def test_a_model_that_cannot_be_packed_is_refused_before_work(tmp_path: Path) -> None:
+    model = decoder(tmp_path / "lfm2", "lfm2", head=True)
+    losses: Any = PerDataset(default=(CausalLM(),))
+    with pytest.raises(CheckpointError, match=r"Lfm2Model .*take packing out"):
+        _fit(model, tmp_path, backbone=ExactEncoder(pooling="last"), losses=losses)
+    assert not (tmp_path / "out").exists()

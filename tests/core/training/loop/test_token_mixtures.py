@@ -1,0 +1,151 @@
+"""Mixtures by tokens in trainings: sets count by tokens, on any ranks, after any kill, in every arm."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import Batch, Machine, Part, PerDataset, Pool, Sampler, TokenLoss, Tokens
+from emberge.engine import FitJob, FitOptions, FitResult, Session
+from emberge_train.losses.mlm import MLM
+from emberge_train.samplers.mixture import Mixture
+
+from tests.support import ranked_fit, tiny
+from tests.support.exact import ExactEncoder
+from tests.support.fitting import run_fit
+from tests.support.ranked_fit import Death, Training
+from tests.support.token_training import MASKED, OPTIONS, assert_two_ranks_are_one
+from tests.support.tolerance import exactly
+from tests.support.training_data import InMemory, texts
+
+LIMITS = {**OPTIONS, "max_length": PerDataset(default=16)}
+MIXTURE = Mixture(shares={"read": 0.7}, batch_tokens=160)
+
+
+def _sets() -> list[InMemory]:
+    other = texts(20)
+    return [texts(), dataclasses.replace(other, info=dataclasses.replace(other.info, name="code"))]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("mixture")
+    return tiny.transformer(root / "bert", "AutoModelForMaskedLM", "bert")
+
+
+def _arguments(model: Path, **given: Any) -> dict[str, Any]:
+    return {
+        "backbone": ExactEncoder(pooling="mean"),
+        "checkpoint": model,
+        "datasets": _sets(),
+        "sampler": (MIXTURE,),
+        "losses": PerDataset(default=(MASKED,)),
+        "options": FitOptions(**LIMITS),
+        "seed": 0,
+        **given,
+    }
+
+
+def _fit(model: Path, root: Path, **given: Any) -> FitResult:
+    return run_fit(**{**_arguments(model, **given), "folder": root / "out", "work": root / "work"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FirstRows(Sampler):
+    """One batch of the first rows of the sets named: three of one, eight of the other."""
+
+    names: tuple[str, ...]
+
+    def batches(self, pool: Pool, seed: int) -> list[Batch]:
+        rows = {"read": range(3), "code": range(8)}
+        return [Batch(tuple(Part(name, rows[name]) for name in self.names))]
+
+
+def test_a_step_of_several_sets_is_their_mean_by_tokens(model: Path, tmp_path: Path) -> None:
+    one, other, both = (
+        _fit(model, tmp_path / "+".join(names), sampler=(FirstRows(names=names),)).step_losses[0]
+        for names in (("read",), ("code",), ("read", "code"))
+    )
+    with _session(model, tmp_path / "counted") as session:
+        counted = {name: table.info.tokens for name, table in session.windows.items()}
+    read, code = (int(counted[name][:n].sum()) for name, n in (("read", 3), ("code", 8)))  # type: ignore[index]
+    assert read * 8 != code * 3  # or a mean by rows would do
+    assert both[1] == exactly((one[1] * read + other[1] * code) / (read + code))
+
+
+def _session(model: Path, root: Path, **given: Any) -> Any:
+    job = FitJob(**_arguments(model, **given))
+    return Session.open(
+        job, work=root, store=None, machine=Machine(("cpu",)), progress=lambda *_: None
+    )
+
+
+def _rows(model: Path, root: Path, **given: Any) -> list[list[tuple[str, list[int]]]]:
+    """Return the rows of every step, and check that they are windows of the same texts."""
+    with _session(model, root, **given) as session:
+        return [
+            [(part.dataset, part.rows.tolist()) for part in batch.parts] for batch in session.plan
+        ]
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        {"losses": PerDataset(default=(MLM(share=0.1),))},
+        {"losses": PerDataset(default=(MLM(share=0.4), MLM(share=0.2, weight=0.5)))},
+        {"backbone": ExactEncoder(pooling="cls")},
+        {"options": FitOptions(**{**LIMITS, "learning_rate": 1e-4, "schedule": "linear"})},
+    ],
+)
+def test_arms_that_differ_in_loss_model_or_rate_see_the_same_rows_in_the_same_order(
+    arm: dict[str, Any], model: Path, tmp_path: Path
+) -> None:
+    assert _rows(model, tmp_path / "arm", **arm) == _rows(model, tmp_path / "first")
+
+
+def test_another_model_with_the_same_tokenizer_sees_the_same_rows(
+    model: Path, tmp_path: Path
+) -> None:
+    wider = tiny.transformer(
+        tmp_path / "wider", "AutoModelForMaskedLM", "bert", seed=5, hidden_size=64
+    )
+    assert _rows(wider, tmp_path / "wide") == _rows(model, tmp_path / "first")
+
+
+def test_another_seed_or_sampler_sees_others(model: Path, tmp_path: Path) -> None:
+    plain = _rows(model, tmp_path / "first")
+    assert _rows(model, tmp_path / "seed", seed=1) != plain
+    even = dataclasses.replace(MIXTURE, shares={})
+    assert _rows(model, tmp_path / "even", sampler=(even,)) != plain
+
+
+def test_a_larger_share_of_masks_hides_the_same_places_and_more() -> None:
+    ids = np.arange(10, 210, dtype=np.int64)
+    text = Tokens(ids, np.zeros(200, bool), 4, 1000)
+    losses: list[TokenLoss] = [MLM(share=share) for share in (0.1, 0.2, 0.3, 0.4)]
+    hidden = [set(np.flatnonzero(loss.corrupt(text, 3)[0] == 4)) for loss in losses]
+    assert all(few < more for few, more in itertools.pairwise(hidden))
+
+
+def test_two_ranks_are_one_process(model: Path, tmp_path: Path) -> None:
+    arguments = _arguments(model)
+    assert_two_ranks_are_one(tmp_path, arguments)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_killed_training_ends_in_the_same_bytes(ranks: int, model: Path, tmp_path: Path) -> None:
+    options = FitOptions(**LIMITS | {"dropout": True, "save_steps": 2})
+    arguments = _arguments(model, options=options)
+    ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", ranks)
+    cut = Training(tmp_path / "cut", arguments, deaths=(Death(0, "step", 5),))
+    assert -9 in ranked_fit.codes(ranked_fit.start([cut], tmp_path / "cut.pkl", ranks))
+    ranked_fit.run([Training(tmp_path / "cut", arguments)], tmp_path / "last.pkl", ranks)
+    first, second = (
+        {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+        for out in (tmp_path / "whole/out", tmp_path / "cut/out")
+    )
+    assert first == second

@@ -1,0 +1,291 @@
+"""BidirLM's recipes have the paper's numbers, and their merges fit the tensors of the models they name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import ModelRef, load_plugins, load_recipe
+from emberge.engine import Checkpoint, load_catalogue, plan_merge, write_layout
+from emberge.recipes.parse.shipped import shipped_recipes
+from emberge_bidirlm.as_encoder import encoder_config, encoder_layout
+from emberge_bidirlm.mask_token import find_mask_token
+from emberge_merge.steps.merge_options import FoundModel
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
+
+from tests.support.model_headers import MODELS, build, kept, tensors_of, write_model
+
+RECIPES = {
+    name.partition("/")[2]: shipped
+    for name, shipped in shipped_recipes().items()
+    if name.startswith("bidirlm/")
+}
+GEMMA, GEMMA_LARGE = "google/gemma-3-270m", "google/gemma-3-1b-pt"
+QWEN, QWEN_LARGE = "Qwen/Qwen3-0.6B-Base", "Qwen/Qwen3-1.7B-Base"
+# By model: (rate, share of hidden tokens) of the adaptation, and the rate on pairs.
+PAPER = {
+    GEMMA: (5e-4, 0.4, 6e-5),
+    GEMMA_LARGE: (7e-5, 0.4, 1e-4),
+    QWEN: (1e-4, 0.3, 3e-5),
+    QWEN_LARGE: (5e-5, 0.3, 1e-4),
+}
+
+
+@cache
+def steps(name: str) -> Mapping[str, Any]:
+    """The concrete steps of a shipped recipe by id."""
+    recipe = load_recipe(RECIPES[name].path, plugins=load_plugins())
+    return {one.id: one.step for one in recipe.steps}
+
+
+def group(name: str, found: Mapping[str, Any]) -> list[Any]:
+    return [step for id_, step in found.items() if id_.partition(".")[0] == name]
+
+
+def weights_of(merge: Any) -> list[float]:
+    """The weights of a merge's models."""
+    return [entry.weight.at("norm.weight", 0.0) for entry in merge.models]
+
+
+def origin(reference: ModelRef, found: Mapping[str, Any]) -> str:
+    """The model of the hub that a reference comes from."""
+    while reference.step is not None:
+        step = found[reference.step]
+        reference = step.models[0].model if hasattr(step, "models") else step.model
+    return reference.text
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_a_recipe_says_how_it_is_run_and_what_came_out(name: str) -> None:
+    assert steps(name)
+    header = RECIPES[name].description
+    assert f"emberge run bidirlm/{name} --out" in header
+    for word in ("What it makes", "Command", "Time", "Result"):
+        assert re.search(rf"^{word}\b", header, re.MULTILINE), word
+
+
+# ── numbers ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_models_are_adapted_merged_and_trained_with_the_papers_numbers() -> None:
+    found = steps("adapt")
+    assert {origin(one.model, found) for one in group("trained", found)} == set(PAPER)
+    for one in group("adapted", found):
+        rate, share, _ = PAPER[origin(one.model, found)]
+        assert (one.learning_rate, one.loss.default[0].share) == (rate, share)
+        assert one.loss.default[0].masked == 1
+        assert (one.max_length.default, one.packing, one.schedule) == (
+            *(8192, 8192),
+            "warmup_stable_decay",
+        )
+        adam = (one.adam_beta1, one.adam_beta2, one.adam_epsilon, one.weight_decay)
+        assert adam == (0.9, 0.95, 1e-5, 0.1)
+        tokens = one.sampler[-1].batch_tokens
+        assert tokens == 96 * 3 * 8192
+        assert one.max_steps == -(-30_000_000_000 // tokens)
+        assert one.save_steps == 10_000_000_000 // tokens
+        assert one.keep_last * one.save_steps <= one.max_steps
+    for one in group("merged", found):
+        assert weights_of(one) == [0.5, 0.5]
+        assert [entry.model.step.partition(".")[0] for entry in one.models] == [
+            "adapted",
+            "encoder",
+        ]
+        assert len({origin(entry.model, found) for entry in one.models}) == 1
+    for one in group("trained", found):
+        assert one.model.step.startswith("merged.")
+        merged = found[one.model.step].models[0].model
+        assert one.learning_rate == PAPER[origin(merged, found)][2]
+        assert one.sampler[-1].batch_size.default == 512
+        assert one.loss.default[0].temperature == 0.05
+        assert one.max_steps == -(-10_000_000 // 512)
+        assert one.warmup_ratio * one.max_steps == pytest.approx(500, abs=1)
+
+
+def test_a_mixture_is_english_and_equal_parts_of_three_domains() -> None:
+    sets = load_catalogue(RECIPES["adapt"].path.parent / "corpora/adaptation").train
+    languages = [one.name for one in sets if str(one.name).startswith("web_")]
+    assert len(languages) == 20
+    assert {one.name for one in sets} == {"english", "mathematics", "code", *languages}
+    for one in group("adapted", steps("adapt")):
+        shares = one.sampler[-1].shares
+        assert shares["english"] == 0.8
+        rest = 1 - sum(shares.values())
+        for name in ("mathematics", "code"):
+            assert shares[name] == pytest.approx(rest, abs=2e-6)
+
+
+def test_no_text_is_trained_on_and_scored() -> None:
+    folder = RECIPES["adapt"].path.parent / "corpora"
+    halves = [
+        {(one.hub, one.subset, one.split) for one in load_catalogue(folder / name).train}
+        for name in ("adaptation", "domains")
+    ]
+    assert not halves[0] & halves[1]
+
+
+def test_variants_differ_in_attention_masking_and_pairs_alone() -> None:
+    found = steps("variants")
+    scorings = [*group("embedding", found), *group("tuned", found)]
+    for scored in (one for one in scorings if hasattr(one, "models")):
+        names = [str(entry.model).partition(".")[0] for entry in scored.models]
+        assert names[1:] == ["$bi", "$bi_mntp", "$bi_pairs", "$bi_mntp_pairs"]
+        model = names[0] + str(scored.models[0].model)[len(names[0]) :]
+        for entry in scored.models[1:]:
+            assert origin(entry.model, found) == model
+    for before, after in (("bi", "bi_pairs"), ("bi_mntp", "bi_mntp_pairs")):
+        assert all(one.model.step.startswith(f"{before}.") for one in group(after, found))
+    plain, adapted = (
+        [dataclasses.replace(one, model=ModelRef("x")) for one in group(name, found)]
+        for name in ("bi_pairs", "bi_mntp_pairs")
+    )
+    assert plain == adapted
+
+
+@pytest.mark.parametrize(
+    ("name", "merges"),
+    [("merge_sweep", ["merged"]), ("specialists", ["guarded", "seen", "heard", "heard_small"])],
+)
+def test_ratios_go_from_none_to_all(name: str, merges: list[str]) -> None:
+    for merge in merges:
+        weights = [weights_of(one) for one in group(merge, steps(name))]
+        assert (weights[0], weights[-1]) == ([1, 0], [0, 1])
+        assert all(sum(pair) == pytest.approx(1) for pair in weights)
+        assert all(before[1] < after[1] for before, after in pairwise(weights))
+
+
+# ── headers ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_a_kept_header_is_what_the_class_has(model: str) -> None:
+    assert json.loads(json.dumps(build(model))) == kept(model)
+
+
+class Folders:
+    """Folders of models by reference, with configs and headers alone."""
+
+    def __init__(self, root: Path, found: Mapping[str, Any]) -> None:
+        self.root, self.found = root, found
+
+    def __call__(self, reference: ModelRef) -> list[FoundModel]:
+        return [FoundModel(reference.text, self.folder(reference))]
+
+    def folder(self, reference: ModelRef) -> Path:
+        model = origin(reference, self.found)
+        step = reference.step
+        while step is not None and (model_of := self.found[step]).model.step is not None:
+            step = model_of.model.step
+        folder = self.root / model / ("encoder" if step is not None else "causal")
+        if not folder.is_dir():
+            write_model(folder, model)
+            if step is not None:
+                self._switch(folder, self.found[step])
+        return folder
+
+    def _switch(self, folder: Path, step: Any) -> None:
+        """Write what `as_encoder` writes beside the weights."""
+        checkpoint = Checkpoint(folder)
+        mask = find_mask_token(checkpoint, step.mask_token)
+        assert mask is not None
+        for name, content in {
+            **mask.files(checkpoint),
+            "config.json": encoder_config(checkpoint),
+        }.items():
+            (folder / name).write_text(json.dumps(content), encoding="utf-8")
+        write_layout(encoder_layout(checkpoint, step.pooling), folder, 1024)
+
+
+def merges(name: str) -> list[tuple[str, str]]:
+    return [(name, id_) for id_, one in steps(name).items() if hasattr(one, "strategy")]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.mark.parametrize(("name", "merge"), [*merges("adapt"), *merges("specialists")])
+def test_every_tensor_is_merged_copied_or_named_as_left_out(
+    name: str, merge: str, root: Path
+) -> None:
+    found = steps(name)
+    step = found[merge]
+    folders = Folders(root, found)
+    plan = plan_merge(step._request(folders))
+    assert not plan.problems
+    assert not plan.unseen
+    assert not plan.dropped
+    for entry in step.models:
+        own = tensors_of(origin(entry.model, found))
+        left = plan.left.get(entry.model.text, ())
+        assert bool(left) == ("VL" in entry.model.text or "ASR" in entry.model.text)
+        assert len(own) == len(plan.merged) + len(plan.copied) + len(left)
+        assert {one.partition(".")[0] for one in left} <= {
+            *("visual", "audio_tower", "multi_modal_projector", "lm_head"),
+        }
+    text = json.loads((folders.folder(step.models[0].model) / "config.json").read_text())
+    assert text.get("is_causal") is False or text["use_bidirectional_attention"]
+
+
+def test_without_a_template_two_bases_of_rope_are_refused_with_both_numbers(root: Path) -> None:
+    found = steps("specialists")
+    step = dataclasses.replace(found["seen.specialist=0.5,rest=0.5"], template=None)
+    (problem,) = plan_merge(step._request(Folders(root, found))).problems
+    for word in ("rope_theta", "1000000.0", "5000000.0", "Qwen3-VL-2B-Instruct", "template"):
+        assert word in str(problem)
+
+
+def test_a_guard_with_another_head_leaves_it_out(root: Path) -> None:
+    found = steps("specialists")
+    step = found["guarded.specialist=0.5,rest=0.5"]
+    guard = root / "guard"
+    if not guard.is_dir():
+        write_model(guard, "guard/classifier-0.6B")
+    folders = Folders(root, found)
+
+    def find(reference: ModelRef) -> list[FoundModel]:
+        return (
+            [FoundModel("guard", guard)]
+            if reference == step.models[1].model
+            else folders(reference)
+        )
+
+    plan = plan_merge(step._request(find))
+    assert not plan.problems
+    assert plan.left == {"guard": ("score.weight",)}
+
+
+# ── the whole way ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_tiny_model_goes_the_whole_way(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "emberge", "run", "bidirlm/tiny", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "trained")
+    assert tokenizer.mask_token is not None
+    model = SentenceTransformer(str(tmp_path / "trained"), device="cpu")
+    assert model[0].auto_model.config.is_causal is False
+    merged, *parts = (
+        load_file(tmp_path / name / "model.safetensors")
+        for name in ("merged", "adapted", "encoder")
+    )
+    for name, tensor in merged.items():
+        half = (parts[0][name].double() + parts[1][name].double()) / 2
+        # Two products and a sum, each rounded once to 24 bits.
+        bound = 3 * 2.0**-24 * (parts[0][name].abs() + parts[1][name].abs())
+        assert ((tensor.double() - half).abs() <= bound).all(), name
+    assert (tmp_path / "kept/scores.md").is_file()
+    assert (tmp_path / "report/report.html").is_file()

@@ -1,0 +1,119 @@
+"""Texts packed into one row are computed as if alone: windows, positions and kernels of every class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import TokenisedText
+from emberge.encoding.packing import packing_problem
+from emberge_encoder.text_encoder import TextEncoder
+from torch import Tensor
+
+from tests.support import tiny
+from tests.support.decoders import decoder
+from tests.support.tolerance import assert_same_pass
+
+# Windows of 4 and 6 tokens, which texts and rows are longer than.
+DECODERS = ("qwen2", "qwen3", "qwen3_moe", "llama", "mistral", "gemma3_text", "granite")
+ENCODERS = ("bert", "xlm-roberta", "modernbert")
+LENGTHS = ((9, 13, 4), (11, 8))
+
+
+def _load(root: Path, kind: str, kernel: Any, attention: Any = "as is") -> Any:
+    if kind in ENCODERS:
+        changes: dict[str, Any] = {"local_attention": 6} if kind == "modernbert" else {}
+        folder = tiny.transformer(root / kind, "AutoModelForMaskedLM", kind, **changes)
+    else:
+        folder = decoder(root / kind, kind, head=True)
+    backbone = TextEncoder(pooling="last", attention=attention, attn_implementation=kernel)
+    encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
+    encoder.module.eval()
+    return encoder
+
+
+def _texts(encoder: Any) -> list[list[TokenisedText]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        [
+            TokenisedText(
+                torch.randint(5, encoder.vocabulary, (size,), generator=generator).tolist()
+            )
+            for size in row
+        ]
+        for row in LENGTHS
+    ]
+
+
+def _packed(encoder: Any, rows: list[list[TokenisedText]]) -> list[list[Tensor]]:
+    """States of each text of each row."""
+    with torch.no_grad():
+        states = encoder.states(encoder.pack(rows))
+    return [
+        list(states[i, : sum(lengths)].split(list(lengths))) for i, lengths in enumerate(LENGTHS)
+    ]
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    ("kind", "attention"),
+    [
+        *((kind, attention) for kind in DECODERS for attention in ("bidirectional", "causal")),
+        *((kind, "as is") for kind in ENCODERS),
+    ],
+)
+def test_a_text_in_a_row_is_computed_as_if_alone(
+    kind: str, attention: Any, kernel: Any, tmp_path: Path
+) -> None:
+    encoder = _load(tmp_path, kind, kernel, attention)
+    rows = _texts(encoder)
+    with torch.no_grad():
+        for row, found in zip(rows, _packed(encoder, rows), strict=True):
+            for text, states in zip(row, found, strict=True):
+                alone = encoder.states(encoder.collate([text]))[0]
+                assert_same_pass(states, alone, encoder.layout.folder)
+    assert packing_problem(encoder) == ""
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", ["qwen3", "llama", "mistral", "gemma3_text", "modernbert"])
+def test_another_text_beside_it_changes_nothing(kind: str, kernel: str, tmp_path: Path) -> None:
+    attention = "as is" if kind in ENCODERS else "bidirectional"
+    encoder = _load(tmp_path, kind, kernel, attention)
+    rows = _texts(encoder)
+    before = _packed(encoder, rows)
+    other = [(one % 40) + 6 for one in rows[0][1].ids]
+    after = _packed(encoder, [[rows[0][0], TokenisedText(other), rows[0][2]], rows[1]])
+    for row, place in ((0, 0), (0, 2), (1, 0), (1, 1)):
+        assert torch.equal(before[row][place], after[row][place])
+    assert not torch.equal(before[0][1], after[0][1])
+
+
+def test_a_model_computes_single_texts_as_before(tmp_path: Path) -> None:
+    encoder = _load(tmp_path, "qwen3", "sdpa", "bidirectional")
+    rows = _texts(encoder)
+    single = encoder.collate(rows[0])
+    with torch.no_grad():
+        before = encoder.states(single)
+        encoder.states(encoder.pack(rows))
+        assert torch.equal(before, encoder.states(single))
+
+
+@pytest.mark.parametrize("kind", ["qwen3_5_text", "lfm2"])
+def test_layers_that_carry_a_state_from_text_to_text_are_refused(kind: str, tmp_path: Path) -> None:
+    folder = decoder(tmp_path / kind, kind, head=True)
+    encoder: Any = TextEncoder().load(folder, device="cpu", dtype="float32", predicts=True)
+    problem = packing_problem(encoder)
+    assert type(encoder.module.trunk).__name__ in problem
+    assert "take packing out" in problem
+
+
+def test_a_row_is_padded_and_says_which_text_a_token_is_of(tmp_path: Path) -> None:
+    encoder = _load(tmp_path, "qwen3", "sdpa")
+    features = encoder.pack([[TokenisedText([7, 8]), TokenisedText([9])], [TokenisedText([5])]])
+    assert features["input_ids"].tolist() == [[7, 8, 9], [5, 0, 0]]
+    assert features["position_ids"].tolist() == [[0, 1, 0], [0, 0, 0]]
+    assert features["documents"].tolist() == [[0, 0, 1], [0, -1, -1]]
+    assert features["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]

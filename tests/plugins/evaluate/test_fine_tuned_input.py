@@ -1,0 +1,169 @@
+"""Tasks that cannot be fine-tuned on are refused before any work, with place and remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import Plugins, check_recipe, load_plugins, parse_recipe
+from emberge_evaluate.fine_tuning.hub_tasks import COLLECTIONS, TASKS, hub_tasks
+from emberge_evaluate.fine_tuning.task_data import entry_problems
+
+from tests.plugins.evaluate.tuned_sets import rows, write_sets
+from tests.support import tiny
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture
+def problems(plugins: Plugins, tmp_path: Path, bert: Path) -> Callable[..., list[str]]:
+    """The errors of an evaluation with one task of its own, and other options."""
+    write_sets(tmp_path)
+
+    def found(model: Path = bert, tasks: str = "", deep: bool = False, **options: Any) -> list[str]:
+        task = {"name": "subject", "train": "./train.jsonl", "test": ["./test.jsonl"], **options}
+        more = task.pop("more", {})
+        evaluator = {"data": [task], **more} if not tasks else {"tasks": tasks}
+        steps = {
+            "scores": {
+                "evaluate": {"models": [str(model)], "evaluators": {"fine_tuned": evaluator}}
+            }
+        }
+        text = json.dumps({"steps": steps}, indent=1)
+        recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+        return [str(problem) for problem in check_recipe(recipe, plugins, deep=deep).errors]
+
+    return found
+
+
+def write(folder: Path, name: str, *changes: dict[str, Any]) -> str:
+    lines = [row | change for row, change in zip(rows(40, 9), [*changes] * 40, strict=False)]
+    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"./{name}"
+
+
+def test_a_sound_task_has_no_problems(problems: Callable[..., list[str]]) -> None:
+    assert problems() == []
+
+
+def test_rows_that_do_not_fit_are_named_with_their_line(
+    problems: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    (first, *others) = problems(text="sentence")
+    assert "train.jsonl:1: " in first
+    assert "`text`" in first
+    assert len(others) == 20, "twenty rows and a count"
+    (short, *_) = problems(
+        head="tokens", text="words", label="tags", test=write(tmp_path, "a.jsonl", {"tags": ["O"]})
+    )
+    assert "a.jsonl:1: " in short
+    (flat, *_) = problems(head="tokens", label="tags")
+    assert "head: tokens" in flat
+    (secret, *_) = problems(test=write(tmp_path, "b.jsonl", {"label": -1}))
+    assert "b.jsonl:1: " in secret
+    assert "another split" in secret
+    (word, *_) = problems(head="regression")
+    assert "train.jsonl:1: " in word
+    moved = {"answers": {"text": ["bank"], "answer_start": [900]}}
+    span = {"head": "span", "text": "other", "second": "text", "label": "answers"}
+    assert problems(**span) == []
+    (answer, *_) = problems(**span, test=write(tmp_path, "c.jsonl", moved))
+    assert "c.jsonl:1: " in answer
+    assert "900" in answer
+    choice = {"head": "choice", "choices": ["right", "wrong"], "label": "place"}
+    assert problems(**choice) == []
+    (third, *_) = problems(**choice, test=write(tmp_path, "d.jsonl", {"place": 2}))
+    assert "d.jsonl:1: " in third
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (empty,) = problems(dev="./empty.jsonl")
+    assert "empty.jsonl" in empty
+
+
+def test_a_class_that_a_set_lacks_is_named(
+    problems: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    (lacking,) = problems(test=write(tmp_path, "a.jsonl", {"label": "code"}))
+    assert "a.jsonl: " in lacking
+    assert "money" in lacking
+    strange, also = problems(dev=write(tmp_path, "b.jsonl", {}, {"label": "art"}))
+    assert "b.jsonl: " in strange
+    assert "art" in strange
+    assert "money" in also
+    (one,) = problems(train=write(tmp_path, "c.jsonl", {"label": "code"}), test="./c.jsonl")
+    assert "c.jsonl: " in one
+    tags = {"head": "tokens", "text": "words", "label": "tags"}
+    few = {"words": ["the", "bank"], "tags": ["O", "B-1"]}
+    assert problems(**tags, test=write(tmp_path, "d.jsonl", few)) == [], "a language may lack one"
+
+
+def test_more_labels_than_the_head_has_are_named(problems: Callable[..., list[str]]) -> None:
+    assert problems(labels=["money", "code"]) == []
+    (first, *_) = problems(labels=["code", "art"])
+    assert "train.jsonl:2: " in first
+    assert "money" in first
+    assert "`labels`" in first
+
+
+def test_options_that_contradict_each_other_are_refused(
+    problems: Callable[..., list[str]],
+) -> None:
+    assert "macro_f1" in problems(metric="spearman")[0]
+    assert "`choices`" in problems(head="choice")[0]
+    assert "`second`" in problems(head="span", label="answers")[0]
+    assert "'other'" in problems(start="other")[0]
+    assert "dev_share" in problems(dev_share=1.5)[0]
+    for option, value in (
+        ("learning_rate", []),
+        ("learning_rate", [0.0]),
+        ("seeds", [1, 1]),
+        ("steps", 0),
+        ("warmup", 1.0),
+        ("patience", 0),
+    ):
+        (found,) = problems(more={option: value})
+        assert option in found
+    (near,) = problems(tasks="xnly")
+    assert "'xnli'" in near
+
+
+def test_pooling_over_tokens_that_know_little_is_refused(
+    problems: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    causal = tiny.checkpoint(tmp_path / "causal", "qwen3")
+    assert problems(causal) == []
+    for pooling in ("mean", "bos", "late"):
+        (found,) = problems(causal, more={"pooling": pooling})
+        assert "pooling: auto" in found
+        switched = {"backbone": {"text_encoder": {"attention": "bidirectional", "pooling": "mean"}}}
+        assert problems(causal, more={"pooling": pooling, **switched}) == []
+    words = {"head": "tokens", "text": "words", "label": "tags"}
+    assert problems(causal, **words, more={"pooling": "mean"}) == [], "words are not pooled"
+
+
+def test_a_folder_may_be_in_a_hubs_place(
+    problems: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    hub = str(write_sets(tmp_path))
+    sets = {"train": {"hub": hub}, "test": [{"hub": hub, "split": "test", "name": "one"}]}
+    assert problems(**sets, deep=True) == []
+    (first, *_) = problems(**sets, deep=True, text="sentence")
+    assert ":1: " in first
+    assert "`text`" in first
+
+
+def test_tasks_of_the_hub_are_whole() -> None:
+    for entry in TASKS.values():
+        assert list(entry_problems(entry, TASKS)) == []
+        names = [one.name for one in entry.test]
+        assert len(set(names)) == len(names)
+    assert {name for names in COLLECTIONS.values() for name in names} == set(TASKS)
+    assert [entry.name for entry in hub_tasks(["rte", "mnli"])] == ["mnli", "rte"]
+    sizes = {name: len(TASKS[name].test) for name in ("xnli", "paws_x", "pan_x", "udpos")}
+    assert sizes == {"xnli": 15, "paws_x": 7, "pan_x": 40, "udpos": 33}, "languages of XTREME"

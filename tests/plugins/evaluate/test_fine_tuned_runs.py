@@ -1,0 +1,140 @@
+"""An evaluation by fine-tuning as a run: its table, its figure, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge.engine import read_artifact, read_scores
+from emberge_report.page.figure_data import figure_data
+
+from tests.plugins.evaluate.tuned_sets import write_sets
+from tests.support import tiny
+from tests.support.places import ROOT
+
+TASKS = """
+          - {name: subject, train: ./train.jsonl, dev: ./dev.jsonl, test: ./test.jsonl}
+          - name: grade
+            train: ./train.jsonl
+            test: ./test.jsonl
+            head: regression
+            label: grade
+            start: subject"""
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture
+def place(tmp_path: Path, berts: list[Path]) -> Path:
+    """A folder with sets, two models that attend to all tokens, and a causal one."""
+    write_sets(tmp_path)
+    tiny.checkpoint(tmp_path / "causal", "qwen3")
+    for name, bert in zip(("one", "two"), berts, strict=False):
+        (tmp_path / name).symlink_to(bert)
+    return tmp_path
+
+
+def recipe(more: str = "", tasks: str = TASKS) -> str:
+    return f"""
+seed: 5
+steps:
+  scores:
+    evaluate:
+      models: [./causal, ./one, ./two]
+      resamples: 200
+      evaluators:
+        fine_tuned:
+          steps: 12
+          batch_size: 8
+          learning_rate: [1e-3, 1e-2]
+          seeds: [1, 2]
+          eval_steps: 4
+          {more}
+          data:{tasks}
+"""
+
+
+def result(place: Path, out: str, plugins: Plugins, text: str) -> Path:
+    """The folder of the run's scores."""
+    parsed = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    assert not check_recipe(parsed, plugins).errors
+    return run_recipe(parsed, place / out, plugins, machine=Machine(), quiet=True)["scores"]
+
+
+def test_seeds_are_one_arm_and_curves_a_figure(plugins: Plugins, place: Path) -> None:
+    made = result(place, "out", plugins, recipe())
+    scores = read_scores(made)
+    assert list(scores.models) == [f"{m}#{s}" for m in ("causal", "one", "two") for s in (1, 2)]
+    pooled = scores.pooled
+    assert pooled is not None
+    assert list(pooled.models) == ["causal", "one", "two"]
+    for task in ("subject", "grade"):
+        mean = sum(scores.values[f"one#{seed}"][task] for seed in (1, 2)) / 2
+        assert pooled.values["one"][task] == pytest.approx(mean)
+        low, high = pooled.interval("one", task) or (1.0, 0.0)
+        assert low <= mean <= high
+    ranks = json.loads((made / "scores.json").read_text())["normalised_ranks"]
+    assert ranks == pooled.ranks
+    assert len(ranks) == 3
+    assert "| *normalised rank (0 is best)* |" in (made / "scores.md").read_text()
+    artifact = read_artifact(made)
+    assert artifact is not None
+    subject, grade = artifact.details["figures"]
+    assert len(figure_data("scores", artifact.details["figures"])) == 2, "a report shows them"
+    assert subject["lines"]["labels"] == grade["lines"]["labels"] == ["4", "8", "12"]
+    kept = [
+        json.loads((made / "results" / "one" / f"subject-{seed}.json").read_text())
+        for seed in (1, 2)
+    ]
+    assert all(one["learning_rate"] in (1e-3, 1e-2) for one in kept)
+    first = sum(one["curve"][0][2] for one in kept) / 2
+    assert subject["lines"]["series"]["one"][0] == pytest.approx(first)
+
+
+def cells(out: Path) -> dict[str, int]:
+    """Files of finished trainings, with the times that they were written."""
+    return {p.name: p.stat().st_mtime_ns for p in sorted(out.rglob("fine_tuned/*/*.json"))}
+
+
+def contents(link: Path) -> dict[str, bytes]:
+    folder = link.resolve()
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and p.name != "artifact.json"
+    }
+
+
+def test_a_killed_evaluation_goes_on_with_the_next_training(plugins: Plugins, place: Path) -> None:
+    whole = contents(result(place, "whole", plugins, recipe()))
+    (place / "recipe.yaml").write_text(recipe())
+    out = place / "killed"
+    words = [sys.executable, "-m", "emberge", "run", str(place / "recipe.yaml"), "--out", str(out)]
+    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        words,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        while len(cells(out)) < 5 and process.poll() is None:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+    before = cells(out)
+    assert 5 <= len(before) < 24
+    assert contents(result(place, "killed", plugins, recipe())) == whole
+    after = cells(out)
+    assert len(after) == 24
+    assert {name: after[name] for name in before} == before

@@ -1,0 +1,131 @@
+"""A search for a learning rate: trainings at log-spaced rates, and the rate of the least loss."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge.engine import read_artifact
+
+from tests.support import tiny
+from tests.support.training_data import texts
+
+# Ten rates would do the same; three are quicker, the last of which is far too high.
+RECIPE = """
+x-training: &training
+  model: ./reader
+  data: [{path: ./english.jsonl}, {path: ./code.jsonl}]
+  loss: {mlm: {share: 0.3}}
+  backbone: {text_encoder: {pooling: mean}}
+  sampler: {mixture: {shares: {english: 0.8}, batch_tokens: 400}}
+  max_length: 16
+steps:
+  trial:
+    foreach: {rate: {logspace: [1.0e-6, 1.0, 3]}}
+    train:
+      <<: *training
+      max_steps: 20
+      learning_rate: $rate
+      schedule: warmup_stable_decay
+      decay_share: 0.2
+  search:
+    select:
+      models: $trial
+      evaluators: training_loss
+      metric: loss
+      top: 1
+      within: null
+  adapted:
+    train:
+      <<: *training
+      max_steps: 30
+      learning_rate_of: $search
+"""
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("rates")
+    tiny.transformer(root / "reader", "AutoModelForMaskedLM", "bert")
+    for name in ("english", "code"):
+        made = texts(60)
+        rows = [json.dumps({"text": made[row].anchor}) for row in range(len(made))]
+        (root / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    return root
+
+
+def details(made: Path) -> Any:
+    artifact = read_artifact(made)
+    assert artifact is not None
+    return artifact.details
+
+
+def test_the_rate_of_the_least_loss_is_that_of_the_later_training(
+    place: Path, plugins: Plugins
+) -> None:
+    recipe = parse_recipe(RECIPE, plugins, path=place / "r.yaml")
+    assert not check_recipe(recipe, plugins).errors
+    results = run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
+    trials = {name: details(made) for name, made in results.items() if name.startswith("trial")}
+    assert [one["learning_rate"] for one in trials.values()] == [1e-6, 1e-3, 1.0]
+    least = min(trials.values(), key=lambda one: one["last_loss"])
+    assert least["learning_rate"] == 1e-3
+    chosen = details(results["search"])
+    assert chosen["learning_rate"] == 1e-3
+    (described,) = chosen["chosen"].values()
+    assert described["value"] == least["last_loss"]
+    assert details(results["adapted"])["learning_rate"] == 1e-3
+
+
+def test_the_last_loss_is_the_mean_of_the_last_tenth_of_steps(
+    place: Path, plugins: Plugins
+) -> None:
+    text = RECIPE.replace("      max_steps: 20\n", "      max_steps: 20\n      logging_steps: 1\n")
+    recipe = parse_recipe(text, plugins, path=place / "r.yaml")
+    results = run_recipe(recipe, place / "each", plugins, machine=Machine(), quiet=True)
+    found = details(results["trial.rate=0.001"])
+    steps = [loss for _, loss in found["loss_curve"]]
+    assert len(steps) == 20
+    assert found["last_loss"] == pytest.approx(sum(steps[-2:]) / 2)
+
+
+def faults(text: str, plugins: Plugins, place: Path) -> str:
+    recipe = parse_recipe(text, plugins, path=place / "r.yaml")
+    return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
+
+
+def test_two_rates_are_refused(place: Path, plugins: Plugins) -> None:
+    both = RECIPE.replace(
+        "learning_rate_of: $search", "learning_rate_of: $search\n      learning_rate: 0.1"
+    )
+    assert "not both" in faults(both, plugins, place)
+
+
+def test_a_model_that_no_training_left_is_found_before_any_work(
+    place: Path, plugins: Plugins
+) -> None:
+    found = faults(RECIPE.replace("models: $trial", "models: [$trial, ./reader]"), plugins, place)
+    assert "reader" in found
+    assert "step train" in found
+
+
+def test_trainings_of_other_lengths_are_warned_about(
+    place: Path, plugins: Plugins, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = RECIPE.replace("rate: {logspace: [1.0e-6, 1.0, 3]}", "steps: [10, 11]")
+    text = text.replace("max_steps: 20", "max_steps: $steps").replace(
+        "$rate\n      sch", "0.001\n      sch"
+    )
+    text = text[: text.index("  adapted:")]
+    recipe = parse_recipe(text, plugins, path=place / "r.yaml")
+    run_recipe(recipe, place / "apart", plugins, machine=Machine())
+    shown = capsys.readouterr()
+    assert "do not compare" in shown.out + shown.err

@@ -1,0 +1,317 @@
+"""Losses over held-out texts: by hand, with intervals, in tables, and those that do not compare."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from emberge import (
+    DataEntry,
+    DataRef,
+    Machine,
+    Plugins,
+    TaskInfo,
+    TaskScore,
+    Tokens,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+    stable_seed,
+)
+from emberge.engine import plan_tasks, read_scores, score_model
+from emberge_evaluate.token_loss import TokenLossOnTexts
+from emberge_train.losses.causal_lm import CausalLM
+from emberge_train.losses.mlm import MLM
+from emberge_train.losses.mntp import MNTP
+
+from tests.plugins.mteb.bench import Bench, model_at
+from tests.support import tiny
+from tests.support.exact import ExactEncoder
+from tests.support.token_training import windows_of
+from tests.support.tolerance import exactly
+from tests.support.training_data import InMemory, texts
+
+LOSS = MLM(share=0.4, masked=0.8, random=0.1)
+ENCODER = "backbone: {text_encoder: {pooling: mean}}"
+SETS = {"english": texts(24), "code": texts(10)}
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("readers")
+    return [
+        tiny.transformer(root / f"reader-{seed}", "AutoModelForMaskedLM", "bert", seed=seed)
+        for seed in (1, 2)
+    ]
+
+
+@pytest.fixture(scope="module")
+def stranger(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first model, whose tokenizer does not know a word and so cuts it into letters."""
+    folder = tmp_path_factory.mktemp("strangers") / "stranger"
+    shutil.copytree(models[0], folder)
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace('"train":', '"tra1n":'))
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for name, made in SETS.items():
+        rows = [json.dumps({"text": made[row].anchor}) for row in range(len(made))]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+def evaluator(place: Path, **options: Any) -> TokenLossOnTexts:
+    data = tuple(DataEntry(path=DataRef(str(place / f"{name}.jsonl"))) for name in SETS)
+    backbone = ExactEncoder(pooling="mean")
+    return TokenLossOnTexts(
+        **{"data": data, "loss": LOSS, "backbone": backbone, "token_budget": 200, **options}
+    )
+
+
+def scored(
+    one: TokenLossOnTexts, model: Path, place: Path, bench: str = "bench"
+) -> dict[str, TaskScore]:
+    workspace: Any = Bench(place / bench)
+    return score_model(model_at(model), plan_tasks([one], workspace), workspace, name="model")
+
+
+def by_hand(folder: Path, data: InMemory, name: str) -> tuple[float, int, int]:
+    """Return (summed loss, scored places, the texts' own tokens) by transformers, window by window."""
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder).double().eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    special = np.asarray(tokenizer.all_special_ids)
+    total, places, tokens = 0.0, 0, 0
+    for number, window in enumerate(windows_of(tokenizer, data)):
+        ids = np.asarray(window, np.int64)
+        text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
+        changed, labels = LOSS.corrupt(text, stable_seed(0, "scored texts", name, number))
+        with torch.no_grad():
+            logits = model(input_ids=torch.from_numpy(changed)[None]).logits[0]
+        wanted = torch.from_numpy(labels)
+        total += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
+        places += int((labels != -100).sum())
+        tokens += int((~text.spared).sum())
+    return total, places, tokens
+
+
+def test_a_set_has_the_mean_loss_of_its_scored_tokens(models: list[Path], place: Path) -> None:
+    found = scored(evaluator(place), models[0], place)
+    for name, data in SETS.items():
+        total, places, tokens = by_hand(models[0], data, name)
+        score = found[name]
+        size = sum(len(data[row].anchor.encode()) for row in range(len(data)))
+        assert score.score == exactly(total / places)
+        assert score.task.metric == "nats/token"
+        assert score.result["perplexity"] == exactly(math.exp(total / places))
+        assert score.result["bits_per_byte"] == exactly(
+            total / places * tokens / size / math.log(2)
+        )
+        assert (score.result["scored_tokens"], score.result["bytes"]) == (places, size)
+
+
+@pytest.mark.parametrize(("loss", "causal"), [(MNTP(share=0.4), False), (CausalLM(), True)])
+def test_losses_from_the_place_before_are_those_of_a_causal_head(
+    loss: MNTP | CausalLM, causal: bool, place: Path
+) -> None:
+    """A label is predicted by the logits of the place before it, by attention to one side or both."""
+    folder = tiny.transformer(place / "qwen3", "AutoModelForCausalLM", "qwen3")
+    attention, pooling = ("as is", "last") if causal else ("bidirectional", "mean")
+    backbone = ExactEncoder(pooling=pooling, attention=attention)
+    found = scored(evaluator(place, loss=loss, backbone=backbone, max_length=64), folder, place)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    config.is_causal = causal
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, config=config)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    special = np.asarray(tokenizer.all_special_ids)
+    total, places = 0.0, 0
+    for number, window in enumerate(windows_of(tokenizer, SETS["code"])):
+        ids = np.asarray(window, np.int64)
+        text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
+        changed, labels = loss.corrupt(text, stable_seed(0, "scored texts", "code", number))
+        with torch.no_grad():
+            logits = model.double().eval()(input_ids=torch.from_numpy(changed)[None]).logits[0]
+        wanted = torch.from_numpy(labels)[1:]
+        total += float(torch.nn.functional.cross_entropy(logits[:-1], wanted, reduction="sum"))
+        places += int((wanted != -100).sum())
+    assert found["code"].score == exactly(total / places)
+    assert found["code"].result["scored_tokens"] == places
+
+
+def test_bits_per_byte_are_the_loss_of_all_tokens_over_the_bytes(
+    models: list[Path], stranger: Path, place: Path
+) -> None:
+    one = evaluator(place, metric="bits_per_byte")
+    for model in (models[0], stranger):
+        found = scored(one, model, place, model.name)["english"]
+        total, places, tokens = by_hand(model, SETS["english"], "english")
+        assert found.score == exactly(total / places * tokens / found.result["bytes"] / math.log(2))
+        assert found.units is not None
+        # What is drawn together with the bytes is the same score.
+        assert sum(found.units.values) / sum(found.units.gold or ()) == exactly(found.score)
+
+
+def test_every_model_has_the_same_places_hidden(models: list[Path], place: Path) -> None:
+    one, other = (scored(evaluator(place), model, place) for model in models)
+    for name in SETS:
+        mine, theirs = one[name].units, other[name].units
+        assert mine is not None
+        assert theirs is not None
+        assert mine.gold == theirs.gold
+        assert mine.values != theirs.values
+
+
+def test_chunks_change_nothing(models: list[Path], place: Path) -> None:
+    few, many = (
+        scored(evaluator(place, token_budget=budget), models[0], place, f"bench-{budget}")
+        for budget in (64, 100_000)
+    )
+    for name in SETS:
+        assert few[name].score == exactly(many[name].score)
+
+
+def test_a_killed_evaluation_goes_on_with_the_next_set(
+    models: list[Path], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    plain = TokenLossOnTexts._scored
+
+    def cut(self: TokenLossOnTexts, task: TaskInfo, *rest: Any) -> TaskScore:
+        asked.append(task.name)
+        if asked == ["english", "code"]:
+            raise KeyboardInterrupt
+        return plain(self, task, *rest)
+
+    monkeypatch.setattr(TokenLossOnTexts, "_scored", cut)
+    with pytest.raises(KeyboardInterrupt):
+        scored(evaluator(place), models[0], place)
+    assert scored(evaluator(place), models[0], place).keys() == SETS.keys()
+    assert asked == ["english", "code", "code"]
+
+
+def recipe(models: list[Path], more: str = "", *, data: str = "", step: str = "evaluate") -> str:
+    listed = ", ".join(map(str, models))
+    sets = data or "[{path: ./english.jsonl}, {path: ./code.jsonl}]"
+    own = f"data: {sets}, loss: {{mlm: {{share: 0.4}}}}, {ENCODER}"
+    return (
+        f"steps:\n  known:\n    {step}:\n      models: [{listed}]\n"
+        f"      evaluators: {{token_loss: {{{own}}}}}\n{more}"
+    )
+
+
+def test_a_table_has_losses_and_perplexities_of_which_less_is_better(
+    models: list[Path], plugins: Plugins, place: Path
+) -> None:
+    demand = (
+        f"      require: [{{model: {models[0]}, not_worse_than: [{models[1]}], margin: 900}}]\n"
+    )
+    parsed = parse_recipe(recipe(models, demand), plugins, path=place / "r.yaml")
+    assert not check_recipe(parsed, plugins).errors
+    made = run_recipe(parsed, place / "out", plugins, machine=Machine(), quiet=True)["known"]
+    scores = read_scores(made)
+    assert scores.less
+    for name in SETS:
+        mine, theirs = (scores.values[model][name] for model in scores.models)
+        assert scores.best(name) == min(mine, theirs)
+        difference = scores.difference(scores.models[1], name)
+        assert difference is not None
+        assert difference.interval is not None
+        assert difference.less
+    (verdict,) = scores.requirements
+    assert verdict.met
+    table = (made / "scores.md").read_text()
+    row = re.search(r"^\| english \(nats/token\) \| (.*) \| (.*) \|$", table, re.M)
+    assert row is not None
+    shown = [float(cell.strip("*")) for cell in row.groups()]
+    bold = [cell.startswith("**") for cell in row.groups()]
+    assert shown == pytest.approx([scores.values[m]["english"] for m in scores.models], abs=6e-4)
+    assert bold == [value == min(shown) for value in shown]
+    assert "| english (perplexity) |" in table
+    assert "less is better" in table
+
+
+def test_models_are_chosen_by_the_least_loss(
+    models: list[Path], plugins: Plugins, place: Path
+) -> None:
+    more = "      metric: loss\n      top: 1\n"
+    parsed = parse_recipe(recipe(models, more, step="select"), plugins, path=place / "r.yaml")
+    assert not check_recipe(parsed, plugins).errors
+    run_recipe(parsed, place / "out", plugins, machine=Machine(), quiet=True)
+
+
+def faults(text: str, plugins: Plugins, place: Path) -> Iterator[str]:
+    found = check_recipe(parse_recipe(text, plugins, path=place / "r.yaml"), plugins)
+    return (str(problem) for problem in found.problems if problem.severity != "unseen")
+
+
+def test_models_that_read_other_tokens_are_noted_before_and_beside_their_scores(
+    models: list[Path], stranger: Path, plugins: Plugins, place: Path
+) -> None:
+    (note,) = faults(recipe([models[0], stranger]), plugins, place)
+    assert "r.yaml:5" in note
+    assert "bits_per_byte" in note
+    in_bits = recipe([models[0], stranger]).replace(
+        "loss: {mlm", "metric: bits_per_byte, loss: {mlm"
+    )
+    assert not list(faults(in_bits, plugins, place))
+    for text, noted in ((recipe([models[0], stranger]), True), (in_bits, False)):
+        parsed = parse_recipe(text, plugins, path=place / "r.yaml")
+        out = place / f"out-{noted}"
+        made = run_recipe(parsed, out, plugins, machine=Machine(), quiet=True)["known"]
+        table = (made / "scores.md").read_text()
+        assert ("other tokenizers" in table) == noted
+        found = read_scores(made).difference("stranger", "english")
+        assert found is not None
+        assert (found.interval is None) == noted
+
+
+@pytest.mark.parametrize(
+    ("data", "place_and_fix"),
+    [
+        ("{path: ./empty.jsonl}", r"empty\.jsonl.*no rows"),
+        ("{path: ./pairs.jsonl}", r"r\.yaml:5.*'pairs' is of the task retrieval.*task: text"),
+    ],
+)
+def test_sets_without_single_texts_are_found_before_any_work(
+    data: str, place_and_fix: str, models: list[Path], plugins: Plugins, place: Path
+) -> None:
+    (place / "empty.jsonl").write_text("")
+    (place / "pairs.jsonl").write_text('{"anchor": "a", "positive": "b"}\n')
+    found = "\n".join(faults(recipe(models, data=data), plugins, place))
+    assert re.search(place_and_fix, found), found
+
+
+def test_a_model_without_a_head_is_found_before_any_work(
+    bert: Path, models: list[Path], plugins: Plugins, place: Path
+) -> None:
+    (found,) = faults(recipe([bert, models[0]]), plugins, place)
+    assert "head" in found
+    assert str(bert) in found
+
+
+def test_losses_of_two_kinds_are_no_one_evaluation(
+    models: list[Path], plugins: Plugins, place: Path
+) -> None:
+    (place / "find.jsonl").write_text('{"anchor": "a", "positive": "b"}\n' * 40)
+    other = "held_out_loss: {data: {path: ./find.jsonl, task: retrieval}, loss: infonce}"
+    text = recipe(models).replace("evaluators: {token_loss", f"evaluators: {{{other}, token_loss")
+    found = "\n".join(faults(text, plugins, place))
+    assert "an evaluation of its own" in found
+    assert "english" in found

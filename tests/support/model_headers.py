@@ -1,0 +1,251 @@
+"""Real models' configs and tensor headers, kept as small JSON files: names and shapes, and no weights.
+
+They are made of transformers' own classes and the sizes that the models' papers and cards print, with
+`python -m tests.support.model_headers`; nothing of them was downloaded. A test compares them with the
+classes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.tiny import WORDS
+
+__all__ = ["HEADERS", "build", "kept", "tensors_of", "write_model"]
+
+HEADERS = Path(__file__).parent / "headers"
+_INDEX = re.compile(r"(?<=\.)\d+(?=\.)")
+_QWEN3 = {
+    **{"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8},
+    **{"head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True},
+    **{"bos_token_id": 151643, "eos_token_id": 151643},
+}
+_SMALL = {"hidden_size": 1024, "intermediate_size": 3072}
+_LARGE = {"hidden_size": 2048, "intermediate_size": 6144}
+_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
+_GEMMA = {
+    **{"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256, "vocab_size": 262144},
+    **{"sliding_window": 512, "max_position_embeddings": 32768, "query_pre_attn_scalar": 256},
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+    },
+}
+_MROPE = {
+    **{"rope_type": "default", "rope_theta": 5e6},
+    **{"mrope_interleaved": True, "mrope_section": [24, 20, 20]},
+}
+_CAUSAL = "AutoModelForCausalLM"
+
+
+def _asr(text: Mapping[str, Any], audio: Mapping[str, Any]) -> dict[str, Any]:
+    trunk = {**_QWEN3, **_ROPE, **text, "model_type": "qwen3", "max_position_embeddings": 65536}
+    return {"text_config": trunk, "audio_config": audio}
+
+
+# (loader, model type, options of the config) by hub id. Sizes: arXiv:2505.09388 (Qwen3), 2503.19786 (Gemma 3)
+# and the card of its 270M, 2511.21631 (Qwen3-VL), 2601.21337 (Qwen3-ASR), 2510.14276 (Qwen3Guard).
+MODELS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "Qwen/Qwen3-0.6B-Base": (
+        *(_CAUSAL, "qwen3"),
+        {**_QWEN3, **_SMALL, **_ROPE, "max_position_embeddings": 32768},
+    ),
+    "Qwen/Qwen3-1.7B-Base": (
+        *(_CAUSAL, "qwen3"),
+        {**_QWEN3, **_LARGE, **_ROPE, "max_position_embeddings": 32768},
+    ),
+    "google/gemma-3-270m": (
+        *(_CAUSAL, "gemma3_text"),
+        {**_GEMMA, "hidden_size": 640, "intermediate_size": 2048, "num_hidden_layers": 18},
+    ),
+    "google/gemma-3-1b-pt": (
+        *(_CAUSAL, "gemma3_text"),
+        {**_GEMMA, "hidden_size": 1152, "intermediate_size": 6912, "num_hidden_layers": 26},
+    ),
+    "Qwen/Qwen3Guard-Gen-0.6B": (
+        *(_CAUSAL, "qwen3"),
+        {**_QWEN3, **_SMALL, **_ROPE, "max_position_embeddings": 32768, "eos_token_id": 151645},
+    ),
+    # No model of the hub: a guard whose head classifies, as fine-tuning makes one of Qwen3.
+    "guard/classifier-0.6B": (
+        *("AutoModelForSequenceClassification", "qwen3"),
+        {**_QWEN3, **_SMALL, **_ROPE, "max_position_embeddings": 32768, "num_labels": 2},
+    ),
+    "Qwen/Qwen3-VL-2B-Instruct": (
+        *("AutoModelForImageTextToText", "qwen3_vl"),
+        {
+            "text_config": {
+                **{**_QWEN3, **_LARGE, "rope_parameters": _MROPE, "eos_token_id": 151645},
+                "max_position_embeddings": 262144,
+            },
+            "vision_config": {
+                **{"depth": 24, "hidden_size": 1024, "intermediate_size": 4096},
+                **{"out_hidden_size": 2048, "deepstack_visual_indexes": [5, 11, 17]},
+            },
+            "tie_word_embeddings": True,
+        },
+    ),
+    "Qwen/Qwen3-ASR-0.6B-hf": (
+        *("AutoModelForMultimodalLM", "qwen3_asr"),
+        _asr(
+            _SMALL,
+            {
+                **{"d_model": 896, "encoder_layers": 18, "encoder_attention_heads": 14},
+                **{"encoder_ffn_dim": 3584, "output_dim": 1024},
+            },
+        ),
+    ),
+    "Qwen/Qwen3-ASR-1.7B-hf": (
+        *("AutoModelForMultimodalLM", "qwen3_asr"),
+        _asr(_LARGE, {"output_dim": 2048}),
+    ),
+}
+_GEMMA_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+_QWEN_FIRST = 151643
+_QWEN_TOKENS = (
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>"),
+    *("<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>"),
+    *("<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>", "<tool_call>"),
+    *("</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
+    *("<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>"),
+    "</think>",
+)
+# Of sound, those whose ids are known.
+_ASR_TOKENS = {"<|audio_start|>": 151669, "<|audio_end|>": 151670, "<|audio_pad|>": 151676}
+
+
+# ── making ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def build(model: str) -> dict[str, Any]:
+    """Return what is kept of a model: its config, its tokens with a meaning, its tensors by pattern."""
+    import torch
+    import transformers
+
+    loader, kind, options = MODELS[model]
+    config = transformers.CONFIG_MAPPING[kind](**options)
+    with torch.device("meta"):
+        made = getattr(transformers, loader).from_config(config, dtype=torch.bfloat16)
+    tied = made.all_tied_weights_keys
+    shapes = {n: list(t.shape) for n, t in made.state_dict().items() if n not in tied}
+    written = json.loads(made.config.to_json_string())
+    written.pop("transformers_version", None)
+    return {
+        "model": model,
+        "made of": "transformers' class, and sizes as printed in the paper or on the card",
+        "config": {**written, "architectures": [type(made).__name__]},
+        "tokens": _tokens(kind),
+        "tensors": dict(sorted(_patterns(shapes))),
+    }
+
+
+def _tokens(kind: str) -> dict[str, int]:
+    if kind.startswith("gemma"):
+        return {token: i for i, token in enumerate(_GEMMA_TOKENS)}
+    own = {token: _QWEN_FIRST + i for i, token in enumerate(_QWEN_TOKENS)}
+    return {**own, **_ASR_TOKENS} if kind == "qwen3_asr" else own
+
+
+def _patterns(shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, list[int]]]:
+    """Yield tensors of equal shape that are numbered from 0 as one: `layers.{28}.mlp.up_proj.weight`."""
+    groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for name, shape in shapes.items():
+        groups.setdefault((_INDEX.sub("{}", name), tuple(shape)), []).append(name)
+    for (pattern, shape), names in groups.items():
+        several = pattern.replace("{}", f"{{{len(names)}}}")
+        if pattern.count("{}") == 1 and list(_spread(several)) == names:
+            yield several, list(shape)
+        else:
+            yield from ((name, list(shape)) for name in names)
+
+
+def _spread(pattern: str) -> Iterator[str]:
+    before, brace, rest = pattern.partition("{")
+    count, _, after = rest.partition("}")
+    if not brace:
+        yield pattern
+    for i in range(int(count or 0)):
+        yield f"{before}{i}{after}"
+
+
+# ── using ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def kept(model: str) -> dict[str, Any]:
+    """Return what the JSON file of a model has."""
+    found: dict[str, Any] = json.loads(_path(model).read_text("utf-8"))
+    return found
+
+
+def tensors_of(model: str) -> dict[str, list[int]]:
+    """Return the shapes of a model's tensors by name."""
+    tensors: Mapping[str, list[int]] = kept(model)["tensors"]
+    return {name: shape for pattern, shape in tensors.items() for name in _spread(pattern)}
+
+
+def write_model(folder: Path, model: str, *, weights: bool = True) -> Path:
+    """Write a model's folder: config, a small tokenizer, and a file of weights that is all hole."""
+    folder.mkdir(parents=True)
+    found = kept(model)
+    (folder / "config.json").write_text(json.dumps(found["config"]), encoding="utf-8")
+    _write_tokenizer(folder, found["tokens"])
+    if weights:
+        _write_hole(folder / "model.safetensors", tensors_of(model))
+    return folder
+
+
+def _write_hole(path: Path, tensors: Mapping[str, Sequence[int]]) -> None:
+    """Write a header in bfloat16, and as many bytes as it names without writing them."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, shape in tensors.items():
+        size = 2
+        for side in shape:
+            size *= side
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+
+
+def _write_tokenizer(folder: Path, tokens: Mapping[str, int]) -> None:
+    """Write a tokenizer of words in which the special tokens have the model's ids."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    first = 10
+    vocabulary = {**tokens, **{word: first + i for i, word in enumerate(WORDS)}}
+    named = list(tokens)
+    pad = named[0]
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=pad))
+    tokenizer.add_special_tokens(named)
+    own = {"mask_token": "<mask>"} if "<mask>" in tokens else {}
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=pad, eos_token=named[1], model_max_length=32768, **own
+    ).save_pretrained(folder)
+
+
+def _path(model: str) -> Path:
+    return HEADERS / f"{model.replace('/', '--')}.json"
+
+
+def _text(found: Mapping[str, Any]) -> str:
+    """Return the file's text: one line a tensor pattern, the rest in short."""
+    lines = [f"{json.dumps(n)}: {json.dumps(shape)}" for n, shape in found["tensors"].items()]
+    rest = {name: value for name, value in found.items() if name != "tensors"}
+    head = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in rest.items())
+    tensors = ",\n  ".join(lines)
+    return f'{{\n{head},\n"tensors": {{\n  {tensors}\n}}\n}}\n'
+
+
+if __name__ == "__main__":
+    HEADERS.mkdir(exist_ok=True)
+    for name in MODELS:
+        _path(name).write_text(_text(build(name)), encoding="utf-8")
