@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import ItemsView, Iterable, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,7 +81,7 @@ class Block:
     """The deltas that a transform left, kept because base + delta - base is rounded twice."""
     before: Block | None = None
     """The block as it was before the first link that changed deltas."""
-    kept: Tensor | None = None
+    kept: Tensor | None = field(default_factory=_nothing)
     """Probability with which each element was kept, broadcastable to `tensors`, after a random link."""
     mixed: Tensor | None = field(default_factory=_nothing)
     """The rows of which each model here is a sum, [n, *rows], until its own are asked for."""
@@ -93,6 +93,8 @@ class Block:
     """The changes of deltas that were recorded, and not done yet."""
     linked: Tensor | None = None
     """The deltas that `links` change; default: each model minus the base."""
+    chances: Callable[[], Tensor] | None = None
+    """The computation of `kept`, until it is asked for."""
 
     def entry_shape(self, label: str) -> tuple[int, ...] | None:
         """Return the shape of a label's whole entry in `statistics`, without reading it; None without one."""
@@ -209,7 +211,7 @@ class Block:
         changed = self._copy(
             changed=deltas,
             before=self.before or self,
-            kept=self.kept if kept is None else kept,
+            **({} if kept is None else {"kept": kept}),
             mixed=None,
             shares=(),
             links=(),
@@ -288,6 +290,28 @@ class Block:
             parts = head.reshape(flat.shape[0], runs, _RUN).transpose(0, 1)
             sums = sums + (parts @ parts.mT).double().sum(0)
         return sums
+
+    def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
+        """Return Gram matrices, float64 [models, models]: sums over blocks give a whole tensor's.
+
+        "products" is of the models or their `deltas`; "differences", if asked for, of the first one and the
+        others' differences to it.
+        """
+        import torch
+
+        from emberge.numerics.inner_products import inner_products, sums_of
+
+        if (program := self._program(deltas=deltas)) is not None:
+            return inner_products(program.products, program.models, differences=differences)
+        vectors = self.deltas if deltas else self.tensors
+        if vectors.dtype == torch.float32 and vectors.device.type == "cpu":
+            return inner_products(sums_of(vectors), len(vectors), differences=differences)
+        found = {"products": self.gram(vectors)}
+        if differences:
+            apart = vectors - vectors[:1]
+            apart[0] = vectors[0]
+            found["differences"] = self.gram(apart)
+        return found
 
     def delta_sums(self, power: Literal[1, 2]) -> Tensor:
         """Return the sums of the deltas' magnitudes (1) or squares (2), float64 [models]."""
@@ -376,6 +400,30 @@ class Block:
         kept = self._link(Dropped(values, self._keys(salt)))
         shape = (len(values), *[1] * (len(self.shape) or 0))
         return kept._copy(kept=densities.to(self._dtype).reshape(shape))
+
+    def drop_by_rank(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
+        """Return the block with deltas that stay with the chance of their magnitude's rank in their row.
+
+        A line has the least magnitude's chance and what each further rank adds; equal magnitudes are
+        ranked in their order, and a tensor of one dimension is one row.
+        """
+        from emberge.numerics.noise import SPAN, uniform
+        from emberge.numerics.ranked_drop import chances_of, drop_by_rank
+
+        width = rows_of(self.shape)[1]
+        program = self._program(deltas=True)
+        if program is None or self.start + self.size > SPAN:
+            deltas = self.deltas
+            kept = chances_of(deltas, lines, width)
+            mask = uniform(deltas, self.start, self._keys(salt)).lt_(kept)
+            return self.with_deltas(mask.mul_(deltas), kept=kept)
+        deltas = program.decode()
+        drop_by_rank(deltas, lines, width, self.start, self._keys(salt), program.kernels)
+        block = self.with_deltas(deltas)._copy(
+            chances=lambda: chances_of(self.deltas, lines, width)
+        )
+        del block.__dict__["kept"]
+        return block
 
     def scale_deltas(self, factors: Tensor) -> Block:
         """Record that each model's deltas are multiplied by its factor."""
@@ -572,4 +620,5 @@ _MISSING = {
     "base": Block._stored_base,
     "changed": Block._linked,
     "mixed": lambda block: block.stored.decode(),
+    "kept": lambda block: block.chances(),
 }

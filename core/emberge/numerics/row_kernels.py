@@ -17,11 +17,23 @@ from numba.extending import intrinsic
 
 from emberge.numerics.compiling import cached_in
 
-__all__ = ["combine", "decode", "elect", "encode", "largest", "sums", "tally"]
+__all__ = [
+    "combine",
+    "decode",
+    "drop_by_rank",
+    "elect",
+    "encode",
+    "largest",
+    "products",
+    "sums",
+    "tally",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 CHUNK, LANES = 2048, 64
+# The sums of products: lanes, and elements of a run that is summed in float32.
+WIDE, RUN = 512, 1 << 15
 BFLOAT16, FLOAT16, FLOAT32 = range(3)
 KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT = range(7)
 # The hash of `numerics.noise`, word for word.
@@ -29,6 +41,10 @@ _STEP, _FIRST, _SECOND = np.uint32(0x9E3779B9), np.uint32(0x21F0AAAD), np.uint32
 _UNIT = np.float32(2.0**-24)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
+# Bins of magnitudes, 64 an octave, from the largest of a row down; rows that are not worth it.
+BINS, _SHIFT, NARROW = 1 << 10, 17, 256
+_SPREAD = np.int32((BINS - 1) << _SHIFT)
+_NEGATIVE_ZERO = np.float32(-0.0)
 
 
 def _compiled(function: F) -> F:
@@ -45,6 +61,16 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
         return builder.fma(*arguments)
 
     return types.float32(types.float32, types.float32, types.float32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _real(typing: Any, word: Any) -> Any:
+    """Take the bits of a word as a float32."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.uint32), generate
 
 
 # ── a chunk of rows ─────────────────────────────────────────────────────────────────────────────
@@ -74,6 +100,51 @@ def _decode(kind: int, half: Any, single: Any, at: int, into: Any) -> None:
         special = np.uint32(0x7F800000) if (whole_half & 0x7C00) == 0x7C00 else np.uint32(0)
         sign = np.uint32(np.uint32(whole_half & np.uint16(0x8000)) << np.uint32(16))
         bits[i] = np.uint32(bits[i] | special | sign)
+
+
+@_compiled
+def _decode_deltas(kind: int, half: Any, single: Any, at: int, base: Any, into: Any) -> None:
+    """Write stored numbers from place `at`, less those of the base, into `into` as float32."""
+    count = len(into)
+    if kind == BFLOAT16:
+        stored = half[at : at + count]
+        for i in range(count):
+            into[i] = _real(np.uint32(np.uint32(stored[i]) << np.uint32(16))) - base[i]
+        return
+    _decode(kind, half, single, at, into)
+    for i in range(count):
+        into[i] -= base[i]
+
+
+@_compiled
+def _add_up(
+    kind: int,
+    half: Any,
+    single: Any,
+    at: int,
+    base: Any,
+    subtract: bool,
+    factor: Any,
+    room: Any,
+    total: Any,
+) -> None:
+    """Add factor × stored numbers from place `at`, less those of the base if `subtract`, to `total`."""
+    count = len(total)
+    if kind == BFLOAT16:
+        stored = half[at : at + count]
+        if subtract:
+            for i in range(count):
+                value = _real(np.uint32(np.uint32(stored[i]) << np.uint32(16))) - base[i]
+                total[i] = _fma(value, factor, total[i])
+        else:
+            for i in range(count):
+                value = _real(np.uint32(np.uint32(stored[i]) << np.uint32(16)))
+                total[i] = _fma(value, factor, total[i])
+        return
+    _decode(kind, half, single, at, room)
+    for i in range(count):
+        value = room[i] - base[i] if subtract else room[i]
+        total[i] = _fma(value, factor, total[i])
 
 
 @_compiled
@@ -165,18 +236,17 @@ def _load(
     codes, numbers, whole, start = program
     models = len(kinds)
     values = work[4:]
-    for m in range(models):
-        _decode(kinds[m], half, single, offsets[m] + first, values[m, :count])
-        values[m, count:] = _ZERO
     if based:
         base = work[0]
         _decode(base_kind, base_half, base_single, base_at + first, base[:count])
         base[count:] = _ZERO
+    for m in range(models):
+        row, at = values[m, :count], offsets[m] + first
         if based == 1:
-            for m in range(models):
-                row = values[m]
-                for i in range(len(row)):
-                    row[i] -= base[i]
+            _decode_deltas(kinds[m], half, single, at, work[0], row)
+        else:
+            _decode(kinds[m], half, single, at, row)
+        values[m, count:] = _ZERO
     for k in range(len(codes)):
         code = codes[k]
         if code == VARIANCE:
@@ -247,6 +317,32 @@ def combine(
     """Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size]."""
     left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
     total, base = work[1], work[0]
+    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
+    if not len(program[0]):
+        for first in range(0, size, CHUNK):
+            count = min(CHUNK, size - first)
+            if based:
+                _decode(base_kind, base_half, base_single, base_at + first, base[:count])
+            # The sum of a product and -0 is the product, whatever its sign.
+            total[:] = _NEGATIVE_ZERO
+            for m in range(len(kinds)):
+                _add_up(
+                    kinds[m],
+                    half,
+                    single,
+                    offsets[m] + first,
+                    base,
+                    based == 1,
+                    coefficients[m],
+                    work[2, :count],
+                    total[:count],
+                )
+            if add_base:
+                for i in range(count):
+                    out[first + i] = total[i] + base[i]
+            else:
+                out[first : first + count] = total[:count]
+        return
     for first in range(0, size, CHUNK):
         count = min(CHUNK, size - first)
         found = _load(rows, program, left, first, count, work, places)
@@ -330,6 +426,109 @@ def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
                 for lane in range(LANES):
                     value = np.float64(part[lane])
                     lanes[lane] += value * value if squares else abs(value)
+
+
+@_compiled
+def products(rows: Any, program: Any, size: int, pairs: Any, sums: Any) -> None:
+    """Add the products of pairs of rows to the lanes `sums` [pairs, WIDE]: float32 in a run, then float64.
+
+    A row's number from the number of models on is that of its difference to the first one.
+    """
+    models = len(rows[2])
+    left, places = _begin(program), np.empty(CHUNK, np.uint32)
+    work = _room(2 * models)
+    values = work[4:]
+    lanes = np.zeros((len(pairs), WIDE), np.float32)
+    apart = pairs.max() >= models
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        _load(rows, program, left, first, count, work, places)
+        if apart:
+            origin = values[0]
+            for m in range(1, models):
+                row, into = values[m], values[models + m]
+                for i in range(CHUNK):
+                    into[i] = row[i] - origin[i]
+        for k in range(len(pairs)):
+            one, other, lane = values[pairs[k, 0]], values[pairs[k, 1]], lanes[k]
+            for at in range(0, CHUNK, WIDE):
+                some, others = one[at : at + WIDE], other[at : at + WIDE]
+                for i in range(WIDE):
+                    lane[i] += some[i] * others[i]
+        if (first + CHUNK) % RUN == 0 or first + CHUNK >= size:
+            for k in range(len(pairs)):
+                lane, wide = lanes[k], sums[k]
+                for i in range(WIDE):
+                    wide[i] += np.float64(lane[i])
+                    lane[i] = _ZERO
+
+
+@_compiled
+def mix(first: int, places: Any) -> None:
+    """Write hashes of as many places from `first` on as `places` has, for the draws of all models."""
+    _mix(first, places)
+
+
+@_compiled
+def drop_by_rank(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
+    """Zero values of rows [rows, width] by the chance of each one's rank and a hash of its place.
+
+    `places` has the mixed places, and `chances` [width] rise. Counts of magnitudes in bins bound each
+    rank; a value's own is looked for, among all of its row, where its random number is between the chances
+    of both bounds.
+    """
+    width = values.shape[1]
+    one, two = np.uint32(first), np.uint32(second)
+    numbers, stays = np.empty(width, np.float32), np.empty(width, np.float32)
+    bins, unsure = np.zeros(width, np.int32), np.empty(width, np.int32)
+    counts, lows, highs = np.empty(BINS, np.int32), np.empty(BINS, np.float32), np.empty(BINS, np.float32)
+    lows[0], highs[0] = chances[0], chances[width - 1]
+    for r in range(len(values)):
+        row, mixed = values[r], places[r * width : r * width + width]
+        bits = row.view(np.int32)
+        for i in range(width):
+            word = np.uint32(mixed[i] * one)
+            word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * two)
+            numbers[i] = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
+        if width >= NARROW:
+            most = np.int32(0)
+            for i in range(width):
+                pattern = bits[i] & _MAGNITUDE
+                most = pattern if pattern > most else most
+            lowest = np.int32(max(np.int32(0), np.int32(most - _SPREAD)))
+            for i in range(width):
+                over = np.int32((bits[i] & _MAGNITUDE) - lowest)
+                bins[i] = np.int32((over if over > 0 else np.int32(0)) >> np.int32(_SHIFT))
+            counts[:] = 0
+            for i in range(width):
+                counts[bins[i]] += 1
+            below = np.int32(0)
+            for b in range(BINS):
+                count = counts[b]
+                lows[b] = chances[min(below, width - 1)]
+                below += count
+                highs[b] = chances[max(below - 1, 0)]
+        found = np.int64(0)
+        for i in range(width):
+            number, b = numbers[i], bins[i]
+            stays[i] = _ONE if number < lows[b] else _ZERO
+        for i in range(width):
+            number, b = numbers[i], bins[i]
+            unsure[found] = i
+            found += np.int64(number >= lows[b]) & np.int64(number < highs[b])
+        for n in range(found):
+            i = unsure[n]
+            pattern = bits[i] & _MAGNITUDE
+            if pattern == 0:
+                continue
+            rank = np.int32(0)
+            for j in range(i):
+                rank += np.int32((bits[j] & _MAGNITUDE) <= pattern)
+            for j in range(i, width):
+                rank += np.int32((bits[j] & _MAGNITUDE) < pattern)
+            stays[i] = _ONE if numbers[i] < chances[rank] else _ZERO
+        for i in range(width):
+            row[i] *= stays[i]
 
 
 @_compiled

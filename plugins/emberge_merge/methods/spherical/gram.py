@@ -55,13 +55,9 @@ class GramStrategy(MergeStrategy):
         raise NotImplementedError
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        vectors = self._vectors(block)
         if self._by_column(block):
-            return self._grams(vectors.flatten(2).double(), 0)
-        found = {"products": block.gram(vectors)}
-        if self.near:
-            found["differences"] = block.gram(_differences(vectors))
-        return found
+            return self._grams(self._vectors(block).flatten(2).double(), 0)
+        return block.inner_products(deltas=self.of_deltas(block), differences=self.near)
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         coefficients, warning = self.coefficients(stats[-1], block)
