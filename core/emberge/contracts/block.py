@@ -302,10 +302,10 @@ class Block:
         from emberge.numerics.inner_products import inner_products, sums_of
 
         if (program := self._program(deltas=deltas)) is not None:
-            return inner_products(program.products, program.models, differences=differences)
+            return inner_products(program.products, differences=differences)
         vectors = self.deltas if deltas else self.tensors
         if vectors.dtype == torch.float32 and vectors.device.type == "cpu":
-            return inner_products(sums_of(vectors), len(vectors), differences=differences)
+            return inner_products(sums_of(vectors), differences=differences)
         found = {"products": self.gram(vectors)}
         if differences:
             apart = vectors - vectors[:1]

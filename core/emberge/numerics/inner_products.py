@@ -6,66 +6,73 @@ lanes are added in float64, and at last the lanes in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["LANES", "RUN", "Sums", "inner_products", "lane_sums", "sums_of"]
+from emberge.numerics.buffers import pooled_like
+
+__all__ = ["LANES", "RUN", "Sums", "inner_products", "square", "sums_of"]
 
 LANES, RUN = 512, 1 << 15
 
-Sums = Callable[[np.ndarray], np.ndarray]
-"""The sums of products of pairs of vectors [n, 2]; number count + m is vector m less the first one."""
+
+class Sums(Protocol):
+    """Sums of products of vectors, float64 [n, n]; `apart` takes the others' differences to the first one."""
+
+    def __call__(self, *, apart: bool) -> Tensor: ...
 
 
-def inner_products(sums: Sums, count: int, *, differences: bool) -> dict[str, Tensor]:
-    """Return the products of `count` vectors, and of the first one and the others' differences to it."""
+def inner_products(sums: Sums, *, differences: bool) -> dict[str, Tensor]:
+    """Return the products of vectors, and of the first one and the others' differences to it."""
     if not differences:
-        return {"products": _square(sums(_pairs(range(count))), count)}
-    rows = [0, *range(count + 1, 2 * count)]
-    squares = [(m, m) for m in range(1, count)]
-    found = sums(np.concatenate([_pairs(rows), np.array(squares, np.int64).reshape(-1, 2)]))
-    apart = _square(found[: len(found) - len(squares)], count)
-    own = torch.from_numpy(np.concatenate([found[:1], found[len(found) - len(squares) :]]))
-    if float(apart.diagonal()[1:].max() if squares else 0.0) <= float(own.min()) / 4:
-        # Short differences give the vectors' products as exactly as these would be summed themselves.
-        first = apart[0].clone()
-        first[0] = 0.0
-        plain = apart + first + first[:, None] + apart[0, 0]
-        plain[0] = plain[:, 0] = apart[0, 0] + first
-        plain.diagonal().copy_(own)
-    else:
-        plain = _square(sums(_pairs(range(count))), count)
+        return {"products": sums(apart=False)}
+    apart = sums(apart=True)
+    first = apart[0].clone()
+    first[0] = 0.0
+    plain = apart + first + first[:, None] + apart[0, 0]
+    plain[0] = plain[:, 0] = apart[0, 0] + first
+    # Short differences give the vectors' products as exactly as sums of their own.
+    if float(apart.diagonal()[1:].sum()) > float(plain.diagonal().min()) / 4:
+        plain = sums(apart=False)
     return {"products": plain, "differences": apart}
 
 
 def sums_of(vectors: Tensor) -> Sums:
     """Return the sums of float32 vectors [n, *rows] on a CPU."""
     rows: np.ndarray = vectors.reshape(len(vectors), -1).numpy()
-    return lambda pairs: lane_sums(_lanes(rows, pairs))
+    return lambda apart: square(_lanes(rows, apart=apart), len(rows))
 
 
-def lane_sums(lanes: np.ndarray) -> np.ndarray:
-    """Return the sums of float64 lanes [n, lanes], added in order."""
-    total: np.ndarray = lanes.cumsum(1)[:, -1]
-    return total
+def square(lanes: np.ndarray, count: int) -> Tensor:
+    """Return the symmetric matrix of sums whose lower triangle's lanes are given, row by row."""
+    found = np.zeros((count, count))
+    found[np.tril_indices(count)] = lanes.cumsum(1)[:, -1]
+    return torch.from_numpy(found + np.tril(found, -1).T)
 
 
-def _lanes(rows: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    count = len(rows)
-    lanes, once = np.zeros((len(pairs), LANES)), np.empty(LANES, np.float32)
-    product = np.empty(RUN, np.float32)
-    differences = np.empty((count, RUN), np.float32)
+def _lanes(rows: np.ndarray, *, apart: bool) -> np.ndarray:
+    count, step = len(rows), min(RUN, rows.shape[1] + LANES)
+    lanes = np.zeros((count * (count + 1) // 2, LANES))
+    once = np.empty((count, LANES), np.float32)
+    like = torch.empty(0)
+    kept: np.ndarray = pooled_like(like, (count, step)).numpy()
+    product: np.ndarray = pooled_like(like, (count, step)).numpy()
     for part in _runs(rows):
-        apart = differences[:, : part.shape[1]]
-        if pairs.max() >= count:
-            np.subtract(part, part[0], out=apart)
-        known = [*part, *apart]
-        for lane, (one, other) in zip(lanes, pairs.tolist(), strict=True):
-            some = np.multiply(known[one], known[other], out=product[: part.shape[1]])
-            lane += np.add.reduce(some.reshape(-1, LANES), axis=0, out=once)
+        size = part.shape[1]
+        if apart:
+            origin = part[0]
+            part = np.subtract(part, origin, out=kept[:, :size])
+            part[0] = origin
+        at = 0
+        for number, row in enumerate(part, 1):
+            some = np.multiply(part[:number], row, out=product[:number, :size])
+            by_lane = some.reshape(number, -1, LANES)
+            lanes[at : at + number] += np.add.reduce(by_lane, axis=1, out=once[:number])
+            at += number
     return lanes
 
 
@@ -75,15 +82,3 @@ def _runs(rows: np.ndarray) -> Iterator[np.ndarray]:
         part = rows[:, start : start + RUN]
         missing = -part.shape[1] % LANES
         yield np.pad(part, ((0, 0), (0, missing))) if missing else part
-
-
-def _pairs(rows: range | list[int]) -> np.ndarray:
-    return np.array([(a, b) for n, a in enumerate(rows) for b in rows[: n + 1]], np.int64)
-
-
-def _square(found: np.ndarray, count: int) -> Tensor:
-    """Return a symmetric matrix by its lower triangle, row by row."""
-    square = np.zeros((count, count))
-    square[np.tril_indices(count)] = found
-    return torch.from_numpy(square + np.tril(square, -1).T)
-

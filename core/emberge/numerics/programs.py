@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.numerics.buffers import pooled_like
 from emberge.numerics import inner_products
+from emberge.numerics.buffers import pooled_like
 from emberge.numerics.lanes import LANES
 from emberge.numerics.links import Dropped, Link
 from emberge.numerics.noise import SPAN
@@ -110,11 +110,11 @@ class Program:
         self.kernels.sums(self.rows, self.links, self.size, squares, lanes)
         return torch.from_numpy(lanes.cumsum(1)[:, -1].copy())
 
-    def products(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the sums of products of pairs of models, and of their differences to the first one."""
-        lanes = np.zeros((len(pairs), inner_products.LANES))
-        self.kernels.products(self.rows, self.links, self.size, pairs, lanes)
-        return inner_products.lane_sums(lanes)
+    def products(self, *, apart: bool) -> Tensor:
+        """Return the sums of products of the models, or of the first one and the differences to it."""
+        lanes = np.zeros((self.models * (self.models + 1) // 2, inner_products.LANES))
+        self.kernels.products(self.rows, self.links, self.size, apart, lanes)
+        return inner_products.square(lanes, self.models)
 
     def tally(
         self, which: Sequence[int], brackets: np.ndarray, frequent: np.ndarray, width: int

@@ -429,34 +429,34 @@ def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
 
 
 @_compiled
-def products(rows: Any, program: Any, size: int, pairs: Any, sums: Any) -> None:
+def products(rows: Any, program: Any, size: int, apart: bool, sums: Any) -> None:
     """Add the products of pairs of rows to the lanes `sums` [pairs, WIDE]: float32 in a run, then float64.
 
-    A row's number from the number of models on is that of its difference to the first one.
+    Pairs come row by row of a lower triangle; `apart` takes the others' differences to the first row.
     """
-    models = len(rows[2])
-    left, places = _begin(program), np.empty(CHUNK, np.uint32)
-    work = _room(2 * models)
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
     values = work[4:]
-    lanes = np.zeros((len(pairs), WIDE), np.float32)
-    apart = pairs.max() >= models
+    lanes = np.zeros(sums.shape, np.float32)
     for first in range(0, size, CHUNK):
         count = min(CHUNK, size - first)
-        _load(rows, program, left, first, count, work, places)
+        found = _load(rows, program, left, first, count, work, places)
         if apart:
             origin = values[0]
-            for m in range(1, models):
-                row, into = values[m], values[models + m]
+            for m in range(1, found):
+                row = values[m]
                 for i in range(CHUNK):
-                    into[i] = row[i] - origin[i]
-        for k in range(len(pairs)):
-            one, other, lane = values[pairs[k, 0]], values[pairs[k, 1]], lanes[k]
-            for at in range(0, CHUNK, WIDE):
-                some, others = one[at : at + WIDE], other[at : at + WIDE]
-                for i in range(WIDE):
-                    lane[i] += some[i] * others[i]
+                    row[i] -= origin[i]
+        k = 0
+        for m in range(found):
+            for n in range(m + 1):
+                row, other, lane = values[m], values[n], lanes[k]
+                k += 1
+                for at in range(0, CHUNK, WIDE):
+                    some, others = row[at : at + WIDE], other[at : at + WIDE]
+                    for i in range(WIDE):
+                        lane[i] += some[i] * others[i]
         if (first + CHUNK) % RUN == 0 or first + CHUNK >= size:
-            for k in range(len(pairs)):
+            for k in range(len(sums)):
                 lane, wide = lanes[k], sums[k]
                 for i in range(WIDE):
                     wide[i] += np.float64(lane[i])
@@ -481,7 +481,11 @@ def drop_by_rank(values: Any, chances: Any, places: Any, first: int, second: int
     one, two = np.uint32(first), np.uint32(second)
     numbers, stays = np.empty(width, np.float32), np.empty(width, np.float32)
     bins, unsure = np.zeros(width, np.int32), np.empty(width, np.int32)
-    counts, lows, highs = np.empty(BINS, np.int32), np.empty(BINS, np.float32), np.empty(BINS, np.float32)
+    counts, lows, highs = (
+        np.empty(BINS, np.int32),
+        np.empty(BINS, np.float32),
+        np.empty(BINS, np.float32),
+    )
     lows[0], highs[0] = chances[0], chances[width - 1]
     for r in range(len(values)):
         row, mixed = values[r], places[r * width : r * width + width]

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from emberge.numerics import lanes
 from emberge.numerics.consensus import elect, least_divisor
+from emberge.numerics.inner_products import sums_of
 from emberge.numerics.links import Divided, Dropped, Kept, Limit, Link, Scaled, Selected
+from emberge.numerics.noise import uniform
 from emberge.numerics.programs import Program
-from emberge.numerics.stored_rows import ALIGNED, Place, StoredRows
+from emberge.numerics.ranked_drop import chances_of, drop_by_rank
+from emberge.numerics.stored_rows import ALIGNED, Place, StoredRows, words_are_finite
 
 __all__ = ["first_difference"]
 
 # More than a chunk, and no multiple of a vector.
-_SIZE, _MODELS = 2048 + 37, 3
+_SIZE, _MODELS, _WIDTH = 2048 + 37, 3, 260
 _WEIGHTS = [0.7, 0.25, 0.4]
 
 
@@ -63,6 +67,9 @@ def _pairs(
     wanted = elect(deltas, base, _WEIGHTS, _WEIGHTS, normalize=True, scale=0.9)
     yield "elect", plain.elect(_WEIGHTS, _WEIGHTS, least, normalize=True, scale=0.9), wanted
     yield "sums", plain.sums(squares=False), lanes.sums(deltas, squares=False)
+    yield "products", plain.products(apart=True), sums_of(deltas)(apart=True)
+    yield "decode", plain.decode(), deltas
+    yield from _ranked(kernels, plain, deltas)
     magnitude = deltas[0].abs().sort().values[_SIZE // 2].view(torch.int32)
     limit = Limit(int(magnitude), 0, 3)
     some: list[Link] = [
@@ -77,6 +84,34 @@ def _pairs(
     rounded = torch.empty(_SIZE, dtype=torch.int16)
     kernels.encode(deltas[0].numpy(), rounded.numpy().view("uint16"))
     yield "encode", rounded, deltas[0].bfloat16()
+
+
+def _ranked(kernels: Any, plain: Program, deltas: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
+    lines, keys = [(0.3, 0.4 / _WIDTH)] * _MODELS, [(m,) for m in range(_MODELS)]
+    rows = deltas[:, : _SIZE // _WIDTH * _WIDTH].contiguous()
+    dropped = rows.clone()
+    drop_by_rank(dropped, lines, _WIDTH, 0, keys, kernels)
+    mask = uniform(rows, 0, keys).lt_(chances_of(rows, lines, _WIDTH))
+    yield "drop_by_rank", dropped, mask.mul_(rows)
+    patterns = np.abs(deltas.numpy()).view(np.int32)
+    low, high = np.sort(patterns[1])[[_SIZE // 4, _SIZE // 2]].tolist()
+    bracket, frequent = np.array([[low, high]]), np.array([[low, -1]])
+    counts, values, homes, ties = plain.tally([1], bracket, frequent, _WIDTH)
+    inside = (patterns[1] >= low) & (patterns[1] <= high)
+    places = np.flatnonzero(inside & (patterns[1] != low))
+    wanted = [(patterns[1] > high).sum(), inside.sum(), (patterns[1] > 0).sum(), len(places)]
+    at_rows = np.flatnonzero(patterns[1] == low) // _WIDTH
+    found = [*counts[0], *values[0, : len(places)], *homes[0, : len(places)], *ties[0, 0]]
+    by_row = np.bincount(at_rows, minlength=ties.shape[2])
+    wanted += [*patterns[1][places], *(places // _WIDTH), *by_row]
+    yield "tally", torch.tensor(np.array(found)), torch.tensor(np.array(wanted))
+    for words in (torch.int16, torch.int32):
+        some = deltas[0].bfloat16() if words == torch.int16 else deltas[0]
+        finite = [
+            words_are_finite(some, kernels=kernels),
+            words_are_finite(some / 0, kernels=kernels),
+        ]
+        yield "largest", torch.tensor(finite), torch.tensor([True, False])
 
 
 def _combined(deltas: Tensor, base: Tensor) -> Tensor:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 from emberge.numerics.compiling import can_keep, kept_in
 from emberge.numerics.self_test import first_difference
 
-__all__ = ["kernels"]
+__all__ = ["compile_all", "kernels"]
 
 
 @functools.cache
@@ -22,6 +27,8 @@ def kernels() -> Any | None:
     if importlib.util.find_spec("numba") is None:
         return None
     try:
+        if can_keep():
+            _compile_once()
         from emberge.numerics import row_kernels
 
         if not can_keep():
@@ -37,6 +44,40 @@ def kernels() -> Any | None:
         )
         return None
     return row_kernels
+
+
+def _compile_once() -> None:
+    """Compile and keep the kernels in a process of its own, as a compiler leaves 100 MB of memory behind.
+
+    If that fails, they are compiled in this one, which shows why.
+    """
+    mark = kept_in() / f"compiled-{_version()}"
+    if mark.exists():
+        return
+    paths = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
+    code = f"import {__name__} as tested; tested.compile_all()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **paths}, check=False, capture_output=True
+    )
+    if done.returncode == 0:
+        mark.touch()
+
+
+def compile_all() -> None:
+    """Compile and keep every kernel."""
+    from emberge.numerics import row_kernels
+
+    first_difference(row_kernels)
+
+
+def _version() -> str:
+    """Return a hash of all that kept code depends on."""
+    import llvmlite.binding
+    import numba
+
+    source = Path(__file__).with_name("row_kernels.py").read_bytes()
+    parts = (sys.version, numba.__version__, llvmlite.binding.get_host_cpu_name())
+    return hashlib.blake2b(source + "\0".join(parts).encode(), digest_size=8).hexdigest()
 
 
 def _warn(text: str) -> None:
