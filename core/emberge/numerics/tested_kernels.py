@@ -12,6 +12,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from emberge.numerics.compiling import can_keep, kept_in
 from emberge.numerics.self_test import first_difference
 
@@ -22,17 +25,21 @@ __all__ = ["compile_all", "kernels"]
 def kernels() -> Any | None:
     """Return the module of kernels, compiled and compared with torch; None without numba, or if they differ.
 
-    A difference, and a numba that cannot be imported, are warned about once.
+    They are compared once for each version and processor, where a mark of it can be kept. A difference, and
+    a numba that cannot be imported, are warned about.
     """
     if importlib.util.find_spec("numba") is None:
         return None
     try:
-        if can_keep():
-            _compile_once()
         from emberge.numerics import row_kernels
 
-        if not can_keep():
+        mark = _mark() if can_keep() else None
+        if mark is None:
             _warn(f"{kept_in()} cannot be written, so kernels are compiled for this run alone")
+        elif mark.exists():
+            return row_kernels
+        else:
+            _compile_apart()
         different = first_difference(row_kernels)
     except Exception as error:  # whatever a broken compiler raises
         _warn(f"numba does not work here ({error}); merging by plain torch, which is slower")
@@ -43,24 +50,21 @@ def kernels() -> Any | None:
             "merging by plain torch, which is slower"
         )
         return None
+    if mark is not None:
+        mark.touch()
     return row_kernels
 
 
-def _compile_once() -> None:
+def _compile_apart() -> None:
     """Compile and keep the kernels in a process of its own, as a compiler leaves 100 MB of memory behind.
 
     If that fails, they are compiled in this one, which shows why.
     """
-    mark = kept_in() / f"compiled-{_version()}"
-    if mark.exists():
-        return
     paths = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
     code = f"import {__name__} as tested; tested.compile_all()"
-    done = subprocess.run(
+    subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **paths}, check=False, capture_output=True
     )
-    if done.returncode == 0:
-        mark.touch()
 
 
 def compile_all() -> None:
@@ -70,14 +74,21 @@ def compile_all() -> None:
     first_difference(row_kernels)
 
 
-def _version() -> str:
-    """Return a hash of all that kept code depends on."""
+def _mark() -> Path:
+    """Return the file whose presence means that kernels like these agreed with torch on this processor."""
     import llvmlite.binding
     import numba
 
     source = Path(__file__).with_name("row_kernels.py").read_bytes()
-    parts = (sys.version, numba.__version__, llvmlite.binding.get_host_cpu_name())
-    return hashlib.blake2b(source + "\0".join(parts).encode(), digest_size=8).hexdigest()
+    parts = (
+        sys.version,
+        torch.__version__,
+        np.__version__,
+        numba.__version__,
+        llvmlite.binding.get_host_cpu_name(),
+    )
+    version = hashlib.blake2b(source + "\0".join(parts).encode(), digest_size=8).hexdigest()
+    return kept_in() / f"tested-{version}"
 
 
 def _warn(text: str) -> None:

@@ -48,8 +48,25 @@ def test_a_folder_that_cannot_be_written_is_named(
         compiling.can_keep.cache_clear()
 
 
-def test_kernels_that_differ_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def untested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The mark of kernels that were never compared, and are compiled here."""
     pytest.importorskip("numba")
+    monkeypatch.setattr(tested_kernels, "_mark", lambda: tmp_path / "tested")
+    monkeypatch.setattr(tested_kernels, "_compile_apart", lambda: None)
+    return tmp_path / "tested"
+
+
+def test_kernels_are_compared_once(untested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tested_kernels.kernels.__wrapped__() is not None
+    assert untested.exists()
+    monkeypatch.setattr(tested_kernels, "first_difference", lambda _: pytest.fail("compared again"))
+    assert tested_kernels.kernels.__wrapped__() is not None
+
+
+def test_kernels_that_differ_are_left_alone(
+    untested: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from emberge.numerics import row_kernels
 
     good = vars(row_kernels)
@@ -62,11 +79,12 @@ def test_kernels_that_differ_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("emberge.numerics.row_kernels", broken)
     with pytest.warns(RuntimeWarning, match="'encode'"):
         assert tested_kernels.kernels.__wrapped__() is None
+    assert not untested.exists()
 
 
-def test_a_compiler_that_fails_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
-
+def test_a_compiler_that_fails_is_warned_about(
+    untested: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object) -> str:
         raise OSError("no LLVM here")
 
