@@ -46,4 +46,5 @@ class KeepNormPlain(KeepNorm):
 
     def merge(self, block: Block, stats: Stats) -> "Tensor":
         factors = self.coefficients(block, stats).to(block.tensors)
-        return (block.tensors.flatten(1) * factors[:, None]).sum(0).view(block.tensors.shape[1:])
+        merged: Tensor = (block.tensors.flatten(1) * factors[:, None]).sum(0)
+        return merged.view(block.tensors.shape[1:])
