@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import mteb
 import pytest
 from emberge import ModelRef, load_plugins, load_recipe
 from emberge.engine import Checkpoint, load_catalogue, plan_merge, write_layout
@@ -20,6 +21,7 @@ from emberge.recipes.parse.shipped import shipped_recipes
 from emberge_bidirlm.as_encoder import encoder_config, encoder_layout
 from emberge_bidirlm.mask_token import find_mask_token
 from emberge_merge.steps.merge_options import FoundModel
+from emberge_mteb.hub_tasks import hub_tasks
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
@@ -111,6 +113,16 @@ def test_models_are_adapted_merged_and_trained_with_the_papers_numbers() -> None
         assert one.loss.default[0].temperature == 0.05
         assert one.max_steps == -(-10_000_000 // 512)
         assert one.warmup_ratio * one.max_steps == pytest.approx(500, abs=1)
+
+
+def test_the_multilingual_table_is_pinned_to_all_tasks_that_mteb_has() -> None:
+    (evaluator,) = steps("adapt")["scores"].evaluators
+    tasks = hub_tasks((), evaluator.benchmark, (), evaluator.only)
+    assert [task.metadata.name for task in tasks] == list(evaluator.only)
+    whole = {t.metadata.name: t.hf_subsets for t in mteb.get_benchmark(evaluator.benchmark).tasks}
+    assert {task.metadata.name: task.hf_subsets for task in tasks} == whole
+    kinds = {task.metadata.type for task in tasks}
+    assert (len(tasks), len(kinds)) == (131, 9)
 
 
 def test_a_mixture_is_english_and_equal_parts_of_three_domains() -> None:
