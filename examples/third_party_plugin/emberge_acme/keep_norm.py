@@ -33,7 +33,8 @@ class KeepNorm(MergeStrategy):
         wanted = weights @ gram.diagonal().sqrt()
         norm = (weights @ gram @ weights).clamp(min=0).sqrt()
         stretch = float(wanted / norm) if norm > 1e-12 else 1.0
-        return weights * stretch**block.options.strength
+        factors: Tensor = weights * stretch**block.options.strength
+        return factors
 
 
 @dataclass(frozen=True, kw_only=True)
