@@ -42,10 +42,12 @@ class KeepNormPlain(KeepNorm):
     """The same as `keep_norm`, written with the models' tensors alone."""
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        flat = block.tensors.flatten(1).double()
+        flat = block.tensors.reshape(len(block.models), -1).double()
         return {"products": flat @ flat.mT}
 
     def merge(self, block: Block, stats: Stats) -> "Tensor":
-        factors = self.coefficients(block, stats).to(block.tensors)
-        merged: Tensor = (block.tensors.flatten(1) * factors[:, None]).sum(0)
-        return merged.view(block.tensors.shape[1:])
+        first, *others = self.coefficients(block, stats).tolist()
+        merged: Tensor = block.tensors[0] * first
+        for factor, tensor in zip(others, block.tensors[1:], strict=True):
+            merged += tensor * factor  # in the order of the models, whatever the block
+        return merged
