@@ -262,9 +262,9 @@ class MergeJob(TensorJob):
         start, size = rows.start * width, len(rows) * width
         some = (len(rows), *shape[1:]) if len(shape) > 1 else shape
         sources = [*self.sources, origin] if origin else [*self.sources]
-        # Tensors in memory are decoded at once where no kernel would: a copy as they are has no use then.
-        stored = self.kernels is not None or all(isinstance(one, FileSource) for one in sources)
-        if device == "cpu" and self.block.tensors.dtype == torch.float32 and stored:
+        # Without kernels everything is decoded in the end, and at once is fastest.
+        plain = self.kernels is None or self.block.tensors.dtype != torch.float32
+        if device == "cpu" and not plain:
             return self._stored_block(rows, index, origin, some, guard=guard)
         gpu = device != "cpu"
         use = "pinned" if gpu else "block"
