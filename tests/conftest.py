@@ -7,6 +7,7 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("EMBERGE_HASH_CACHE", "never")  # the user's own is no test's business
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -46,6 +46,16 @@ from .contracts.loss import Tokens as Tokens
 from .contracts.loss import dimension_problems as dimension_problems
 from .contracts.loss import loss_problems as loss_problems
 from .contracts.loss import predicting_ways as predicting_ways
+from .contracts.media import Media as Media
+from .contracts.media import MediaFacts as MediaFacts
+from .contracts.media import MediaKind as MediaKind
+from .contracts.media import content_key as content_key
+from .contracts.media import has_media as has_media
+from .contracts.media import join_parts as join_parts
+from .contracts.media import media_kinds as media_kinds
+from .contracts.media import plain_text as plain_text
+from .contracts.media import readable as readable
+from .contracts.media import split_parts as split_parts
 from .contracts.option import PerDataset as PerDataset
 from .contracts.option import component as component
 from .contracts.reference import Artifact as Artifact

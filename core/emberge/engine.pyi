@@ -52,6 +52,11 @@ from .files.atomic import replace_file as replace_file
 from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
 from .files.hashes import text_keys as text_keys
+from .media.image_files import image_size as image_size
+from .media.image_files import read_image as read_image
+from .media.media_folder import MediaFolder as MediaFolder
+from .media.sound_files import read_clip as read_clip
+from .media.sound_files import resampled as resampled
 from .merging.adapter_output.adapter_checks import adapter_problems as adapter_problems
 from .merging.adapter_output.low_rank_sums import Combination as Combination
 from .merging.adapter_output.merge_to_adapter import AdapterReport as AdapterReport
@@ -76,7 +81,11 @@ from .merging.statistics.statistics_file import write_statistics as write_statis
 from .merging.streaming.build_checkpoint import build_checkpoint as build_checkpoint
 from .merging.streaming.jobs import CopyJob as CopyJob
 from .merging.streaming.jobs import TensorJob as TensorJob
+from .merging.tokens.align_tokens import align_tokens as align_tokens
 from .merging.tokens.supplied_vocabulary import SuppliedVocabulary as SuppliedVocabulary
+from .merging.tokens.token_files import write_tokens as write_tokens
+from .merging.tokens.token_plan import TokenPlan as TokenPlan
+from .merging.tokens.tokenizer import Tokenizer as Tokenizer
 from .merging.tokens.tokenizer import read_tokenizer as read_tokenizer
 from .merging.tokens.vocabulary_policy import VocabularyPolicy as VocabularyPolicy
 from .merging.whole_model import whole_model as whole_model
@@ -87,6 +96,8 @@ from .model_folder.attention import is_causal as is_causal
 from .model_folder.attention import with_attention as with_attention
 from .model_folder.checkpoint import Checkpoint as Checkpoint
 from .model_folder.classic_names import POOLING as POOLING
+from .model_folder.compare_models import rope_options as rope_options
+from .model_folder.compare_models import unlike_trunks as unlike_trunks
 from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
@@ -94,9 +105,11 @@ from .model_folder.mask_token import with_mask_token as with_mask_token
 from .model_folder.model_files import model_fingerprint as model_fingerprint
 from .model_folder.names.layer_parts import layer_order as layer_order
 from .model_folder.names.name_aliases import prefix_of as prefix_of
+from .model_folder.names.tensor_names import Names as Names
 from .model_folder.names.tensor_names import canonical_names as canonical_names
 from .model_folder.names.tensor_names import is_vocabulary as is_vocabulary
 from .model_folder.names.tensor_names import layer_of as layer_of
+from .model_folder.names.tensor_names import text_trunk as text_trunk
 from .model_folder.package_model import in_package as in_package
 from .model_folder.parameter_count import ParameterCount as ParameterCount
 from .model_folder.parameter_count import count_parameters as count_parameters
@@ -108,6 +121,7 @@ from .model_folder.st_layout import read_modules as read_modules
 from .model_folder.st_layout import read_settings as read_settings
 from .model_folder.st_layout import read_trunk_settings as read_trunk_settings
 from .model_folder.st_layout import write_layout as write_layout
+from .model_folder.st_layout import write_modalities as write_modalities
 from .ranks.ranks import join_ranks as join_ranks
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags

@@ -1,7 +1,8 @@
 """The hooks of a plugin, as a table of contents.
 
 An implementation is a function in the plugin's module marked `@hookimpl`; it takes only the arguments it
-wants, by name. `register_*` hooks return names and types; the others announce what happened.
+wants, by name. `register_*` hooks return names and types; the others announce what happened. A type may be
+given by its place, `"my_package.trim:Trim"`, and is then imported once a recipe names it.
 """
 
 from __future__ import annotations
@@ -33,47 +34,47 @@ hookimpl = pluggy.HookimplMarker("emberge")
 
 
 @hookspec
-def register_samplers() -> Mapping[str, type[Sampler]]:
+def register_samplers() -> Mapping[str, type[Sampler] | str]:
     """Add samplers, which choose training examples and group them into batches."""
 
 
 @hookspec
-def register_losses() -> Mapping[str, type[Loss] | type[TokenLoss]]:
+def register_losses() -> Mapping[str, type[Loss] | type[TokenLoss] | str]:
     """Add losses, pure functions of embeddings or of hidden states."""
 
 
 @hookspec
-def register_backbones() -> Mapping[str, type[Backbone]]:
+def register_backbones() -> Mapping[str, type[Backbone] | str]:
     """Add backbones, which turn a checkpoint into an encoder."""
 
 
 @hookspec
-def register_merge_transforms() -> Mapping[str, type[MergeTransform]]:
+def register_merge_transforms() -> Mapping[str, type[MergeTransform] | str]:
     """Add merge transforms, links that take N models to M."""
 
 
 @hookspec
-def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
+def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec | str]:
     """Add merge strategies, links that take N models to one, or names for whole chains."""
 
 
 @hookspec
-def register_steps() -> Mapping[str, type[Step]]:
+def register_steps() -> Mapping[str, type[Step] | str]:
     """Add kinds of step, which take folders and fill one folder."""
 
 
 @hookspec
-def register_evaluators() -> Mapping[str, type[Evaluator]]:
+def register_evaluators() -> Mapping[str, type[Evaluator] | str]:
     """Add evaluators, which give models scores on tasks."""
 
 
 @hookspec
-def register_readers() -> Mapping[str, type[Reader]]:
+def register_readers() -> Mapping[str, type[Reader] | str]:
     """Add readers, which turn a kind of data file into rows."""
 
 
 @hookspec
-def register_launchers() -> Mapping[str, type[Launcher]]:
+def register_launchers() -> Mapping[str, type[Launcher] | str]:
     """Add launchers, which run ready steps side by side."""
 
 

@@ -12,7 +12,15 @@ from emberge import hookspecs
 from emberge.contracts.stage import ChainSpec
 from emberge.errors import PluginError, suggest
 
-__all__ = ["BLOCK", "PluginSource", "failed", "misspelt", "refuse_unmarked", "require_contract"]
+__all__ = [
+    "BLOCK",
+    "PluginSource",
+    "failed",
+    "misspelt",
+    "refuse_unmarked",
+    "require_contract",
+    "require_place",
+]
 
 BLOCK = "EMBERGE_BLOCK"
 
@@ -69,9 +77,7 @@ def require_contract(
     Raises:
         PluginError: for a bad name, another type, a dataclass that is not frozen, or no docstring.
     """
-    label = f"{kind} '{name}' of plugin '{source.name}'"
-    if not isinstance(name, str) or not name.isidentifier():
-        raise PluginError(f"{label}: a name is letters, digits and underscores")
+    label = _require_name(source, kind, name)
     if isinstance(type_, ChainSpec):
         if ChainSpec not in contracts:
             raise PluginError(f"{label}: only a merge strategy may be a chain")
@@ -86,3 +92,23 @@ def require_contract(
     doc = vars(type_).get("__doc__") or ""
     if not doc.strip() or doc.startswith(f"{type_.__name__}("):  # the one that dataclass makes
         raise PluginError(f"{label} needs a docstring: `emberge show` is made of it")
+
+
+def require_place(source: PluginSource, kind: str, name: str, place: str) -> None:
+    """Refuse a component by its place that has another form than `module:Name`.
+
+    Raises:
+        PluginError: for a bad name or place.
+    """
+    label = _require_name(source, kind, name)
+    module, colon, inside = place.partition(":")
+    if not (colon and inside.isidentifier() and all(map(str.isidentifier, module.split(".")))):
+        raise PluginError(f"{label}: its place is written 'module:Name', not '{place}'")
+
+
+def _require_name(source: PluginSource, kind: str, name: Any) -> str:
+    """Return the words for a component in messages."""
+    label = f"{kind} '{name}' of plugin '{source.name}'"
+    if not isinstance(name, str) or not name.isidentifier():
+        raise PluginError(f"{label}: a name is letters, digits and underscores")
+    return label

@@ -6,6 +6,7 @@ stop the rest, so entry points are loaded here.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import os
@@ -13,7 +14,8 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import Distribution, EntryPoint, distributions
+from functools import cached_property
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,6 +40,7 @@ from emberge.plugin_checks import (
     misspelt,
     refuse_unmarked,
     require_contract,
+    require_place,
 )
 
 __all__ = ["KINDS", "Component", "Plugins", "load_plugins"]
@@ -66,16 +69,47 @@ class Component:
 
     kind: str
     name: str
-    plugin: str
-    distribution: str
-    version: str
-    type: Any
-    """A dataclass type, or a ChainSpec."""
+    source: PluginSource
+    added: Any
+    """A dataclass type, a ChainSpec, or the place of one, `module:Name`."""
+
+    @property
+    def plugin(self) -> str:
+        """Name of the plugin."""
+        return self.source.name
+
+    @property
+    def distribution(self) -> str:
+        """Distribution that the plugin came with."""
+        return self.source.distribution
+
+    @property
+    def version(self) -> str:
+        """Version of that distribution; empty for a bare file."""
+        return self.source.version
 
     @property
     def full_name(self) -> str:
         """`plugin:name`, which always works in a recipe."""
         return f"{self.plugin}:{self.name}"
+
+    @cached_property
+    def type(self) -> Any:
+        """The dataclass type or ChainSpec, imported when it is first asked for.
+
+        Raises:
+            PluginError: when it cannot be imported, or breaks its contract.
+        """
+        if not isinstance(self.added, str):
+            return self.added
+        found = _at_place(self.source, self.added)
+        require_contract(self.source, self.kind, self.name, found, KINDS[self.kind][1])
+        return found
+
+    def is_of(self, type_: Any) -> bool:
+        """Return whether this is the component of a type, importing nothing."""
+        place = f"{getattr(type_, '__module__', '')}:{getattr(type_, '__qualname__', '')}"
+        return vars(self).get("type", self.added) is type_ or self.added == place
 
     @property
     def doc(self) -> str:
@@ -141,8 +175,11 @@ class Plugins:
         contracts: tuple[type, ...],
     ) -> Iterator[Component]:
         for name, type_ in _registered(module, source, hook).items():
-            require_contract(source, kind, name, type_, contracts)
-            yield Component(kind, name, source.name, source.distribution, source.version, type_)
+            if isinstance(type_, str):
+                require_place(source, kind, name, type_)
+            else:
+                require_contract(source, kind, name, type_, contracts)
+            yield Component(kind, name, source, type_)
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
         """Return components of the kinds by bare name; more than one under a name is a clash."""
@@ -188,7 +225,7 @@ class Plugins:
             PluginError: when no plugin added it.
         """
         for component in self.components:
-            if component.type is type_:
+            if component.is_of(type_):
                 return component
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
 
@@ -222,15 +259,23 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     plugins = Plugins()
     words = os.environ.get(BLOCK, "").split(",") if block is None else block
     plugins.blocked = tuple(word.strip() for word in words if word.strip())
-    for distribution, entry in _entry_points():
+    for source, entry in _entry_points():
         if entry.name in plugins.blocked or "*" in plugins.blocked:
             continue
-        name, version = distribution.metadata["Name"], distribution.version
-        plugins.register(_load(entry, name, version), entry.name, name, version)
+        plugins.register(_load(entry, source), entry.name, source.distribution, source.version)
     plugins.files = tuple(Path(file) for file in files)
     for file in plugins.files:
         plugins.register(_load_file(file), file.stem, f"file {file.name}")
     return plugins
+
+
+def _at_place(source: PluginSource, place: str) -> Any:
+    """Return what is at `module:Name`."""
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise PluginError(failed(source, error)) from error
 
 
 def _registered(module: object, source: PluginSource, hook: str) -> Mapping[str, Any]:
@@ -249,21 +294,25 @@ def _registered(module: object, source: PluginSource, hook: str) -> Mapping[str,
     return added
 
 
-def _entry_points() -> list[tuple[Distribution, EntryPoint]]:
-    found: dict[tuple[str, str, str], tuple[Distribution, EntryPoint]] = {}
+def _entry_points() -> list[tuple[PluginSource, EntryPoint]]:
+    found: dict[tuple[str, str, str], tuple[PluginSource, EntryPoint]] = {}
     for distribution in distributions():
-        for entry in distribution.entry_points:
-            if entry.group == GROUP:
-                key = (distribution.metadata["Name"], entry.name, entry.value)
-                found.setdefault(key, (distribution, entry))
+        entries = [entry for entry in distribution.entry_points if entry.group == GROUP]
+        if not entries:
+            continue
+        metadata = distribution.metadata  # read and parsed at each access
+        name, version = metadata["Name"], metadata["Version"]
+        for entry in entries:
+            source = PluginSource(entry.name, name, version)
+            found.setdefault((name, entry.name, entry.value), (source, entry))
     return [found[key] for key in sorted(found)]
 
 
-def _load(entry: EntryPoint, name: str, version: str) -> object:
+def _load(entry: EntryPoint, source: PluginSource) -> object:
     try:
         module: object = entry.load()
     except Exception as error:
-        raise PluginError(failed(PluginSource(entry.name, name, version), error)) from error
+        raise PluginError(failed(source, error)) from error
     return module
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from emberge import CheckpointError, suggest
 from emberge.engine import Checkpoint, find_config_class, with_mask_token
 
-__all__ = ["MaskToken", "find_mask_token", "text_config"]
+__all__ = ["MaskToken", "class_config", "find_mask_token", "text_config"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,22 @@ def text_config(checkpoint: Checkpoint) -> Any:
     Raises:
         CheckpointError: for a model that needs remote code.
     """
+    return class_config(checkpoint).get_text_config()
+
+
+def class_config(checkpoint: Checkpoint) -> Any:
+    """Return transformers' config object of a checkpoint, with the class's defaults.
+
+    Raises:
+        CheckpointError: for a model that needs remote code.
+    """
     known = find_config_class(checkpoint.config.get("model_type"))
     if known is None:
         raise CheckpointError(
             f"{checkpoint.folder}: transformers has no model type "
             f"'{checkpoint.config.get('model_type')}' without remote code"
         )
-    return known.from_dict(dict(checkpoint.config)).get_text_config()
+    return known.from_dict(dict(checkpoint.config))
 
 
 def _load(folder: Path) -> Any:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Sampler, Step, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_samplers() -> Mapping[str, type[Sampler]]:
-    from emberge_boom.samplers.bagging import Bagging
-    from emberge_boom.samplers.cluster import Cluster
-    from emberge_boom.samplers.conflict import Conflict
-    from emberge_boom.samplers.core_subset import CoreSubset
-    from emberge_boom.samplers.keep import Keep
-
+def register_samplers() -> Mapping[str, str]:
     return {
-        "bagging": Bagging,
-        "cluster": Cluster,
-        "conflict": Conflict,
-        "core_subset": CoreSubset,
-        "keep": Keep,
+        "bagging": "emberge_boom.samplers.bagging:Bagging",
+        "cluster": "emberge_boom.samplers.cluster:Cluster",
+        "conflict": "emberge_boom.samplers.conflict:Conflict",
+        "core_subset": "emberge_boom.samplers.core_subset:CoreSubset",
+        "keep": "emberge_boom.samplers.keep:Keep",
     }
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_boom.study.interactions import Interactions
-
-    return {"interactions": Interactions}
+def register_steps() -> Mapping[str, str]:
+    return {"interactions": "emberge_boom.study.interactions:Interactions"}

@@ -4,42 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Loss, MergeStrategy, Sampler, Step, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_samplers() -> Mapping[str, type[Sampler]]:
-    from emberge_codiemb.samplers.mixed import Mixed
-
-    return {"mixed": Mixed}
+def register_samplers() -> Mapping[str, str]:
+    return {"mixed": "emberge_codiemb.samplers.mixed:Mixed"}
 
 
 @hookimpl
-def register_losses() -> Mapping[str, type[Loss]]:
-    from emberge_codiemb.losses.mid_nce import MidNCE
-    from emberge_codiemb.losses.pearson import Pearson
-    from emberge_codiemb.losses.pro import PRO
-    from emberge_codiemb.losses.rank_kl import RankKL
-    from emberge_codiemb.losses.ranknet import RankNet
-
+def register_losses() -> Mapping[str, str]:
     return {
-        "mid_nce": MidNCE,
-        "pearson": Pearson,
-        "pro": PRO,
-        "rank_kl": RankKL,
-        "ranknet": RankNet,
+        "mid_nce": "emberge_codiemb.losses.mid_nce:MidNCE",
+        "pearson": "emberge_codiemb.losses.pearson:Pearson",
+        "pro": "emberge_codiemb.losses.pro:PRO",
+        "rank_kl": "emberge_codiemb.losses.rank_kl:RankKL",
+        "ranknet": "emberge_codiemb.losses.ranknet:RankNet",
     }
 
 
 @hookimpl
-def register_merge_strategies() -> Mapping[str, type[MergeStrategy]]:
-    from emberge_codiemb.layer_softmax import LayerSoftmax
-
-    return {"layer_softmax": LayerSoftmax}
+def register_merge_strategies() -> Mapping[str, str]:
+    return {"layer_softmax": "emberge_codiemb.layer_softmax:LayerSoftmax"}
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_codiemb.geometry.geometry_step import GeometryStep
-
-    return {"geometry": GeometryStep}
+def register_steps() -> Mapping[str, str]:
+    return {"geometry": "emberge_codiemb.geometry.geometry_step:GeometryStep"}

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Reader, Step, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_readers() -> Mapping[str, type[Reader]]:
-    from emberge_data.delimited import Delimited
-    from emberge_data.json_lines import JsonLines
-    from emberge_data.parquet import Parquet
-
-    return {"json_lines": JsonLines, "parquet": Parquet, "delimited": Delimited}
-
-
-@hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_data.steps.consistency_filter import ConsistencyFilter
-    from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
-    from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
-    from emberge_data.steps.filter_negatives import FilterNegatives
-    from emberge_data.steps.mine_hard_negatives import MineHardNegatives
-    from emberge_data.steps.scoring.score_pairs import ScorePairs
-    from emberge_data.steps.split.split_step import Split
-
+def register_readers() -> Mapping[str, str]:
     return {
-        "consistency_filter": ConsistencyFilter,
-        "decontaminate": Decontaminate,
-        "deduplicate": Deduplicate,
-        "filter_negatives": FilterNegatives,
-        "mine_hard_negatives": MineHardNegatives,
-        "score_pairs": ScorePairs,
-        "split": Split,
+        "json_lines": "emberge_data.json_lines:JsonLines",
+        "parquet": "emberge_data.parquet:Parquet",
+        "delimited": "emberge_data.delimited:Delimited",
+    }
+
+
+@hookimpl
+def register_steps() -> Mapping[str, str]:
+    return {
+        "consistency_filter": "emberge_data.steps.consistency_filter:ConsistencyFilter",
+        "decontaminate": "emberge_data.steps.decontaminate.decontaminate_step:Decontaminate",
+        "deduplicate": "emberge_data.steps.deduplicate.deduplicate_step:Deduplicate",
+        "filter_negatives": "emberge_data.steps.filter_negatives:FilterNegatives",
+        "mine_hard_negatives": "emberge_data.steps.mine_hard_negatives:MineHardNegatives",
+        "score_pairs": "emberge_data.steps.scoring.score_pairs:ScorePairs",
+        "split": "emberge_data.steps.split.split_step:Split",
     }

@@ -1,20 +1,17 @@
-"""The corpus of the demo: functions and docstrings of the standard library and of installed packages."""
+"""Data without a download: functions and docstrings of installed packages, drawn images, synthetic sounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Step, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_demo.stdlib_corpus import StdlibCorpus
-    from emberge_demo.stdlib_tasks import StdlibTasks
-    from emberge_demo.stdlib_texts import StdlibTexts
-
+def register_steps() -> Mapping[str, str]:
     return {
-        "stdlib_corpus": StdlibCorpus,
-        "stdlib_tasks": StdlibTasks,
-        "stdlib_texts": StdlibTexts,
+        "drawn_media": "emberge_demo.drawn_media:DrawnMedia",
+        "stdlib_corpus": "emberge_demo.stdlib_corpus:StdlibCorpus",
+        "stdlib_tasks": "emberge_demo.stdlib_tasks:StdlibTasks",
+        "stdlib_texts": "emberge_demo.stdlib_texts:StdlibTexts",
     }

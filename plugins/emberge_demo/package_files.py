@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 __all__ = ["even_place", "write_catalogue", "write_rows"]
 
@@ -19,19 +19,23 @@ def even_place(*words: str) -> int:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write rows as compressed JSON Lines, and return their number."""
+    """Write rows as JSON Lines, compressed where the name ends in `.gz`, and return their number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
-    # Neither a time nor a file name in the header, so that the bytes are the rows' alone.
     with (
         path.open("wb") as raw,
-        gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
-        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
+        _packed(raw) if path.suffix == ".gz" else raw as plain,
+        io.TextIOWrapper(plain, encoding="utf-8", newline="\n") as file,
     ):
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             count += 1
     return count
+
+
+def _packed(raw: BinaryIO) -> BinaryIO:
+    # Neither a time nor a file name in the header, so that the bytes are the rows' alone.
+    return cast("BinaryIO", gzip.GzipFile("", "wb", 6, raw, mtime=0))
 
 
 def write_catalogue(folder: Path, catalogue: Mapping[str, Any]) -> None:

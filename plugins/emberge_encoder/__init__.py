@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Backbone, Step, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_backbones() -> Mapping[str, type[Backbone]]:
-    from emberge_encoder.text_encoder import TextEncoder
-
-    return {"text_encoder": TextEncoder}
+def register_backbones() -> Mapping[str, str]:
+    return {"text_encoder": "emberge_encoder.text_encoder:TextEncoder"}
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_encoder.new_model.random_model import RandomModel
-
-    return {"random_model": RandomModel}
+def register_steps() -> Mapping[str, str]:
+    return {"random_model": "emberge_encoder.new_model.random_model:RandomModel"}

@@ -89,6 +89,16 @@ class ChatFormat:
                 row[len(row) - len(end) :] = end
         return rows
 
+    def rendered(self, contents: Sequence[Sequence[Mapping[str, str]]], prompt: str) -> list[str]:
+        """Return the conversation of each input as text; its parts are those of the user's message.
+
+        Raises:
+            CheckpointError: for a template that does not take them.
+        """
+        messages = [[{"role": "user", "content": list(content)}] for content in contents]
+        found: list[str] = self._of_messages(messages, prompt, tokenize=False)
+        return found
+
     def _suffix(self, prompt: str) -> list[int]:
         """Return the tokens that the template puts after every text."""
         if prompt not in self._suffixes:
@@ -100,12 +110,17 @@ class ChatFormat:
 
     def _applied(self, texts: Sequence[str], prompt: str, **options: Any) -> Any:
         messages = [self._formatter.to_message({"text": text}) for text in texts]
+        return self._of_messages(messages, prompt, **options)
+
+    def _of_messages(
+        self, messages: Sequence[Sequence[Mapping[str, Any]]], prompt: str, **options: Any
+    ) -> Any:
         if prompt:
             messages = self._formatter.prepend_prompt_to_messages(messages, prompt)
         try:
             return self._tokenizer.apply_chat_template(messages, **options | self._options)
         except Exception as error:  # a template may fail in any way
-            what = f"the prompt {prompt!r} as the system's message" if prompt else "a text alone"
+            what = f"the prompt {prompt!r} as the system's message" if prompt else "an input alone"
             raise CheckpointError(
                 f"{self._layout.trunk_folder}: its chat template does not take {what}: {error}"
             ) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emberge import CheckpointError
@@ -21,8 +21,10 @@ def message_of(layout: Layout) -> Mapping[str, Any] | None:
     return (settings.get("modality_config") or {}).get("message")
 
 
-def refuse_modalities(layout: Layout) -> None:
-    """Refuse a folder whose text does not reach the transformer as tokens of a tokenizer alone.
+def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
+    """Refuse a folder whose inputs do not reach the transformer as messages or texts.
+
+    `kinds` are the media that the model reads; a processor of another one is in the way.
 
     Raises:
         CheckpointError: with the key of sentence_bert_config.json that is in the way.
@@ -31,16 +33,18 @@ def refuse_modalities(layout: Layout) -> None:
     settings = read_trunk_settings(layout.trunk_folder)
     modalities = settings.get("modality_config") or {"text": _FORWARD}
     beside = sorted(set(modalities) - {"text", "message"})
-    if "message" in modalities and beside:
+    if "message" in modalities and beside and not kinds:
         raise CheckpointError(
             f"{path} has every text formatted by the chat template of a processor of {beside[0]}, and "
             "text_encoder has a tokenizer alone; to train it on plain text, take 'message' out of "
             "modality_config, which changes its embeddings"
         )
-    kind = "message" if "message" in modalities else "text"
-    way = modalities.get(kind)
+    read = ["message" if "message" in modalities else "text", *kinds]
     output = settings.get("module_output_name") or "token_embeddings"
-    if _without_format(way) != _FORWARD or output != "token_embeddings":
+    other = [kind for kind in read if _without_format(modalities.get(kind)) != _FORWARD]
+    if other or output != "token_embeddings":
+        kind = other[0] if other else read[0]
+        way = modalities.get(kind)
         raise CheckpointError(
             f"{path} sends a {kind} through {way} to {output}, and text_encoder takes a transformer's "
             "last hidden state; use a model of text alone"

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import Backbone, CheckpointError, Encoder
+from emberge import Backbone, CheckpointError, Encoder, MediaFacts
 from emberge.engine import (
     Attention,
     Layout,
@@ -26,6 +26,7 @@ from emberge.engine import (
 
 from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora
+from emberge_encoder.media.media_way import media_way
 from emberge_encoder.modalities import message_of, refuse_modalities
 from emberge_encoder.tokenizer import load_tokenizer
 
@@ -85,6 +86,12 @@ class TextEncoder(Backbone):
     which begins with a new head; where it only shares the embeddings, there is nothing to be new.
     `mask_token` is the token that hides others, by default the tokenizer's own, and the saved one's.
 
+    A folder that lists image or audio in its `modality_config` reads those, too, through the native classes
+    of Qwen3-VL, Qwen3-ASR and Qwen3-Omni's thinker; every input is then a message of its chat template.
+    `freeze` names parts of the transformer that are not trained, such as `[visual, audio_tower]`, and are
+    saved as they came. An image larger than the model's limit and a clip of another sampling rate are errors;
+    `shrink` and `resample` change them instead.
+
     Example:
         trained:
           train:
@@ -109,6 +116,9 @@ class TextEncoder(Backbone):
     keep_head: bool = True
     fresh_head: bool = False
     mask_token: str | None = None
+    freeze: tuple[str, ...] = ()
+    resample: bool = False
+    shrink: bool = False
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 2:
@@ -128,7 +138,15 @@ class TextEncoder(Backbone):
             return [problem]
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
-        return []
+        return self._freezing_problems(checkpoint)
+
+    def _freezing_problems(self, checkpoint: Path) -> list[str]:
+        if not self.freeze:
+            return []
+        from emberge_encoder.media.frozen_parts import freezing_problems
+
+        layout, config = self._layout(checkpoint)
+        return freezing_problems(layout.trunk_folder, config, self.freeze)
 
     def check_predicts(
         self, checkpoint: Path, *, causal: bool = False, bos: bool = False
@@ -190,6 +208,24 @@ class TextEncoder(Backbone):
             "balance: 0 beside inner to do without"
         ]
 
+    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
+        """Return the kinds, images and clips of a data set that the model does not read, with places."""
+        if self.check(checkpoint):
+            return []
+        layout, config = self._layout(checkpoint)
+        way = media_way(layout, config)
+        missing = [kind for kind in media.kinds if way is None or kind not in way.kinds]
+        if missing or way is None:
+            reads = join_some(["text", *(way.kinds if way is not None else ())])
+            return [
+                f"{media.where}: the data has {join_some(missing)}, and the model in {checkpoint} reads "
+                f"{reads}; take a model with such a tower, or leave the data set out"
+            ]
+        from emberge_encoder.media.features import media_problems, media_readers
+
+        readers = media_readers(way, resample=self.resample, shrink=self.shrink)
+        return media_problems(media, readers, self.max_length or layout.max_length)
+
     def not_native(self, checkpoint: Path) -> list[str]:
         """Return attention and pooling that are not the checkpoint's own."""
         layout = read_layout(checkpoint)
@@ -237,13 +273,27 @@ class TextEncoder(Backbone):
         if self.gradient_checkpointing:
             _recompute(trunk, checkpoint)
         layout = with_limits(layout, tokenizer, positions)
-        if language_model is None:
-            model = TextModel(layout, config, trunk, tokenizer, adapter, chat)
+        if self.freeze:
+            from emberge_encoder.media.frozen_parts import freeze
+
+            freeze(trunk, self.freeze, checkpoint)
+        way = media_way(layout, config)
+        if way is not None and language_model is None:
+            from emberge_encoder.media.features import media_readers
+            from emberge_encoder.media.media_model import MediaModel
+
+            model: TextModel = MediaModel(
+                *(layout, config, trunk, tokenizer, adapter, chat, self.freeze),
+                way=way,
+                readers=media_readers(way, resample=self.resample, shrink=self.shrink),
+            )
+        elif language_model is None:
+            model = TextModel(layout, config, trunk, tokenizer, adapter, chat, self.freeze)
         else:
             from emberge_encoder.token_head import PredictingModel
 
             model = PredictingModel(
-                *(layout, config, trunk, tokenizer, None, chat),
+                *(layout, config, trunk, tokenizer, None, chat, self.freeze),
                 language_model=language_model,
                 mask_id=self._mask_id(layout, config, tokenizer),
                 keep_head=self.keep_head,
@@ -314,7 +364,8 @@ class TextEncoder(Backbone):
         _refuse_remote_code(path, config)
         _refuse_other_class(path, config)
         if not layout.bare:
-            refuse_modalities(layout)
+            way = media_way(layout, config)
+            refuse_modalities(layout, way.kinds if way is not None else ())
         try:
             config = with_attention(config, self.attention)
         except CheckpointError as error:

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, Embedded, LocatedText, TokenisedText
+from emberge import (
+    CheckpointError,
+    DataError,
+    Embedded,
+    LocatedText,
+    TokenisedText,
+    has_media,
+    readable,
+)
 from emberge.engine import Checkpoint, Layout, copy_template, write_layout
 from torch import Tensor, nn
 
@@ -51,8 +59,10 @@ class TextModel:
         tokenizer: Any,
         adapter: LoraTrunk | None = None,
         chat: ChatFormat | None = None,
+        frozen: Sequence[str] = (),
     ) -> None:
         self.layout = layout
+        self._frozen = tuple(frozen)
         self._chat = chat
         self._adapter = adapter
         self._config = dict(config)
@@ -118,6 +128,7 @@ class TextModel:
     ) -> list[TokenisedText]:
         if not texts:
             return []
+        refuse_media(texts, self.layout.folder)
         # A tokenizer without special tokens makes nothing of an empty text; a model needs one token.
         nothing = [self._pad]
         limit = max_length or self.layout.max_length
@@ -195,7 +206,7 @@ class TextModel:
         return self._last_states(features)
 
     def _last_states(self, features: Mapping[str, Tensor], *, plain: bool = False) -> Tensor:
-        inputs = {name: features[name] for name in _INPUTS if name in features}
+        inputs = self._inputs(features)
         for layer in self._recomputed:
             # They look at their own switch, which is off for a training without dropout.
             layer.training = torch.is_grad_enabled()
@@ -204,6 +215,10 @@ class TextModel:
             return packed_states(trunk, features)
         states: Tensor = (trunk._call_impl if plain else trunk)(**inputs)[0]
         return states
+
+    def _inputs(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the features that the transformer reads."""
+        return {name: features[name] for name in _INPUTS if name in features}
 
     @property
     def _poolings(self) -> list[nn.Module]:
@@ -236,7 +251,7 @@ class TextModel:
         copy_template(Checkpoint(self.layout.folder), folder, dtype=dtype, config=self._config)
         write_layout(self.layout, folder, self._width)
         source, target = self.layout.trunk_folder, folder / self.layout.trunk
-        save_trunk(model, source, target, self._left_out())
+        save_trunk(model, source, target, self._left_out(), self._frozen)
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
             if module.state_dict():
                 save_module(module, folder / entry.path)
@@ -248,6 +263,20 @@ class TextModel:
     def _left_out(self) -> tuple[str, ...]:
         """Return the parts of the source's tensors that are not saved."""
         return ()
+
+
+def refuse_media(texts: Sequence[str], folder: Path) -> None:
+    """Refuse texts that have images or clips, for a model of text.
+
+    Raises:
+        DataError: naming the first one.
+    """
+    found = next((text for text in texts if has_media(text)), None)
+    if found is not None:
+        raise DataError(
+            f"{readable(found)[:200]!r} has media, and the model in {folder} reads text alone; take a model "
+            "that reads them, or leave the data set out"
+        )
 
 
 def _through(

@@ -158,12 +158,18 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def save_trunk(model: Any, source: Path, target: Path, left_out: Sequence[str] = ()) -> None:
+def save_trunk(
+    model: Any,
+    source: Path,
+    target: Path,
+    left_out: Sequence[str] = (),
+    frozen: Sequence[str] = (),
+) -> None:
     """Write the model's weights under the names of the source checkpoint, with all its other tensors.
 
     A checkpoint keeps its set of tensors (poolers, language heads, buffers that old releases wrote), so that
     everything trained from it can be merged with it; only the parts named in `left_out` are not kept. The
-    tensors that were trained have the model's dtype.
+    tensors that were trained have the model's dtype; those of `frozen` parts are the source's, byte for byte.
     """
     from huggingface_hub import save_torch_state_dict
 
@@ -175,6 +181,8 @@ def save_trunk(model: Any, source: Path, target: Path, left_out: Sequence[str] =
         tied = [name for name in model.all_tied_weights_keys if name in found]
         whole = model.state_dict() if tied else {}
         trained |= {name: whole[name] for name in tied}
+        still = tuple(f"{part}." for part in frozen)
+        trained = {n: t for n, t in trained.items() if not _below(n, still, model)}
         named = _under_source_names(trained, found, model)
         heads = tuple(f"{part}." for part in left_out)
         named = {name: tensor for name, tensor in named.items() if not name.startswith(heads)}
@@ -195,6 +203,12 @@ def _under_source_names(
         spellings = (name, prefix + name, name.removeprefix(prefix))
         named[next((s for s in spellings if s in source), name)] = tensor
     return named
+
+
+def _below(name: str, parts: tuple[str, ...], model: Any) -> bool:
+    """Return whether a saved tensor belongs to one of the parts of the trunk."""
+    prefix = f"{model.base_model_prefix}."
+    return name.removeprefix(prefix).startswith(parts)
 
 
 def tensor_names(folder: Path) -> list[str]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Launcher, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_launchers() -> Mapping[str, type[Launcher]]:
-    from emberge_local.local import Local
-
-    return {"local": Local}
+def register_launchers() -> Mapping[str, str]:
+    return {"local": "emberge_local.local:Local"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import ChainSpec, MergeStrategy, MergeTransform, Step, hookimpl
+from emberge import ChainSpec, MergeStrategy, MergeTransform, hookimpl
 
 
 @hookimpl
@@ -22,9 +22,9 @@ def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_merge.steps.extract_lora import ExtractLora
-    from emberge_merge.steps.merge import Merge
-    from emberge_merge.steps.merge_adapters import MergeAdapters
-
-    return {"merge": Merge, "merge_adapters": MergeAdapters, "extract_lora": ExtractLora}
+def register_steps() -> Mapping[str, str]:
+    return {
+        "merge": "emberge_merge.steps.merge:Merge",
+        "merge_adapters": "emberge_merge.steps.merge_adapters:MergeAdapters",
+        "extract_lora": "emberge_merge.steps.extract_lora:ExtractLora",
+    }

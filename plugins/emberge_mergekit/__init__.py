@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from emberge import MergeStrategy, Step, TranslatedRecipe, hookimpl
+from emberge import TranslatedRecipe, hookimpl
 
 
 @hookimpl
@@ -16,14 +16,10 @@ def read_recipe(text: str, path: Path | None) -> TranslatedRecipe | None:
 
 
 @hookimpl
-def register_merge_strategies() -> Mapping[str, type[MergeStrategy]]:
-    from emberge_mergekit.library.strategy import Mergekit
-
-    return {"mergekit": Mergekit}
+def register_merge_strategies() -> Mapping[str, str]:
+    return {"mergekit": "emberge_mergekit.library.strategy:Mergekit"}
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_mergekit.recipe.vocabulary import MergekitVocabulary
-
-    return {"mergekit_vocabulary": MergekitVocabulary}
+def register_steps() -> Mapping[str, str]:
+    return {"mergekit_vocabulary": "emberge_mergekit.recipe.vocabulary:MergekitVocabulary"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Architecture, Backbone, Step, hookimpl
+from emberge import Architecture, hookimpl
 
 
 @hookimpl
@@ -20,16 +20,14 @@ def register_architectures() -> Mapping[str, Architecture]:
 
 
 @hookimpl
-def register_backbones() -> Mapping[str, type[Backbone]]:
-    from emberge_moe.routed import Routed
-
-    return {"routed": Routed}
+def register_backbones() -> Mapping[str, str]:
+    return {"routed": "emberge_moe.routed:Routed"}
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_moe.downcycle.downcycle_step import Downcycle
-    from emberge_moe.rope import Rope
-    from emberge_moe.upcycle.upcycle_step import Upcycle
-
-    return {"downcycle": Downcycle, "rope": Rope, "upcycle": Upcycle}
+def register_steps() -> Mapping[str, str]:
+    return {
+        "downcycle": "emberge_moe.downcycle.downcycle_step:Downcycle",
+        "rope": "emberge_moe.rope:Rope",
+        "upcycle": "emberge_moe.upcycle.upcycle_step:Upcycle",
+    }

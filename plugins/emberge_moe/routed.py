@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import Backbone, CheckpointError, Encoder, component
+from emberge import Backbone, CheckpointError, Encoder, MediaFacts, component
 from emberge.engine import read_layout, read_object
 
 __all__ = ["Routed"]
@@ -107,6 +107,9 @@ class Routed(Backbone):
 
     def check_without_prompts(self, checkpoint: Path) -> list[str]:
         return self.inner.check_without_prompts(checkpoint)
+
+    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
+        return self.inner.check_media(checkpoint, media)
 
     def not_native(self, checkpoint: Path) -> list[str]:
         return self.inner.not_native(checkpoint)

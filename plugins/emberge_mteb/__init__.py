@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Evaluator, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_evaluators() -> Mapping[str, type[Evaluator]]:
-    from emberge_mteb.evaluator import Mteb
-
-    return {"mteb": Mteb}
+def register_evaluators() -> Mapping[str, str]:
+    return {"mteb": "emberge_mteb.evaluator:Mteb"}

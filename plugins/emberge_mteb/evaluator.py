@@ -34,6 +34,8 @@ from emberge.engine import eval_texts, lacking_half, pick_eval_sets
 
 from emberge_mteb.domains import Domains
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
+from emberge_mteb.media_inputs import first_tasks, kinds_read, missing_packages, unread_media
+from emberge_mteb.media_sides import local_media
 from emberge_mteb.prompts import Prompts
 
 if TYPE_CHECKING:
@@ -68,6 +70,11 @@ class Mteb(Evaluator):
     catalogues, which are run as mteb tasks: retrieval (nDCG@10), reranking (MAP), sts (Spearman of the
     cosine), classification (accuracy by mteb's protocol: ten logistic regressions on 8 texts a label),
     clustering (V-measure) and pair classification (average precision of the cosine).
+
+    Tasks of images and sound, as those of MIEB (Xiao et al., 2025, arXiv:2504.10471) and MAEB, take a model
+    that reads them; so do sets of catalogues whose texts have images or clips. Kinds of tasks are the columns
+    of BidirLM's tables: of MIEB(lite) seven, in which both kinds of retrieval are one, beside visual STS,
+    which they leave out.
 
     By default a model's own prompts are used, and none where it has none. `prompt` is a text to put before
     queries (before all texts where both sides are alike) instead; in it `{instruction}` is the
@@ -155,6 +162,7 @@ class Mteb(Evaluator):
         except DataError as error:
             yield context.problem(str(error), option)
             return
+        yield from (context.problem(fault, option) for fault in missing_packages(tasks))
         self._domains().show([task.metadata.name for task in tasks], context)
         missing = [task.metadata.name for task in tasks if not cached(task)]
         if missing:
@@ -172,8 +180,23 @@ class Mteb(Evaluator):
         return self._at_sizes([source.info for source in self._sources(workspace)])
 
     def check_model(self, checkpoint: Path) -> Iterator[str]:
-        if self.dims and self.backbone is not None and not self.backbone.check(checkpoint):
+        if self.backbone is None or self.backbone.check(checkpoint):
+            return
+        if self.dims:
             yield from self._too_wide(self.backbone.dimension(checkpoint))
+        if self.tasks or self.benchmark:
+            yield from self._unread(self.backbone, checkpoint)
+
+    def _unread(self, backbone: Backbone, checkpoint: Path) -> Iterator[str]:
+        """Yield what the model does not read of mteb's tasks, once for each kind of media."""
+        from emberge_mteb.hub_tasks import hub_tasks
+
+        try:
+            tasks = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
+        except DataError:
+            return  # `check` reports it
+        for kind, name in first_tasks(tasks).items():
+            yield from unread_media(backbone, checkpoint, [kind], f"mteb task '{name}'")
 
     def _too_wide(self, dimension: int | None) -> Iterator[str]:
         wide = [size for size in self.dims if dimension is not None and size > dimension]
@@ -207,27 +230,47 @@ class Mteb(Evaluator):
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
+        import tempfile
+
         from emberge_mteb.scoring import quiet, score_task
 
         sources = {source.info.name: source for source in self._sources(workspace)}
         shown = _Progress(workspace, len(tasks))
-        with quiet():
-            wrapped = self._load(model, workspace, shown)
-        for task in tasks:
-            source = sources[task.name_without_size]
+        self._require_read(model, tasks, workspace)
+        with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
             with quiet():
-                made, texts = source.make()
-            shown.begin(task.name, texts)
-            wrapped.prepare(source.asked, task.size)
-            score, units, result = score_task(made, wrapped)
-            if not math.isfinite(score):
-                workspace.warn(
-                    f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
-                    "(all similarities are equal); counted as 0"
-                )
-                score = 0.0
-            shown.end()
-            yield TaskScore(task, score, units, result)
+                wrapped = self._load(model, workspace, shown, Path(media) / "task")
+            for task in tasks:
+                source = sources[task.name_without_size]
+                with quiet():
+                    made, texts = source.make()
+                shown.begin(task.name, texts)
+                wrapped.prepare(source.asked, task.size)
+                score, units, result = score_task(made, wrapped)
+                if not math.isfinite(score):
+                    workspace.warn(
+                        f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
+                        "(all similarities are equal); counted as 0"
+                    )
+                    score = 0.0
+                shown.end()
+                yield TaskScore(task, score, units, result)
+
+    def _require_read(self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace) -> None:
+        """Make sure that a model reads the media of all local sets, before it is loaded.
+
+        Raises:
+            DataError: naming the set and what the model reads.
+        """
+        if self.backbone is None:
+            return
+        named = {task.name_without_size for task in tasks}
+        rows = workspace.rehearsal.rows if workspace.rehearsal else None
+        for one in local_sets(self.data, workspace.data, rows):
+            name = _local_name(one.set.name, one.split)
+            kinds = local_media(one.load(workspace.readers)) if name in named else ()
+            for fault in unread_media(self.backbone, model.folder, kinds, f"set '{name}'"):
+                raise DataError(f"{model.name}: {fault}")
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
         sources = {source.info.name: source for source in self._sources(workspace)}
@@ -295,7 +338,7 @@ class Mteb(Evaluator):
         parts = (data, options, version("mteb"))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _load(self, model: Model, workspace: Workspace, shown: _Progress) -> MtebModel:
+    def _load(self, model: Model, workspace: Workspace, shown: _Progress, media: Path) -> MtebModel:
         from emberge.engine import read_settings
 
         from emberge_mteb.model import SIMILARITIES, MtebModel
@@ -321,6 +364,8 @@ class Mteb(Evaluator):
             prompts=Prompts(self.prompt, own, own.get(config.get("default_prompt_name") or "", "")),
             similarity=similarity if similarity in SIMILARITIES else "cosine",
             count=shown.embedded,
+            media=media,
+            kinds=kinds_read(self.backbone, model.folder),
         )
 
     def _embed(

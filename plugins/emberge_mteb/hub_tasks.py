@@ -25,6 +25,14 @@ __all__ = [
 # Names that data sets give to what is there for choosing settings.
 _DEVELOPMENT = frozenset({"dev", "development", "val", "valid", "validation"})
 
+# One column of MIEB's table (Xiao et al., 2025, arXiv:2504.10471) for kinds that differ in languages alone.
+_JOINED = {
+    "Any2AnyRetrieval": "any2any_retrieval",
+    "Any2AnyMultilingualRetrieval": "any2any_retrieval",
+    "VisualSTS(eng)": "visual_sts",
+    "VisualSTS(multi)": "visual_sts",
+}
+
 
 def hub_tasks(
     names: Sequence[str],
@@ -35,7 +43,7 @@ def hub_tasks(
     """Return fresh task objects, not loaded: those of the benchmark (or its `only`), then those named.
 
     Raises:
-        DataError: for a name mteb does not know (with a suggestion), or a task of images or sound.
+        DataError: for a name mteb does not know (with a suggestion), or a task of videos.
     """
     import mteb
 
@@ -51,10 +59,10 @@ def hub_tasks(
             except ValueError as error:
                 raise DataError(f"mteb task '{name}': {error}") from error
     for task in tasks:
-        if task.modalities != ["text"]:
+        if "video" in task.modalities:
             raise DataError(
-                f"mteb task '{task.metadata.name}' is about {', '.join(task.modalities)}; "
-                "only tasks of text can be scored"
+                f"mteb task '{task.metadata.name}' is about {', '.join(task.modalities)}; tasks of text, "
+                "images and sound can be scored, so leave it out"
             )
     return tasks
 
@@ -96,7 +104,12 @@ def unknown(names: Sequence[str]) -> dict[str, str]:
 
 
 def kind_of(task: Any) -> str:
-    """Return the kind of task in our words: PairClassification is pair_classification, STS is sts."""
+    """Return the kind of task in our words: PairClassification is pair_classification, STS is sts.
+
+    Kinds that benchmarks' papers report as one are one: both kinds of retrieval, and of visual STS.
+    """
+    if joined := _JOINED.get(str(task.metadata.type)):
+        return joined
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(task.metadata.type)).lower()
 
 

@@ -33,10 +33,18 @@ def _halves(task: Any) -> Iterator[Any]:
 
 
 def _search(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
-    for row in half["queries"]:
-        yield from (("query", text) for text in _texts(row["text"]))
-    for row in half["corpus"]:
-        yield "document", f"{row.get('title') or ''} {row['text']}".strip()
+    for row in _without_media(half["queries"]):
+        for text in _texts(row.get("text")):
+            yield "query", text
+    for row in _without_media(half["corpus"]):
+        text = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
+        if text:
+            yield "document", text
+
+
+def _without_media(rows: Any) -> Any:
+    """Return rows without images and clips, which would be decoded."""
+    return rows.remove_columns([name for name in ("image", "audio") if name in rows.column_names])
 
 
 def _rows(task: Any, half: Any) -> Iterator[tuple[Side, str]]:

@@ -16,6 +16,8 @@ from emberge import (
     TaskKind,
 )
 
+from emberge_mteb.media_sides import Sides, media_sides
+
 __all__ = ["METRICS", "local_task", "main_metric", "text_count"]
 
 # Main metric of each kind of task unless its catalogue names another, in mteb's words.
@@ -39,6 +41,11 @@ _TYPES: Mapping[TaskKind, str] = {
     "clustering": "Clustering",
     "sts": "STS",
     "pair_classification": "PairClassification",
+}
+_MEDIA_TYPES: Mapping[TaskKind, str] = {
+    **_TYPES,
+    "retrieval": "Any2AnyRetrieval",
+    "reranking": "Any2AnyReranking",
 }
 _LANGUAGES = {
     "ar": "ara-Arab",
@@ -93,14 +100,16 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
     """
     import mteb
 
-    fields, dataset = _content(one, data, split)
+    sides = media_sides(data)
+    fields, dataset = _content(one, data, split, sides)
     metadata = mteb.TaskMetadata(
         name=one.name,
         description=f"The {split} half of {one.name}, a local set.",
         dataset={"path": f"local/{one.name}", "revision": revision},
         prompt=one.prompt or None,
-        type=_TYPES[one.task],
-        category="t2t",
+        type=_TYPES[one.task] if sides is None else _MEDIA_TYPES[one.task],
+        category="t2t" if sides is None else sides.category,
+        modalities=["text"] if sides is None else sides.modalities,
         eval_splits=[split],
         eval_langs=[
             _LANGUAGES.get(one.language.lower()[:2], _LANGUAGES.get(one.language, "und-Zyyy"))
@@ -115,7 +124,9 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
     return task
 
 
-def _content(one: EvalSet, data: EvalData, split: str) -> tuple[dict[str, Any], Any]:
+def _content(
+    one: EvalSet, data: EvalData, split: str, sides: Sides | None
+) -> tuple[dict[str, Any], Any]:
     """Return (the task's class and its attributes, the dataset in the layout that class reads)."""
     from datasets import Dataset, DatasetDict
     from mteb.abstasks import (
@@ -128,9 +139,9 @@ def _content(one: EvalSet, data: EvalData, split: str) -> tuple[dict[str, Any], 
 
     match data:
         case RetrievalData():
-            return {"parent": AbsTaskRetrieval}, {"default": {split: _retrieval(data)}}
+            return {"parent": AbsTaskRetrieval}, {"default": {split: _retrieval(data, sides=sides)}}
         case RerankingData():
-            return {"parent": AbsTaskRetrieval}, {"default": {split: _reranking(data)}}
+            return {"parent": AbsTaskRetrieval}, {"default": {split: _reranking(data, sides)}}
         case PairData():
             texts = {"sentence1": list(data.texts1), "sentence2": list(data.texts2)}
             if one.task == "sts":
@@ -167,20 +178,24 @@ def _content(one: EvalSet, data: EvalData, split: str) -> tuple[dict[str, Any], 
             return fields, DatasetDict({split: rows})
 
 
-def _retrieval(data: RetrievalData, top_ranked: Mapping[str, list[str]] | None = None) -> Any:
+def _retrieval(
+    data: RetrievalData,
+    top_ranked: Mapping[str, list[str]] | None = None,
+    *,
+    sides: Sides | None = None,
+) -> Any:
     from datasets import Dataset
 
+    queries, documents = (["text"], ["text"]) if sides is None else sides
     return {
-        "corpus": Dataset.from_dict({"id": list(data.corpus), "text": list(data.corpus.values())}),
-        "queries": Dataset.from_dict(
-            {"id": list(data.queries), "text": list(data.queries.values())}
-        ),
+        "corpus": Dataset.from_dict(_columns(data.corpus, documents)),
+        "queries": Dataset.from_dict(_columns(data.queries, queries)),
         "relevant_docs": {query: dict(data.relevant[query]) for query in data.queries},
         "top_ranked": top_ranked,
     }
 
 
-def _reranking(data: RerankingData) -> Any:
+def _reranking(data: RerankingData, sides: Sides | None) -> Any:
     """Return a reranking dataset: equal texts are one document, and candidates are ranked per query."""
     corpus: dict[str, str] = {}
     for text in (t for texts in (*data.positives, *data.negatives) for t in texts):
@@ -194,7 +209,14 @@ def _reranking(data: RerankingData) -> Any:
         candidates[f"q{row}"] = sorted(grades, key=lambda document: int(document[1:]))
     queries = {f"q{row}": text for row, text in enumerate(data.queries)}
     by_id = {document: text for text, document in corpus.items()}
-    return _retrieval(RetrievalData(by_id, queries, relevant), candidates)
+    return _retrieval(RetrievalData(by_id, queries, relevant), candidates, sides=sides)
+
+
+def _columns(texts: Mapping[str, str], modalities: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns that mteb reads: all of an input is in the first of its side's, in its order."""
+    first, *others = modalities
+    empty = {name: [""] * len(texts) for name in others}
+    return {"id": list(texts), first: list(texts.values()), **empty}
 
 
 def _numbers(labels: Sequence[str]) -> dict[str, int]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberge import MediaKind
+
+from emberge_mteb.media_inputs import batch_inputs
 from emberge_mteb.prompts import Prompts
 
 if TYPE_CHECKING:
@@ -26,6 +31,9 @@ class MtebModel:
     `size`, embeddings are cut to their first `size` numbers and brought to length one (Kusupati et al.,
     2022, arXiv:2205.13147).
 
+    Images and clips of a batch are kept as files below `media` until the next task, equal ones once; `kinds`
+    are those that the model reads.
+
     `embed` takes texts and a prompt and gives [texts, dimension]; `count` gets how many texts were
     asked for after they have been embedded.
     """
@@ -39,6 +47,8 @@ class MtebModel:
         prompts: Prompts,
         similarity: str = "cosine",
         count: Callable[[int], None],
+        media: Path,
+        kinds: Sequence[MediaKind] = (),
     ) -> None:
         from mteb.models.model_meta import ModelMeta
 
@@ -49,8 +59,13 @@ class MtebModel:
         self._rows: dict[tuple[str, str], Matrix] = {}
         self._asked: Mapping[str, str] = {}
         self._size: int | None = None
+        self._media = media
         self.mteb_model_meta = ModelMeta.create_empty(
-            {"name": f"emberge/{name}", "revision": fingerprint}
+            {
+                "name": f"emberge/{name}",
+                "revision": fingerprint,
+                "modalities": ["text", *kinds],
+            }
         )
 
     def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
@@ -58,15 +73,20 @@ class MtebModel:
 
         Of a task with sizes all embeddings are remembered, as they come again at each.
         """
-        if size is not None and asked is not self._asked:  # another task
-            self._forget()
+        if asked is not self._asked:  # another task
+            shutil.rmtree(self._media, ignore_errors=True)
+            if size is not None:
+                self._forget()
         self._asked, self._size = asked, size
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Matrix:
-        """Return embeddings [texts, dimension] of a loader's batches, in order."""
-        texts = [text for batch in inputs for text in batch["text"]]
+        """Return embeddings [inputs, dimension] of a loader's batches, in order."""
+        from emberge.engine import MediaFolder
+
+        folder = MediaFolder(self._media)
+        texts = [text for batch in inputs for text in batch_inputs(batch, folder)]
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
         return _cut(self._remembered(texts, prompt), self._size)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Launcher, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_launchers() -> Mapping[str, type[Launcher]]:
-    from emberge_ray.launcher import Ray
-
-    return {"ray": Ray}
+def register_launchers() -> Mapping[str, str]:
+    return {"ray": "emberge_ray.launcher:Ray"}

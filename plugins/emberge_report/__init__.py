@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from emberge import Step, hookimpl
+from emberge import hookimpl
 
 from emberge_report.card.write_card import card_of_finished, card_of_skipped, card_origin
 
@@ -13,10 +13,8 @@ __all__ = ["card_of_finished", "card_of_skipped", "card_origin"]  # hooks
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_report.report_step import Report
-
-    return {"report": Report}
+def register_steps() -> Mapping[str, str]:
+    return {"report": "emberge_report.report_step:Report"}
 
 
 @hookimpl

@@ -124,6 +124,8 @@ def _folder(name: str, revision: str | None, origin: Path | None) -> Path | None
 
 
 def _front_matter(folder: Path) -> Mapping[str, Any]:
+    if not (folder / README).is_file():
+        return {}
     from huggingface_hub import metadata_load
 
     try:

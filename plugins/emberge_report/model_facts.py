@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import read_layout, read_settings
+from emberge.engine import read_layout, read_settings, read_trunk_settings
 
 from emberge_report.model_kind import EMBEDDER, ModelKind, purpose_of
 
@@ -31,6 +31,8 @@ class Anatomy:
     purpose: ModelKind = EMBEDDER
     code: str = ""
     """Code that whoever loads it must trust, as `auto_map` names it; "" for a class of transformers."""
+    reads: tuple[str, ...] = ("text",)
+    """Kinds of input, in the words of sentence-transformers: text, image, audio."""
 
     @property
     def asymmetric(self) -> bool:
@@ -59,7 +61,14 @@ def anatomy(folder: Path) -> Anatomy:
         sentence_transformer=not layout.bare,
         purpose=purpose_of(folder),
         code=_code(config),
+        reads=_reads(layout.trunk_folder),
     )
+
+
+def _reads(trunk: Path) -> tuple[str, ...]:
+    named = read_trunk_settings(trunk).get("modality_config")
+    found = tuple(str(kind) for kind in named if kind != "message") if named else ()
+    return found or ("text",)
 
 
 def _code(config: Mapping[str, Any]) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Step, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_statistics.measure_statistics import MeasureStatistics
-
-    return {"measure_statistics": MeasureStatistics}
+def register_steps() -> Mapping[str, str]:
+    return {"measure_statistics": "emberge_statistics.measure_statistics:MeasureStatistics"}

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Loss, Sampler, Step, TokenLoss, hookimpl
+from emberge import hookimpl
 
 
 @hookimpl
-def register_samplers() -> Mapping[str, type[Sampler]]:
+def register_samplers() -> Mapping[str, str]:
     from emberge_train.samplers import samplers
 
     return samplers()
 
 
 @hookimpl
-def register_losses() -> Mapping[str, type[Loss] | type[TokenLoss]]:
+def register_losses() -> Mapping[str, str]:
     from emberge_train.losses import losses
 
     return losses()
 
 
 @hookimpl
-def register_steps() -> Mapping[str, type[Step]]:
-    from emberge_train.train_step import Train
-
-    return {"train": Train}
+def register_steps() -> Mapping[str, str]:
+    return {"train": "emberge_train.train_step:Train"}

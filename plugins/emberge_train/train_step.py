@@ -80,6 +80,7 @@ class Train(FitOptions, Step):
 
     produces = "model"
     every_rank = True
+    loads = ("torch",)
 
     model: ModelRef
     """The model that training starts from."""
@@ -186,6 +187,7 @@ class Train(FitOptions, Step):
                 yield context.problem(fault, "loss")
         yield from self._check_sets(context, checked)
         yield from self._check_head(context, checked)
+        yield from self._check_media(context, checked)
         yield from self._check_prompts(context, checked)
         for option, warning in data_warnings(FitOptions.of(self), checked):
             yield context.warning(warning, option)
@@ -208,6 +210,14 @@ class Train(FitOptions, Step):
         for causal, bos in predicting_ways(losses):
             for message in self.backbone.check_predicts(folder, causal=causal, bos=bos):
                 yield context.problem(message, "backbone")
+
+    def _check_media(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
+        folder = context.model(self.model)
+        for head in checked.heads:
+            if folder is None or head.info.media is None:
+                continue
+            for message in self.backbone.check_media(folder, head.info.media):
+                yield context.problem(f"dataset '{head.info.name}': {message}", "data")
 
     def _check_prompts(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)

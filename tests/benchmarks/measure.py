@@ -1,14 +1,18 @@
-"""Run a command and measure it: wall, CPU, and the most memory of its own that it ever held."""
+"""Run a command and measure it: wall, CPU, the most memory of its own that it ever held; and the machine."""
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from emberge.devices import usable_cores
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,37 @@ def warm(folders: Sequence[Path], gibibytes: int = 2) -> None:
             with file.open("rb", buffering=0) as stream:
                 while stream.read(1 << 24):
                     pass
+
+
+def chill(folders: Sequence[Path]) -> None:
+    """Have the page cache forget the inputs, which a disk of a virtual machine may still have elsewhere."""
+    for folder in folders:
+        for file in sorted(folder.rglob("*.safetensors")):
+            handle = os.open(file, os.O_RDONLY)
+            os.fsync(handle)  # what is not on the disk cannot be forgotten
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)
+
+
+def machine_lines(packages: Sequence[str]) -> list[str]:
+    """The machine in words: processor, cores, memory, system, and versions of what is compared."""
+    info = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
+    flags = next((line.split() for line in info if line.startswith("flags")), [])
+    vectors = next((one for one in ("avx512f", "avx2", "avx") if one in flags), "no AVX")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    busy = os.getloadavg()[0]
+    return [
+        f"{names[0] if names else platform.machine()} ({vectors}), {usable_cores()} cores, "
+        f"{memory / 2**30:.0f} GiB, {platform.system()} {platform.release()}, load {busy:.1f}",
+        ", ".join(
+            [f"Python {platform.python_version()}", *(f"{n} {_version(n)}" for n in packages)]
+        ),
+    ]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "is not installed"

@@ -1,12 +1,16 @@
 """Merging beside mergekit and sentence-transformers: wall, CPU, memory, and how far the results agree.
 
-    python -m tests.benchmarks.merge [--small] [--methods linear ties] [--repeat 3] [--growth]
+    python -m tests.benchmarks.merge [--size 0.6b] [--only linear ties] [--repeat 3] [--cold]
 
-builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--small` has 8 layers
-and a small vocabulary), runs the peers in turn, whole processes, and prints a table. Medians over
-`--repeat` interleaved rounds; memory is the peak of RssAnon. `layer_softmax` has no peer: two groups of
-three checkpoints beside a linear merge of the same six. `--growth` shows emberge's memory with two models
-of 0.6 B and of 4 B parameters instead (24 GB of disk).
+builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--size small` has 8 layers
+and a small vocabulary, `4b` has Qwen3-4B's shape: 8 GB a model; `--models 2` takes fewer of them), runs
+the peers in turn, whole processes, and prints the machine and a table. Medians over `--repeat` interleaved
+rounds; memory is the peak of RssAnon. Ratios of wall times: "x ours" to emberge's, "x floor" to that of the
+floor, which reads all inputs, writes as many bytes as the output has, and does nothing else (`merge_floor`).
+Every run of emberge hashes its inputs. With `--cold` the page cache forgets them before every run.
+
+`layer_softmax` has no peer: two groups of three checkpoints beside a linear merge of the same six. `--growth`
+shows emberge's memory with two models of 0.6 B and of 4 B parameters instead (24 GB of disk).
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from emberge.devices import usable_cores
 
-from tests.benchmarks.measure import Cost, median, run, warm
+from tests.benchmarks.measure import Cost, chill, machine_lines, median, run, warm
 from tests.benchmarks.merge_fusion import MODELS, compare_fusion
 
 PYTHON = sys.executable
@@ -124,45 +129,54 @@ FUSION = "layer_softmax"
 SMALL = (8192, 1024, 3072, 8, 16)
 FULL = (151936, 1024, 3072, 28, 16)
 LARGE = (151936, 2560, 9728, 36, 32)
+SIZES = {"small": SMALL, "0.6b": FULL, "4b": LARGE}
+PEERS = ["floor", "emberge", "mergekit", "mergekit float32", "st"]
+PACKAGES = ("emberge", "torch", "numpy", "numba", "mergekit", "sentence-transformers")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--small", action="store_true", help="8 layers, a vocabulary of 8,192")
+    parser.add_argument("--size", choices=SIZES, default="0.6b")
     known = [*METHODS, FUSION]
-    parser.add_argument("--methods", nargs="*", default=known, choices=known)
+    parser.add_argument("--only", nargs="*", default=known, choices=known, metavar="METHOD")
+    parser.add_argument("--models", type=int, default=4, help="merge at most so many")
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument(
-        "--peers", nargs="*", default=["mergekit", "mergekit float32", "st", "emberge"]
-    )
+    parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS, metavar="PEER")
+    parser.add_argument("--cold", action="store_true", help="inputs are not in the page cache")
     parser.add_argument("--growth", action="store_true", help="memory at 0.6 B and at 4 B")
     parser.add_argument("--folder", type=Path, help="keep the checkpoints here")
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="emberge-benchmark-"))
+    print("\n".join(machine_lines(PACKAGES)), flush=True)
     try:
         if arguments.growth:
-            grow(folder, [name for name in arguments.methods if name != FUSION])
-            return
-        sizes, name = (SMALL, "small") if arguments.small else (FULL, "full")
-        models = MODELS if FUSION in arguments.methods else 4
-        checkpoints = build(folder / name, sizes, models)
-        print(
-            f"{'method':<20}{'peer':<18}{'wall s':>8}{'CPU s':>8}{'anon MB':>9}{'ratio':>7}  agreement"
-        )
-        for name in arguments.methods:
-            if name == FUSION:
-                compare_fusion(BIN / "emberge", checkpoints, folder / "fusion", arguments.repeat)
-            else:
-                compare(name, checkpoints, folder / "out", arguments.peers, arguments.repeat)
+            grow(folder, [name for name in arguments.only if name != FUSION])
+        else:
+            compare_all(folder, arguments)
     finally:
         if arguments.folder is None:
             shutil.rmtree(folder)
 
 
+def compare_all(folder: Path, arguments: argparse.Namespace) -> None:
+    """Build the checkpoints, run every method by every peer, and print the table."""
+    count = MODELS if FUSION in arguments.only else arguments.models
+    checkpoints = build(folder / arguments.size, SIZES[arguments.size], count)
+    inputs = "cold" if arguments.cold else "warm"
+    print(f"{arguments.size}, {inputs} inputs, medians of {arguments.repeat}")
+    columns = f"{'wall s':>8}{'CPU s':>8}{'anon MB':>9}{'x ours':>8}{'x floor':>8}"
+    print(f"{'method':<20}{'peer':<18}{columns}  agreement", flush=True)
+    for name in arguments.only:
+        if name == FUSION:
+            compare_fusion(BIN / "emberge", checkpoints, folder / "fusion", arguments.repeat)
+        else:
+            compare(name, checkpoints[: arguments.models + 1], folder / "out", arguments)
+
+
 def grow(folder: Path, methods: list[str]) -> None:
     """Print emberge's peak memory for two models of each size."""
     print(f"{'method':<20}{'0.6 B: anon MB':>16}{'4 B: anon MB':>14}{'wall s':>8}{'wall s':>8}")
-    sizes = [build(folder / "full", FULL, models=2), build(folder / "large", LARGE, models=2)]
+    sizes = [build(folder / "0.6b", FULL, 2), build(folder / "4b", LARGE, 2)]
     for name in methods:
         target = folder / "out" / "emberge"
         costs = []
@@ -176,30 +190,36 @@ def grow(folder: Path, methods: list[str]) -> None:
         print(f"{name:<20}{memory[0]:>16}{memory[1]:>14}{''.join(seconds)}", flush=True)
 
 
-def compare(name: str, checkpoints: list[Path], out: Path, peers: list[str], repeat: int) -> None:
+def compare(name: str, checkpoints: list[Path], out: Path, arguments: argparse.Namespace) -> None:
     """Run one method by every peer in turn, `repeat` times, and print its lines."""
-    costs: dict[str, list[Cost]] = {peer: [] for peer in peers}
+    costs: dict[str, list[Cost]] = {peer: [] for peer in arguments.peers}
     method = METHODS[name]
     used = checkpoints[: method.models + 1]
-    for _ in range(repeat):
-        for peer in peers:
+    for _ in range(arguments.repeat):
+        for peer, found in costs.items():
             target = out / peer.replace(" ", "-")
             shutil.rmtree(target, ignore_errors=True)
             target.parent.mkdir(parents=True, exist_ok=True)
             warm(used)
-            costs[peer].append(run(*command(peer, method, used, target)))
-    ours = median(costs["emberge"]) if "emberge" in costs else None
-    for peer in peers:
-        cost = median(costs[peer])
-        ratio = f"{cost.wall / ours.wall:7.1f}" if ours else " " * 7
+            if arguments.cold:
+                chill(used)
+            found.append(run(*command(peer, method, used, target)))
+    medians = {peer: median(found) for peer, found in costs.items()}
+    for peer, cost in medians.items():
         agreement = ""
-        if peer != "emberge" and "emberge" in peers and not method.random:
+        if peer not in ("emberge", "floor") and "emberge" in medians and not method.random:
             agreement = agree(out / "emberge", out / peer.replace(" ", "-"))
         print(
-            f"{name:<20}{peer:<18}{cost.wall:8.2f}{cost.cpu:8.2f}{cost.anonymous / 1e6:9.0f}{ratio}"
-            f"  {agreement}",
+            f"{name:<20}{peer:<18}{cost.wall:8.2f}{cost.cpu:8.2f}{cost.anonymous / 1e6:9.0f}"
+            f"{ratio(cost, medians.get('emberge'))}{ratio(cost, medians.get('floor'))}  {agreement}",
             flush=True,
         )
+    shutil.rmtree(out)
+
+
+def ratio(cost: Cost, to: Cost | None) -> str:
+    """How many times as long as another a run took; a blank without the other."""
+    return f"{cost.wall / to.wall:8.2f}" if to else " " * 8
 
 
 def command(
@@ -207,7 +227,15 @@ def command(
 ) -> tuple[list[str], dict[str, str]]:
     """The command line of a peer, and its environment."""
     base, *models = checkpoints
-    environment = {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
+    environment = {
+        "OMP_NUM_THREADS": str(usable_cores()),
+        "HF_HUB_OFFLINE": "1",
+        "EMBERGE_HASH_CACHE": "never",  # a first merge of these models
+    }
+    if peer == "floor":
+        used = [*models, base] if method.base else models
+        words = ["-m", "tests.benchmarks.merge_floor", str(target), *map(str, used)]
+        return [PYTHON, *words], environment
     config = target.parent / f"{target.name}.yaml"
     if peer == "emberge":
         entries = [
@@ -301,8 +329,10 @@ def agree(ours: Path, theirs: Path) -> str:
 def build(folder: Path, sizes: tuple[int, ...], models: int = 4) -> list[Path]:
     """The base and its siblings, bf16 in three shards; kept if they are there already."""
     paths = [folder / name for name in ("base", *(f"model{i}" for i in range(1, models + 1)))]
-    if all((path / "config.json").is_file() for path in paths):
+    missing = [path for path in paths if not (path / "config.json").is_file()]
+    if not missing:
         return paths
+    _require_room(folder, sizes, len(missing) + 2)  # with an output of two peers
     import torch
     from transformers import Qwen3Config
 
@@ -322,6 +352,8 @@ def build(folder: Path, sizes: tuple[int, ...], models: int = 4) -> list[Path]:
         dtype="bfloat16",
     )
     for number, path in enumerate(paths):
+        if path not in missing:
+            continue
         path.mkdir(parents=True, exist_ok=True)
         tiny.write_tokenizer(path)
         generator = torch.Generator().manual_seed(0)
@@ -338,6 +370,19 @@ def build(folder: Path, sizes: tuple[int, ...], models: int = 4) -> list[Path]:
         write_shards(path, shards)
         config.save_pretrained(path)
     return paths
+
+
+def _require_room(folder: Path, sizes: tuple[int, ...], models: int) -> None:
+    """End when the disk is too small, before it is full."""
+    vocabulary, width, inside, layers, heads = sizes
+    each = 2 * (vocabulary * width + layers * width * (2 * heads * 128 + 2 * 8 * 128 + 3 * inside))
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if models * each > free:
+        raise SystemExit(
+            f"{folder}: needs {models * each / 1e9:.0f} GB and has {free / 1e9:.0f} GB; "
+            "take fewer --models, a smaller --size, or another --folder"
+        )
 
 
 def tensor_shapes(config: Any) -> dict[str, tuple[int, ...]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -192,6 +193,65 @@ def test_what_breaks_its_contract_is_refused(name: Any, component: object, said:
         plugins.register(module(register_samplers=register_samplers), "mine")
     assert said in str(caught.value)
     assert plugins.components == []
+
+
+# ── components by their place ───────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a module with a sampler that is sound and one that is none."""
+    name = f"toys_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "from dataclasses import dataclass\nfrom emberge import Sampler\n"
+        '@dataclass(frozen=True, kw_only=True)\nclass Bags(Sampler):\n    """Draw bags."""\n'
+        "class Melting: pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_a_component_by_its_place_is_imported_once_it_is_asked_for(toys: str) -> None:
+    plugins = registered(adding("register_samplers", bags=f"{toys}:Bags"))
+    found = plugins.find("bags", "sampler")
+    assert toys not in sys.modules
+    assert found.summary == "Draw bags."
+    assert found.type is sys.modules[toys].Bags
+    assert plugins.component_of(found.type) is found
+
+
+def test_a_component_by_its_place_is_known_by_its_type_before_it_was_asked_for(toys: str) -> None:
+    plugins = registered(adding("register_samplers", bags=f"{toys}:Bags"))
+    type_ = importlib.import_module(toys).Bags
+    assert plugins.component_of(type_).full_name == "mine:bags"
+    with pytest.raises(PluginError, match="was added by no plugin"):
+        plugins.component_of(Bags)
+
+
+@pytest.mark.parametrize(
+    ("inside", "place", "fix"),
+    [
+        ("Melting", "sampler 'bags' of plugin 'mine'", "must be a subclass of Sampler"),
+        ("Gone", "plugin 'mine' of acme-tools 1.2", "EMBERGE_BLOCK=mine"),
+    ],
+)
+def test_what_is_not_sound_at_its_place_is_refused_with_its_plugin(
+    toys: str, inside: str, place: str, fix: str
+) -> None:
+    found = registered(adding("register_samplers", bags=f"{toys}:{inside}")).components[0]
+    with pytest.raises(PluginError) as caught:
+        _ = found.type
+    assert place in str(caught.value)
+    assert fix in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["acme.bags", "acme bags:Bags", ":Bags", "acme:", "acme:a.b"])
+def test_a_place_of_another_form_is_refused_at_the_door(place: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        registered(adding("register_samplers", bags=place))
+    assert "sampler 'bags' of plugin 'mine'" in str(caught.value)
+    assert "'module:Name'" in str(caught.value)
 
 
 def test_a_loss_may_be_of_embeddings_or_of_tokens_and_of_nothing_else() -> None:

@@ -44,3 +44,27 @@ def test_train_members_and_merge(bert: Path, tmp_path: Path) -> None:
     assert {k: v.shape for k, v in merged.items()} == {k: v.shape for k, v in base.items()}
     name = "encoder.layer.1.output.dense.weight"
     assert not merged[name].equal(base[name])
+
+
+def test_ask_with_images_and_sound(tmp_path: Path) -> None:
+    from emberge.engine import MediaFolder
+
+    from tests.support.media_models import RATE, drawing, media_model, tone
+
+    model = media_model(tmp_path / "omni", "qwen3_omni_moe_thinker")
+    drawing(1).save(tmp_path / "one.png")
+    drawing(2).save(tmp_path / "two.png")
+    clip = MediaFolder(tmp_path / "clips").clip(tone(440), RATE)
+    Path(clip.path).rename(tmp_path / "tone.wav")
+    script = str(EXAMPLES / "ask_with_images_and_sound.py")
+    asked = ["one.png", "the list", "--"]
+    candidates = ["two.png", "tone.wav", "the files", "one.png"]
+    done = python(script, str(model), *asked, *candidates, cwd=tmp_path)
+    ranked = done.stdout.splitlines()
+    cosines = [float(line.split(maxsplit=1)[0]) for line in ranked]
+    assert cosines == sorted(cosines, reverse=True)
+    assert {line.split(maxsplit=1)[1] for line in ranked} == {
+        *("[image two.png]", "[audio tone.wav]", "the files", "[image one.png]")
+    }
+    alone = python(script, str(model), "tone.wav", "--", *candidates, cwd=tmp_path)
+    assert "1.000  [audio tone.wav]" in alone.stdout.splitlines()[0]

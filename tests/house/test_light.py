@@ -43,10 +43,16 @@ def test_importing_every_room_that_plugins_are_found_by_loads_no_heavy_library()
 
 
 def test_loading_all_plugins_loads_no_heavy_library() -> None:
-    found = python(
-        "-c", f"from emberge import load_plugins; assert load_plugins().components; {LOADED}"
-    )
+    every = "found = load_plugins().components; assert found and all(one.type for one in found)"
+    found = python("-c", f"from emberge import load_plugins; {every}; {LOADED}")
     assert json.loads(found.stdout) == []
+
+
+def test_finding_a_step_imports_no_other_step() -> None:
+    loaded = modules("from emberge import load_plugins; load_plugins().find('merge', 'step').type")
+    assert "emberge_merge.steps.merge" in loaded
+    assert "emberge_merge.steps.extract_lora" not in loaded
+    assert not {"emberge_data.steps", "emberge_train.train_step", "pydantic"} & loaded
 
 
 def test_a_public_contract_loads_no_torch() -> None:

@@ -57,8 +57,15 @@ print(json.dumps(found))
 
 
 def check(names: Sequence[str], cache: Path, hub: str) -> dict[str, tuple[int, str]]:
+    # Sound of the hub is read with this package, without which check has an error of its own.
+    package = cache.parent / "packages" / "torchcodec" / "__init__.py"
+    package.parent.mkdir(parents=True, exist_ok=True)
+    package.touch()
     environment = {
         **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [str(package.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        ),
         "HF_HOME": str(cache),
         "HF_HUB_OFFLINE": "0",
         "HF_DATASETS_OFFLINE": "1",  # that hub has models and no data

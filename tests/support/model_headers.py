@@ -114,6 +114,34 @@ _QWEN_TOKENS = (
     *("<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>"),
     "</think>",
 )
+# How images and sound are read: the defaults of the classes, and the sizes that the cards print.
+_PIXELS = {
+    **{"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2},
+    **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
+}
+_PROCESSORS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "qwen3_vl": {
+        "preprocessor_config.json": {
+            **{"image_processor_type": "Qwen2VLImageProcessorFast", **_PIXELS},
+            "size": {"shortest_edge": 65536, "longest_edge": 16777216},
+        },
+        "video_preprocessor_config.json": {
+            **{"video_processor_type": "Qwen3VLVideoProcessor", **_PIXELS},
+            "size": {"shortest_edge": 4096, "longest_edge": 25165824},
+        },
+    },
+    "qwen3_asr": {
+        "processor_config.json": {
+            "processor_class": "Qwen3ASRProcessor",
+            "feature_extractor": {
+                **{"feature_extractor_type": "Qwen3ASRFeatureExtractor", "feature_size": 128},
+                **{"hop_length": 160, "n_fft": 400, "sampling_rate": 16000, "chunk_length": 30},
+                **{"n_window": 50, "min_length": 8000, "dither": 0.0, "padding_value": 0.0},
+                **{"padding_side": "right", "return_attention_mask": True},
+            },
+        },
+    },
+}
 # Of sound, those whose ids are known.
 _ASR_TOKENS = {"<|audio_start|>": 151669, "<|audio_end|>": 151670, "<|audio_pad|>": 151676}
 
@@ -122,7 +150,7 @@ _ASR_TOKENS = {"<|audio_start|>": 151669, "<|audio_end|>": 151670, "<|audio_pad|
 
 
 def build(model: str) -> dict[str, Any]:
-    """Return what is kept of a model: its config, its tokens with a meaning, its tensors by pattern."""
+    """Return what is kept of a model: config, tokens with a meaning, processors, tensors by pattern."""
     import torch
     import transformers
 
@@ -139,6 +167,7 @@ def build(model: str) -> dict[str, Any]:
         "made of": "transformers' class, and sizes as printed in the paper or on the card",
         "config": {**written, "architectures": [type(made).__name__]},
         "tokens": _tokens(kind),
+        **({"processors": _PROCESSORS[kind]} if kind in _PROCESSORS else {}),
         "tensors": dict(sorted(_patterns(shapes))),
     }
 
@@ -188,11 +217,13 @@ def tensors_of(model: str) -> dict[str, list[int]]:
 
 
 def write_model(folder: Path, model: str, *, weights: bool = True) -> Path:
-    """Write a model's folder: config, a small tokenizer, and a file of weights that is all hole."""
+    """Write a model's folder: configs, a small tokenizer, and a file of weights that is all hole."""
     folder.mkdir(parents=True)
     found = kept(model)
     (folder / "config.json").write_text(json.dumps(found["config"]), encoding="utf-8")
     _write_tokenizer(folder, found["tokens"])
+    for name, content in found.get("processors", {}).items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
     if weights:
         _write_hole(folder / "model.safetensors", tensors_of(model))
     return folder

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from emberge.contracts.media import Media, MediaFacts
+
 if TYPE_CHECKING:
     import numpy as np
     import torch
@@ -34,12 +36,15 @@ __all__ = [
 class TokenisedText:
     """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt.
 
-    `types` are the kinds of a pair's tokens, where the model embeds them (BERT's segments).
+    `types` are the kinds of a pair's tokens, where the model embeds them (BERT's segments). `media` are the
+    images and clips in the order in which they come; their places are among the ids, each as often as the
+    model has vectors of it.
     """
 
     ids: Sequence[int]
     prompt_length: int = 0
     types: Sequence[int] | None = None
+    media: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +280,13 @@ class Backbone:
         them, from those before each; `bos` takes a token for texts to begin with.
         """
         return [f"{type(self).__name__} predicts no tokens; choose a backbone that does"]
+
+    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
+        """Return reasons why it cannot read a data set's images and clips, from configs alone."""
+        return [
+            f"{media.where}: the data has {' and '.join(media.kinds)}, and {type(self).__name__} reads text "
+            "alone; choose a backbone that reads them, or leave the data set out"
+        ]
 
     def check_training(self, checkpoint: Path) -> list[str]:
         """Return reasons why a training with this backbone would harm that checkpoint, from configs alone."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
+from emberge.contracts.media import MediaFacts
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -44,7 +46,8 @@ Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 class Example:
     """One row: an anchor, what belongs to it, what does not, and gold or teacher scores in 0 to 1.
 
-    A row of the task `text` is its anchor alone.
+    A row of the task `text` is its anchor alone. Images and clips are references within the texts, as
+    `join_parts` writes them.
     """
 
     anchor: str
@@ -62,6 +65,7 @@ class DatasetInfo:
     `negatives` is the catalogue's rule for other rows' texts as negatives. `scores` are the lowest and the
     highest score of all its texts, scaled to 0 to 1; None without scores, or where they are not known.
     `tokens` counts those of each row of the task `text`, whose rows are windows of texts once it is known.
+    `media` are the facts of images and clips; None for a set of texts.
     """
 
     name: str
@@ -71,6 +75,12 @@ class DatasetInfo:
     negatives: Literal["auto", "in_batch", "hard_only"] = "auto"
     scores: tuple[float, float] | None = None
     tokens: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
+    media: MediaFacts | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def pair(self) -> str:
+        """Kind of its pairs: `text-text`, `image-text`, `audio-text`, …."""
+        return "text-text" if self.media is None else self.media.pair
 
 
 class Dataset(Protocol):

@@ -205,6 +205,8 @@ class Step:
     """Raised by the author when the bytes of the result change, and only then."""
     every_rank: ClassVar[bool] = False
     """Entry of `run` on every rank (`machine.ranks`); else the first rank does it alone."""
+    loads: ClassVar[tuple[str, ...]] = ()
+    """Modules that `run` needs and whose import takes long: imported while large inputs are hashed."""
 
     def expand(self) -> Mapping[str, Step]:
         """Return the independent steps (all pairs, a grid) of this one by name; default: itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import mmap
 import shutil
@@ -9,11 +10,12 @@ import sys
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from emberge.contracts.dataset import DatasetInfo, Example
+from emberge.contracts.media import Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.rows.row_parser import Row
@@ -23,7 +25,8 @@ from emberge.files.atomic import publish_once, write_json
 
 __all__ = ["FORMAT", "Rows", "StoredDataset", "open_rows", "write_rows"]
 
-FORMAT = 1
+FORMAT = 2
+_MEDIA = "media.json"
 DRAWN_NEGATIVES = 3
 
 
@@ -59,7 +62,7 @@ def open_rows(
     Without a store they are in a temporary folder, as long as the result exists. Nothing is kept of a file
     with bad rows: then only the summary is returned.
     """
-    kept = store / key if store is not None and key is not None else None
+    kept = _kept(store, key) if store is not None and key is not None else None
     if kept is not None and (kept / "summary.json").is_file():
         rows = Rows(kept)
         return rows, rows.summary
@@ -83,17 +86,48 @@ def open_rows(
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _kept(store: Path, key: str) -> Path:
+    """Return the folder of rows with this key whose media are as they were read, or the first free one."""
+    places = (store / (f"{key}-{turn}" if turn else key) for turn in itertools.count())
+    return next(place for place in places if not place.is_dir() or _media_unchanged(place))
+
+
+def _media_unchanged(folder: Path) -> bool:
+    """Return whether the files that rows refer to are where they were, with their sizes and times."""
+    try:
+        listed = json.loads((folder / _MEDIA).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return True
+    return all(_stamp(path) == stamp for path, *stamp in listed)
+
+
+def _stamp(path: str) -> list[int]:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
+
+
 def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileSummary:
-    """Write rows and the end of each; nothing more is written once a row was bad."""
-    digest, ends, position = sha256(), array("Q"), 0
+    """Write rows and the end of each; nothing more is written once a row was bad.
+
+    The digest goes by the content of media and not by their paths.
+    """
+    digest, stored, ends, position = sha256(), sha256(), array("Q"), 0
+    media: dict[str, None] = {}
     with (folder / "rows.jsonl").open("wb") as file:
         for row in rows:
             if summary.bad_row_count:
                 continue
-            line = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-            file.write(line)
-            digest.update(line)
-            position += len(line)
+            line = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+            encoded = line.encode()
+            file.write(encoded)
+            digest.update(content_key(line).encode())
+            if summary.media:
+                stored.update(encoded)
+                media |= dict.fromkeys(_media_paths(row))
+            position += len(encoded)
             ends.append(position)
     if summary.bad_row_count or not summary.rows:
         return summary
@@ -101,8 +135,17 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
         ends.byteswap()
     (folder / "ends.bin").write_bytes(ends.tobytes())
     summary.digest = digest.hexdigest()
+    if media:
+        summary.stored = stored.hexdigest()
+        write_json(folder / _MEDIA, [[path, *_stamp(path)] for path in media], durable=False)
     write_json(folder / "summary.json", summary.plain(), durable=False)
     return summary
+
+
+def _media_paths(row: Row) -> Iterator[str]:
+    for text in (row.anchor, *row.positives, *row.negatives):
+        if has_media(text):
+            yield from (part.path for part in split_parts(text) if isinstance(part, Media))
 
 
 class StoredDataset:
@@ -132,6 +175,7 @@ class StoredDataset:
             weight,
             decisions.negatives,
             _scores(rows.summary, decisions),
+            media=rows.summary.media_facts(),
         )
         self.prompt = decisions.prompt
         self.symmetric = decisions.symmetric

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.dataset import TASK_KINDS, BadRow, Example, TaskKind
+from emberge.contracts.media import MEDIA_KINDS, Media, MediaFacts, pair_kind, split_parts
 from emberge.contracts.sampler import Negatives
 from emberge.data.entry import DataEntry
 from emberge.data.rows.columns import LayoutError
+from emberge.data.rows.media_values import Look, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
 
@@ -29,7 +31,12 @@ _KINDS: Mapping[str, TaskKind] = {
 
 @dataclass
 class FileSummary:
-    """Counts over the rows of one file. `lines` has the first line of each kind of row."""
+    """Counts over the rows of one file. `lines` has the first line of each kind of row.
+
+    `pairs` has the first line of each kind of pair, `media` that of each kind of medium, and `rates` that
+    of each sampling rate; `largest` is an image's width, height and line, `longest` a clip's seconds and
+    line, and `stored` a hash of the rows with the paths of their media.
+    """
 
     place: str
     rows: int = 0
@@ -48,6 +55,12 @@ class FileSummary:
     digest: str = ""
     bad_rows: list[tuple[int, str]] = field(default_factory=list)
     bad_row_count: int = 0
+    pairs: dict[str, int] = field(default_factory=dict)
+    media: dict[str, int] = field(default_factory=dict)
+    rates: dict[str, int] = field(default_factory=dict)
+    largest: tuple[int, int, int] | None = None
+    longest: tuple[float, int] | None = None
+    stored: str = ""
 
     def add(self, line: int, row: Row) -> None:
         """Count a row that can be used."""
@@ -66,6 +79,43 @@ class FileSummary:
         for kept, value in ((self.prompts, row.prompt), (self.kinds, row.kind)):
             if value not in kept and len(kept) < 3:
                 kept.append(value)
+
+    def add_media(self, line: int, row: Row, looks: Mapping[str, Look]) -> None:
+        """Count the kind of a row's pair, and the facts of its media."""
+        others = (*row.positives, *row.negatives)
+        self.pairs.setdefault(pair_kind(row.anchor, others), line)
+        if not looks:
+            return
+        for text in (row.anchor, *others):
+            for part in split_parts(text):
+                if isinstance(part, Media):
+                    self.media.setdefault(part.kind, line)
+                    self._add_look(line, looks[part.hash])
+
+    def _add_look(self, line: int, look: Look) -> None:
+        if look.rate is not None:
+            self.rates.setdefault(str(look.rate), line)
+            if self.longest is None or look.seconds > self.longest[0]:
+                self.longest = (look.seconds, line)
+        if look.size is not None:
+            width, height = look.size
+            if self.largest is None or width * height > self.largest[0] * self.largest[1]:
+                self.largest = (width, height, line)
+
+    def media_facts(self) -> MediaFacts | None:
+        """Return the facts of the file's media for checks; None for a file of texts."""
+        if not self.media:
+            return None
+        at = f"{self.place}:{{}}".format
+        return MediaFacts(
+            pair=next(iter(self.pairs)),
+            kinds=tuple(kind for kind in MEDIA_KINDS if kind in self.media),
+            where=at(min(self.media.values())),
+            rates=tuple((int(rate), at(line)) for rate, line in self.rates.items()),
+            largest=self.largest and (self.largest[0], self.largest[1], at(self.largest[2])),
+            longest=self.longest and (self.longest[0], at(self.longest[1])),
+            stored=self.stored,
+        )
 
     def refuse(self, line: int, message: str) -> None:
         """Count a row that cannot be used, and keep the message of the first twenty."""
@@ -87,14 +137,20 @@ class FileSummary:
 
 
 def understood(
-    rows: Iterable[tuple[int, Mapping[str, Any] | BadRow]], entry: DataEntry, summary: FileSummary
+    rows: Iterable[tuple[int, Mapping[str, Any] | BadRow]],
+    entry: DataEntry,
+    summary: FileSummary,
+    media: MediaValues | None = None,
 ) -> Iterator[Row]:
     """Yield the rows that can be used, and count them and the bad ones in the summary.
+
+    `media` reads their images and clips, by default those whose paths are absolute.
 
     Raises:
         DataError: when the columns cannot be understood, so that no row can.
     """
-    understand = RowParser(entry.columns, entry.task)
+    media = media or MediaValues()
+    understand = RowParser(entry.columns, entry.task, media)
     for line, row in rows:
         try:
             if isinstance(row, BadRow):
@@ -111,6 +167,7 @@ def understood(
             summary.labelled = understand.layout.labelled
             summary.single = understand.layout.single
         summary.add(line, found)
+        summary.add_media(line, found, media.looks)
         yield found
 
 
@@ -184,6 +241,12 @@ def _agree(summary: FileSummary) -> None:
                 f"{summary.place}:{line}: this row has no {what.removeprefix('a ')} and line {other} has; "
                 "give them to every row or to none"
             )
+    if len(summary.pairs) > 1:
+        (first, line), (second, other), *_ = summary.pairs.items()
+        raise DataError(
+            f"{summary.place}:{other}: this row is a pair of {second} and line {line} one of {first}, and a "
+            "batch has one kind of pair; put them into two files"
+        )
 
 
 def _task(summary: FileSummary, entry: DataEntry) -> tuple[TaskKind, list[str]]:

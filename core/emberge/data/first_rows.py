@@ -9,14 +9,17 @@ from itertools import islice
 from pathlib import Path
 
 from emberge.contracts.dataset import Dataset, DatasetInfo, Example, Reader
+from emberge.contracts.media import readable
 from emberge.contracts.reference import DataRef
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import DRAWN_NEGATIVES
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, understood
 from emberge.data.hub_datasets import recently
+from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
 from emberge.errors import DataError, EmbergeError, Problem
+from emberge.media.media_folder import MediaFolder
 
 __all__ = ["CheckedData", "FirstRows", "check_entries", "first_examples"]
 
@@ -76,7 +79,7 @@ def _texts(part: str, texts: Sequence[str], scores: Sequence[float] | None) -> I
 
 
 def _cut(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(readable(text).split())
     return line if len(line) <= SHOWN_CHARACTERS else line[: SHOWN_CHARACTERS - 1] + "…"
 
 
@@ -142,12 +145,13 @@ def _seen(
 
 def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
     summary, rows = FileSummary(source.place), source.rows(head=True)
+    media = MediaValues(MediaFolder(beside=source.path and source.path.parent), thorough=True)
     first: Row | None = None
     most = count = 0
     anchors: set[str] = set()
     others: set[str] = set()
     try:
-        for row in understood(islice(rows, limit_rows), source.entry, summary):
+        for row in understood(islice(rows, limit_rows), source.entry, summary, media):
             first = first or row
             most = max(most, len(row.negatives))
             count += 1
@@ -162,7 +166,10 @@ def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRow
         return [Problem(line) for line in str(error).splitlines()], None
     assert first is not None  # decide_data refuses a file without rows
     example = decisions.example(first)
-    info = DatasetInfo(source.name, decisions.task, 0, source.entry.weight, decisions.negatives)
+    info = DatasetInfo(
+        *(source.name, decisions.task, 0, source.entry.weight, decisions.negatives),
+        media=summary.media_facts(),
+    )
     shown = (decisions.prompt, decisions.symmetric, summary.columns, decisions.notes)
     negatives = DRAWN_NEGATIVES if summary.labelled else most
     whole = source.path is not None and count < limit_rows and not summary.labelled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Iterator, Mapping
@@ -90,13 +91,31 @@ def _load(entry: DataEntry, *, streaming: bool) -> Any:
     import datasets
 
     with _explained(entry):
-        return datasets.load_dataset(
+        found = datasets.load_dataset(
             entry.hub,
             entry.subset,
             split=entry.split,
             revision=entry.revision,
             streaming=streaming,
         )
+    for name, feature in (found.features or {}).items():
+        # Its own decoding of sounds needs a further package; bytes are read as those of any file.
+        if (plain := _undecoded(feature)) != feature:
+            found = found.cast_column(name, plain)
+    return found
+
+
+def _undecoded(feature: Any) -> Any:
+    """Return the type of a column whose images and sounds come as bytes and paths."""
+    import datasets
+
+    if isinstance(feature, datasets.Image | datasets.Audio):
+        return dataclasses.replace(feature, decode=False)
+    if isinstance(feature, datasets.List | datasets.LargeList):
+        return dataclasses.replace(feature, feature=_undecoded(feature.feature))
+    if isinstance(feature, dict):
+        return {name: _undecoded(one) for name, one in feature.items()}
+    return feature
 
 
 @contextmanager

@@ -11,8 +11,10 @@ from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import StoredDataset, open_rows, write_rows
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, understood
+from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
+from emberge.media.media_folder import MediaFolder
 
 __all__ = ["load_datasets"]
 
@@ -45,7 +47,7 @@ def load_datasets(
     problems: list[str] = []
     for source in sources:
         try:
-            dataset = _load(source, limit, store / "examples" if store is not None else None)
+            dataset = _load(source, limit, store)
         except DataError as error:
             problems.append(str(error))
             continue
@@ -60,10 +62,13 @@ def load_datasets(
 def _load(source: DataSource, limit: int | None, store: Path | None) -> StoredDataset:
     def write(folder: Path) -> FileSummary:
         summary = FileSummary(source.place)
-        return write_rows(folder, understood(source.rows(), source.entry, summary), summary)
+        media = MediaFolder(store and store / "media", source.path and source.path.parent)
+        rows = understood(source.rows(), source.entry, summary, MediaValues(media))
+        return write_rows(folder, rows, summary)
 
     try:
-        rows, summary = open_rows(store, source.key() if store is not None else None, write)
+        key = source.key() if store is not None else None
+        rows, summary = open_rows(store and store / "examples", key, write)
     except ConnectionError as error:
         raise DataError(str(error)) from error
     summary.place = source.place

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from emberge.contracts.dataset import Example
+from emberge.contracts.media import Media, has_media, split_parts
 from emberge.data.dataset_store import StoredDataset
 from emberge.files.atomic import write_text
 
@@ -68,13 +69,13 @@ def _write_rows(path: Path, examples: Iterable[Example], dataset: StoredDataset)
 def _row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
     """Return an example as a row whose columns are recognised by their names."""
     if dataset.info.task == "text":
-        return {"text": example.anchor}
+        return {"text": _value(example.anchor)}
     if dataset.draws:
-        return {"text": example.anchor, "label": example.label}
+        return {"text": _value(example.anchor), "label": example.label}
     row: dict[str, Any] = {
-        "query": example.anchor,
-        "pos": example.positives,
-        "neg": example.negatives,
+        "query": _value(example.anchor),
+        "pos": [_value(text) for text in example.positives],
+        "neg": [_value(text) for text in example.negatives],
     }
     if example.positive_scores is not None:
         row["pos_scores"] = example.positive_scores
@@ -83,6 +84,14 @@ def _row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
     if example.label is not None:
         row["label"] = example.label
     return row
+
+
+def _value(text: str) -> Any:
+    """Return an input as a row has it: text, or the list of its parts with the paths of its media."""
+    if not has_media(text):
+        return text
+    parts = split_parts(text)
+    return {"parts": [{p.kind: p.path} if isinstance(p, Media) else p for p in parts]}
 
 
 def _facts(dataset: StoredDataset) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge.contracts.backbone import Encoder, ReadsTokens, TokenisedText
+from emberge.contracts.media import content_key
 from emberge.encoding.chunks import chunks, equal_chunks
 from emberge.encoding.gradient_cache import (
     BatchEmbeddings,
@@ -80,9 +81,11 @@ class TextEmbedder:
         self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
     ) -> NDArray[np.float32]:
         """Return embeddings float32 [n, d] in the order of `texts`, each with `prompt` before it."""
-        distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        place = np.fromiter((distinct[text] for text in texts), np.int64, len(texts))
-        tokens = self.tokenise(list(distinct), prompt=prompt, max_length=max_length)
+        keys = [content_key(text) for text in texts]
+        distinct = dict(zip(keys, texts, strict=True))
+        places = {key: i for i, key in enumerate(distinct)}
+        place = np.fromiter((places[key] for key in keys), np.int64, len(texts))
+        tokens = self.tokenise(list(distinct.values()), prompt=prompt, max_length=max_length)
         return self.embed_tokens(tokens)[place]
 
     def tokenise(

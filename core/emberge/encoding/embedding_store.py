@@ -217,7 +217,10 @@ def _hash(*parts: bytes) -> bytes:
 
 
 def _token_key(text: TokenisedText) -> bytes:
-    return _hash(f"{text.prompt_length} ".encode(), np.asarray(text.ids, np.int32).tobytes())
+    # Images of one size have equal ids.
+    media = "".join(media.hash for media in text.media)
+    ids = np.asarray(text.ids, np.int32)
+    return _hash(f"{text.prompt_length} {media}".encode(), ids.tobytes())
 
 
 def _plan(folder: Path, request: str, keys: Keys) -> NDArray[np.int64]:

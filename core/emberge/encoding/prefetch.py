@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -67,12 +68,16 @@ def feed(
     ahead: bool | None = None,
     collate: Callable[[Sequence[Any]], Features] | None = None,
 ) -> Iterator[Feed]:
-    """Yield a feed for the encoder's device; with `ahead` (default: on a GPU) a thread prepares chunks.
+    """Yield a feed for the encoder's device; with `ahead` a thread prepares chunks.
 
-    `collate` is by default the encoder's own, of texts.
+    By default it does on a GPU, and where texts have media, whose files are read and decoded, if there is a
+    second core. `collate` is by default the encoder's own, of texts.
     """
     device = next(encoder.module.parameters()).device
-    ahead = device.type == "cuda" if ahead is None else ahead
+    if ahead is None:
+        ahead = device.type == "cuda" or (
+            (os.cpu_count() or 1) > 1 and any(getattr(text, "media", ()) for text in texts)
+        )
     collate = encoder.collate if collate is None else collate
     if not ahead:  # on a CPU it would only take the model's own time
         yield Feed(encoder, texts, pieces, device, collate)

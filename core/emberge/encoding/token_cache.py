@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberge.contracts.backbone import TokenisedText
+from emberge.contracts.media import Media, split_parts
 from emberge.files.atomic import fill_once
 from emberge.files.hashes import text_keys
 
@@ -22,22 +25,27 @@ __all__ = ["TEXTS_AT_ONCE", "Ragged", "RaggedWriter", "TokenCache"]
 
 # Texts handed to the tokenizer at once: enough for its threads, little enough for memory.
 TEXTS_AT_ONCE = 4096
+MEDIA = "media.jsonl"
 
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Token ids [total]; text i has offsets[i] to offsets[i + 1], and `prompts` count its prompt's ids."""
+    """Token ids [total]; text i has offsets[i] to offsets[i + 1], and `prompts` count its prompt's ids.
+
+    `media` are the images and clips of the texts that have any.
+    """
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     prompts: NDArray[np.int32]
+    media: Mapping[int, tuple[Media, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> TokenisedText:
         ids = self.ids[self.offsets[index] : self.offsets[index + 1]]
-        return TokenisedText(ids, int(self.prompts[index]))  # type: ignore[arg-type]
+        return TokenisedText(ids, int(self.prompts[index]), media=self.media.get(index, ()))  # type: ignore[arg-type]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -51,7 +59,8 @@ class Ragged:
         flat = [np.asarray(t.ids, dtype=np.int32) for t in texts]
         ids = np.concatenate(flat) if flat else np.zeros(0, np.int32)
         prompts = np.fromiter((t.prompt_length for t in texts), np.int32, len(texts))
-        return cls(ids, np.concatenate([[0], np.cumsum(lengths)]), prompts)
+        media = {place: text.media for place, text in enumerate(texts) if text.media}
+        return cls(ids, np.concatenate([[0], np.cumsum(lengths)]), prompts, media)
 
     @classmethod
     def load(cls, folder: Path) -> Ragged:
@@ -59,7 +68,8 @@ class Ragged:
         path = folder / "ids.bin"
         empty = path.stat().st_size == 0
         ids = np.zeros(0, np.int32) if empty else np.memmap(path, np.int32, mode="r")
-        return cls(ids, np.load(folder / "offsets.npy"), np.load(folder / "prompts.npy"))
+        offsets, prompts = np.load(folder / "offsets.npy"), np.load(folder / "prompts.npy")
+        return cls(ids, offsets, prompts, _read_media(folder / MEDIA))
 
 
 class RaggedWriter:
@@ -70,6 +80,8 @@ class RaggedWriter:
         self._file = (folder / "ids.bin").open("wb")
         self._lengths: list[NDArray[np.int64]] = []
         self._prompts: list[NDArray[np.int32]] = []
+        self._media: dict[int, tuple[Media, ...]] = {}
+        self._count = 0
 
     def add(self, texts: Sequence[TokenisedText]) -> None:
         """Append texts."""
@@ -77,6 +89,8 @@ class RaggedWriter:
         part.ids.tofile(self._file)
         self._lengths.append(part.lengths)
         self._prompts.append(part.prompts)
+        self._media |= {self._count + place: media for place, media in part.media.items()}
+        self._count += len(part)
 
     def __enter__(self) -> RaggedWriter:
         return self
@@ -93,6 +107,31 @@ class RaggedWriter:
         np.save(
             self._folder / "prompts.npy", np.concatenate([np.zeros(0, np.int32), *self._prompts])
         )
+        if self._media:
+            _write_media(self._folder / MEDIA, self._media)
+
+
+def _write_media(path: Path, media: Mapping[int, tuple[Media, ...]]) -> None:
+    """Write a line for each text that has media: its place, and kind, hash and path of each."""
+    with path.open("w", encoding="utf-8", errors="surrogatepass") as file:
+        for place, found in media.items():
+            file.write(json.dumps([place, *([m.kind, m.hash, m.path] for m in found)]) + "\n")
+
+
+def _read_media(path: Path) -> Mapping[int, tuple[Media, ...]]:
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", errors="surrogatepass") as file:
+        lines = (json.loads(line) for line in file)
+        return {place: tuple(Media(*one) for one in found) for place, *found in lines}
+
+
+def _placed(tokens: TokenisedText, text: str) -> TokenisedText:
+    """Return the tokens with the paths that the text has: its media may have been elsewhere."""
+    if not tokens.media:
+        return tokens
+    media = tuple(part for part in split_parts(text) if isinstance(part, Media))
+    return dataclasses.replace(tokens, media=media)
 
 
 class TokenCache:
@@ -137,7 +176,8 @@ class TokenCache:
             missing = {key: text for key, text in missing.items() if key not in self._places}
         if missing:
             self._add(missing)
-        return [self._segments[name][place] for name, place in map(self._places.__getitem__, keys)]
+        found = (self._segments[name][place] for name, place in map(self._places.__getitem__, keys))
+        return [_placed(one, text) for one, text in zip(found, texts, strict=True)]
 
     def _add(self, missing: dict[bytes, str]) -> None:
         name = hashlib.blake2b(b"".join(missing), digest_size=16).hexdigest()

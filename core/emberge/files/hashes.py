@@ -7,16 +7,19 @@ import json
 import mmap
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from emberge.contracts.media import content_key
 from emberge.errors import EmbergeError
 from emberge.files.atomic import write_json
 from emberge.files.locks import wait_for_lock
+from emberge.files.read_ahead import announce
+from emberge.files.user_hashes import LARGE, UserHashes
 
 __all__ = [
     "HashCache",
@@ -33,19 +36,29 @@ __all__ = [
 _FRESH = 100_000_000
 # A megabyte stays in the processor's cache, so that a second hash of it costs half of a read.
 _READ = 1 << 20
-# A window at a time, so that what is resident stays small: a multiple of any machine's page.
-_MAPPED = 32 << 20
+# A window at a time, so that what is resident stays small: a multiple of any machine's page. It takes far
+# longer to hash than another thread keeps the interpreter, for one that is importing torch.
+_MAPPED = 256 << 20
 
 
 class HashCache:
     """Hashes of files by path, size and times, so that each file is read only once.
 
     Paths below `root` are remembered relative to it, others as a hash: the cache's own file holds no path.
+    Large files are looked up among the `shared` hashes too. `reading` is called before a large file is read,
+    from any thread.
     """
 
-    def __init__(self, path: Path | None = None, root: Path | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        root: Path | None = None,
+        shared: UserHashes | None = None,
+        reading: Callable[[], None] = lambda: None,
+    ) -> None:
         self.path = path
         self.root = root.resolve() if root else None
+        self._shared, self._reading = shared, reading
         self._known: dict[str, Any] = {}
         self._changed = False
         if path is not None and path.is_file():
@@ -58,7 +71,11 @@ class HashCache:
         known = self._known.get(self._key(file))
         if known and known[:3] == _stamp(status):
             return str(known[3])
-        digest = _digest(file)
+        digest = self._shared.find(status) if self._shared is not None else None
+        if digest is None:
+            if status.st_size >= LARGE:
+                self._reading()
+            digest = _digest(file)
         self._keep(file, status, digest)
         return digest
 
@@ -71,9 +88,13 @@ class HashCache:
         if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _FRESH:
             self._known[self._key(file)] = [*_stamp(status), digest]
             self._changed = True
+            if self._shared is not None:
+                self._shared.learn(status, digest)
 
     def save(self) -> None:
         """Write what was learned; a folder that cannot be written costs only time."""
+        if self._shared is not None:
+            self._shared.save()
         if self.path is None or not self._changed:
             return
         try:
@@ -107,20 +128,21 @@ def _digest(file: Path) -> str:
     # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast. It tells
     # contents apart; it does not defend against forgery.
     hasher = xxhash.xxh3_128()
-    for piece in file_pieces(file):
+    for piece in file_pieces(file, _MAPPED):
         hasher.update(piece)
     return str(hasher.hexdigest())
 
 
-def file_pieces(path: Path) -> Iterator[memoryview]:
-    """Yield a file's bytes in order, mapped, as a copy out of the page cache takes longer than hashing."""
+def file_pieces(path: Path, size: int = _READ) -> Iterator[memoryview]:
+    """Yield a file's bytes in order, at most `size` at once, mapped: a copy takes longer than hashing."""
     with path.open("rb") as stream:
         left = os.fstat(stream.fileno()).st_size
         for start in range(0, left, _MAPPED):
-            size = min(_MAPPED, left - start)
-            window = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ, offset=start)
+            mapped = min(_MAPPED, left - start)
+            announce(stream.fileno(), start, start + mapped)
+            window = mmap.mmap(stream.fileno(), mapped, access=mmap.ACCESS_READ, offset=start)
             view = memoryview(window)
-            yield from (view[at : at + _READ] for at in range(0, size, _READ))
+            yield from (view[at : at + size] for at in range(0, mapped, size))
 
 
 def file_fingerprint(path: Path, cache: HashCache | None = None) -> str:
@@ -168,8 +190,8 @@ def _hidden(name: Path) -> bool:
 
 
 def text_keys(texts: Iterable[str]) -> bytes:
-    """Return the 128-bit hash of each text, 16 bytes after 16 bytes."""
+    """Return the 128-bit hash of each text, 16 bytes after 16 bytes; media count by their content."""
     return b"".join(
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        hashlib.blake2b(content_key(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         for text in texts
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["CLASSIC", "POOLING", "classic_module", "is_new", "pooling_modes"]
+__all__ = ["CLASSIC", "POOLING", "classic_module", "is_new", "new_type", "pooling_modes"]
 
 CLASSIC = "sentence_transformers.models."
 # Our words for pooling, and the words and the flags of config files.
@@ -30,6 +30,11 @@ _TRANSFORMER_OPTIONS = frozenset(
 _POOLING_OPTIONS = frozenset(
     {"pooling_mode", "embedding_dimension", "word_embedding_dimension", "include_prompt"}
 )
+# The packages of modules of embedders; `LayerNorm` and the like follow no rule and keep their names.
+_TODAY = {
+    **{"Transformer": "base", "Normalize": "base", "Dense": "base"},
+    "Pooling": "sentence_transformer",
+}
 _IN_AND_OUT = ("module_input_name", "module_output_name")
 
 _Config = dict[str, Any]
@@ -38,6 +43,13 @@ _Config = dict[str, Any]
 def is_new(type_: str) -> bool:
     """Return whether a module's type is a name that only new releases load."""
     return type_.startswith(_NEW) and not type_.startswith((CLASSIC, _SPARSE))
+
+
+def new_type(type_: str) -> str:
+    """Return the name that release 6 gives a module's type; one without such a name is returned as it is."""
+    kind = type_.rpartition(".")[2]
+    place = _TODAY.get(kind)
+    return f"{_NEW}{place}.modules.{kind.lower()}.{kind}" if place is not None else type_
 
 
 def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:

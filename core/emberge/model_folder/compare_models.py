@@ -19,6 +19,7 @@ from emberge.model_folder.st_layout import (
 __all__ = [
     "differences",
     "notes",
+    "rope_options",
     "same_tokenizer",
     "trunk_config",
     "unlike",
@@ -75,10 +76,13 @@ def unlike(first: Checkpoint, second: Checkpoint, *, modules: bool = True) -> It
             yield from _compare(key, mine, other, f"{a.kind}'s ", f" ({a.path}/config.json)")
 
 
-def unlike_trunks(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
+def unlike_trunks(
+    first: Checkpoint, second: Checkpoint, *, positions: bool = True
+) -> Iterator[str]:
     """Yield differences that make two models' text trunks incomparable: family, sizes, rope bases.
 
-    A rope base that only one config has is a difference too, as the classes' defaults differ.
+    A rope base that only one config has is a difference too, as the classes' defaults differ. Without
+    `positions` rope bases are not compared.
     """
     mine, other = trunk_config(first.config), trunk_config(second.config)
     families = [str(config.get("model_type", "")).partition("_")[0] for config in (mine, other)]
@@ -87,8 +91,8 @@ def unlike_trunks(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
         return
     for key in _SIZES:
         yield from _compare(key, mine, other, "the text config's ")
-    ropes = _rope(mine), _rope(other)
-    for key in sorted(ropes[0].keys() | ropes[1].keys()):
+    ropes = rope_options(mine), rope_options(other)
+    for key in sorted(ropes[0].keys() | ropes[1].keys()) if positions else ():
         a, b = (_short(rope[key]) if key in rope else "missing" for rope in ropes)
         if a != b:
             yield f"the text config's {key} is {a} in one and {b} in the other"
@@ -100,8 +104,12 @@ def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config if inner is None else trunk_config(inner)
 
 
-def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how positions are rotated, in one form for the keys of all releases."""
+def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a model's text trunk rotates positions, in one form for the keys of all releases.
+
+    What a config leaves to its class is left out, and so is what only places images.
+    """
+    config = trunk_config(config)
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     found = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
     kind = given.get("rope_type", given.get("type", "default"))

@@ -18,6 +18,7 @@ from emberge.model_folder.classic_names import (
     POOLING,
     classic_module,
     is_new,
+    new_type,
     pooling_modes,
 )
 from emberge.model_folder.json_files import read_json, read_object, read_object_if_any
@@ -36,6 +37,7 @@ __all__ = [
     "read_trunk_settings",
     "require_inside",
     "write_layout",
+    "write_modalities",
 ]
 
 ROUTERS = ("Router", "Asym")
@@ -306,6 +308,26 @@ def write_layout(layout: Layout, target: Path, width: int) -> None:
             _write_pooling(layout, before, target / module.path / "config.json", width)
     _write_lengths(layout, before, target)
     _write_prompts(layout, before, target)
+
+
+def write_modalities(target: Path, modalities: Sequence[str]) -> None:
+    """Make `target` a model that reads each of `modalities` ("text", "image"), all through its chat template.
+
+    Releases before 6 of SentenceTransformers have no such models, so modules get the names of today.
+    """
+    path = target / _MODULES
+    entries = [{**e, "type": new_type(str(e.get("type", "")))} for e in _entries(path)]
+    write_json(path, entries, durable=False)
+    settings = _trunk_settings_path(target / read_modules(target)[0].path)
+    way = {"method": "forward", "method_output_name": "last_hidden_state"}
+    ways: dict[str, Any] = dict.fromkeys(modalities, way)
+    own = read_object_if_any(settings)
+    new = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {**ways, "message": {**way, "format": "structured"}},
+        "module_output_name": "token_embeddings",
+    }
+    write_json(settings, {**own, **new}, durable=False)
 
 
 def _write_modules(layout: Layout, before: Layout, target: Path) -> None:

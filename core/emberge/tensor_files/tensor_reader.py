@@ -12,12 +12,18 @@ import torch
 from torch import Tensor
 
 from emberge.errors import CheckpointError
+from emberge.files.read_ahead import announce
 from emberge.tensor_files.derived_tensor import DerivedTensor, read_derived, read_derived_bytes
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 __all__ = ["TensorReader", "bytes_of", "scratch"]
 
 _LOCAL = threading.local()
+
+# The distance to which what follows in a file is announced: a few blocks, of each model.
+_AHEAD = 16 << 20
+# Less is not worth an announcement.
+_WORTH = 64 << 10
 
 
 def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
@@ -64,6 +70,9 @@ class TensorReader:
                     f"{spec.file}: ends inside tensor '{spec.name}'; get the file again"
                 )
             done += got
+        if done >= _WORTH:
+            # Tensors are merged in about the order that they have in their files, so this is what comes next.
+            announce(handle, place + _AHEAD, place + _AHEAD + done)
 
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""

@@ -29,6 +29,7 @@ class ExtractLora(Step):
     """
 
     produces = "model"
+    loads = ("torch",)
 
     model: ModelRef
     """The fine-tune."""

@@ -68,6 +68,7 @@ class Merge(Step):
     """
 
     produces = "model"
+    loads = ("torch",)
 
     models: tuple[ModelEntry, ...] = ()
     """The models; the first gives the output its configs, modules and tokenizer."""

@@ -64,6 +64,7 @@ class MergeAdapters(Step):
     """
 
     produces = "model"
+    loads = ("torch",)
 
     models: tuple[ModelEntry, ...]
     """`base+adapter` each, or steps that made adapters; with a `rank` whole fine-tunes too."""

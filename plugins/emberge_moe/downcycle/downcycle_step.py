@@ -46,6 +46,7 @@ class Downcycle(Step):
     """
 
     produces = "model"
+    loads = ("torch",)
 
     model: ModelRef
     """The routed model."""

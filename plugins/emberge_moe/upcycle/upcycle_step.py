@@ -79,6 +79,7 @@ class Upcycle(Step):
     """
 
     produces = "model"
+    loads = ("torch",)
 
     model: ModelRef | None = None
     """The dense model; left out where `experts` are models."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emberge_report.card.card import (
     Facts,
@@ -15,9 +15,6 @@ from emberge_report.card.card import (
 )
 from emberge_report.card.card_text import code, grid, prose, yaml_block
 
-if TYPE_CHECKING:
-    from huggingface_hub import ModelCard
-
 __all__ = ["adapter_card", "is_adapter"]
 
 _SHOWN = 10
@@ -28,9 +25,10 @@ def is_adapter(facts: Facts) -> bool:
     return isinstance(facts.artifact.details.get("adapter"), Mapping)
 
 
-def adapter_card(facts: Facts) -> ModelCard:
+def adapter_card(facts: Facts) -> str:
     """Return the card, front matter and text."""
-    from huggingface_hub import ModelCard, ModelCardData
+    # The class of whole cards would bring all that the hub is called with.
+    from huggingface_hub.repocard_data import ModelCardData
 
     bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
     data = ModelCardData(
@@ -42,7 +40,7 @@ def adapter_card(facts: Facts) -> ModelCard:
     if bases:
         data["base_model_relation"] = "adapter"
     body = "\n".join(line for section in _sections(facts) for line in (*section, ""))
-    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n")
+    return f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n"
 
 
 def _sections(facts: Facts) -> Iterator[Iterable[str]]:

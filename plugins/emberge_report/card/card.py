@@ -18,7 +18,6 @@ from emberge_report.weights_by_layer import COMPUTED, weights_by_layer
 
 if TYPE_CHECKING:
     from emberge import Artifact
-    from huggingface_hub import ModelCard
 
 __all__ = [
     "Facts",
@@ -32,6 +31,7 @@ __all__ = [
 ]
 
 UNKNOWN = "unknown"
+_MEDIA = {"image": "images", "audio": "sound"}
 # Details of a step that are elsewhere in the card or help no reader.
 _ELSEWHERE = {
     *(
@@ -109,9 +109,10 @@ class Facts:
         return stated.pop() if len(stated) == 1 else None
 
 
-def model_card(facts: Facts) -> ModelCard:
+def model_card(facts: Facts) -> str:
     """Return the card, front matter and text."""
-    from huggingface_hub import ModelCard, ModelCardData
+    # The class of whole cards would bring all that the hub is called with.
+    from huggingface_hub.repocard_data import ModelCardData
 
     bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
@@ -131,7 +132,7 @@ def model_card(facts: Facts) -> ModelCard:
     if not results:
         data.pop("model_name")
     body = "\n".join(line for section in _sections(facts) for line in (*section, ""))
-    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n")
+    return f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n"
 
 
 def _scored(facts: Facts) -> Iterator[tuple[str, Scores]]:
@@ -173,7 +174,12 @@ def _opening(facts: Facts) -> str:
     size = f"{dimension} numbers" if dimension else "numbers"
     purpose = facts.anatomy.purpose
     does = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
-    return f"A {purpose.noun}, made with emberge by {how} {what}. {does}"
+    noun = f"A {purpose.noun}"
+    others = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]
+    if others:
+        noun = f"An embedding model for {' and '.join(['text', *others])}"
+        does = f"It turns each of them, or several together, into {size}; like things get like numbers."
+    return f"{noun}, made with emberge by {how} {what}. {does}"
 
 
 def _first(parents: Sequence[Parent]) -> str:

@@ -12,14 +12,14 @@ from emberge_report.card.card_text import grid, prose
 from emberge_report.page.tables import points, signed
 
 if TYPE_CHECKING:
-    from huggingface_hub import EvalResult
+    from huggingface_hub.repocard_data import EvalResult
 
 __all__ = ["results_of", "score_lines"]
 
 
 def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
     """Yield one result a task, ×100 as the field's leaderboards do; losses as they are."""
-    from huggingface_hub import EvalResult
+    from huggingface_hub.repocard_data import EvalResult
 
     for task in scores.tasks:
         value, size = scores.value(model, task.name), scores.sizes.get(model)

@@ -66,7 +66,18 @@ def usage(name: str, shape: Anatomy) -> list[str]:
             "print(model.similarity(embeddings, embeddings))",
         ]
     lines += ["```", "", *_trust(shape)]
-    return [*lines, *grid(["", ""], _shape_rows(shape))]
+    return [*lines, *_packages(shape), *grid(["", ""], _shape_rows(shape))]
+
+
+def _packages(shape: Anatomy) -> list[str]:
+    """Return a line on a package that sentence-transformers needs for a model which reads images."""
+    if "image" not in shape.reads:
+        return []
+    return [
+        "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
+        "emberge does not.",
+        "",
+    ]
 
 
 def _trust(shape: Anatomy) -> list[str]:
@@ -93,6 +104,7 @@ def _shape_rows(shape: Anatomy) -> list[list[str]]:
         return [architecture]  # the rest is for one vector a text
     rows = [
         architecture,
+        *([["Reads", ", ".join(shape.reads)]] if shape.reads != ("text",) else []),
         ["Dimension", str(shape.dimension) if shape.dimension else "unknown"],
         ["Longest text", f"{shape.max_length} tokens" if shape.max_length else "unknown"],
         ["Pooling", ", ".join(shape.pooling) or "none"],

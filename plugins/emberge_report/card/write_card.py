@@ -64,7 +64,7 @@ def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     from emberge_report.card.card import model_card
 
     facts = _facts(out, name, folder, artifact)
-    text = str(adapter_card(facts) if is_adapter(facts) else model_card(facts))
+    text = adapter_card(facts) if is_adapter(facts) else model_card(facts)
     card = folder.resolve() / CARD
     if card.is_file() and card.read_text(encoding="utf-8", errors="replace") == text:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from emberge.engine import MergeInput, TensorSpec
 from emberge.files.disk_space import UnwrittenError
 from emberge.files.locks import working_in
 from emberge.merging.streaming.journal import Journal
-from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.tensor_files.tensor_writer import DIRECT, TensorWriter
 from emberge_merge.methods.averages.linear import Linear
 from safetensors.torch import save_file
 
@@ -175,8 +176,26 @@ except Exception as error:
 """
 
 
-@pytest.mark.parametrize("limit", [100, 500_000])
-def test_a_limit_of_file_sizes_is_said(limit: int, large: list[MergeInput], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
+    """Two models of three tensors, large enough to be written direct."""
+    root = tmp_path_factory.mktemp("direct")
+    for i in (0, 1):
+        (root / f"m{i}").mkdir()
+        torch.manual_seed(i)
+        rows = 2 * DIRECT // 512
+        tensors = {f"layers.{n}.w": torch.randn(rows, 512) for n in range(3)}
+        save_file(tensors, root / f"m{i}" / "model.safetensors")
+    return [MergeInput(path.name, path) for path in sorted(root.iterdir())]
+
+
+@pytest.mark.parametrize(
+    ("which", "limit"), [("large", 100), ("large", 500_000), ("direct", 6 * MEGABYTE + 5000)]
+)
+def test_a_limit_of_file_sizes_is_said(
+    which: str, limit: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    large: list[MergeInput] = request.getfixturevalue(which)
     out = tmp_path / "out"
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(limit), str(out), *(str(m.folder) for m in large)],
@@ -220,6 +239,41 @@ def test_a_disk_that_breaks_while_it_is_synced_is_said(
             merge(large, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     merge(large, tmp_path / "out")
+
+
+# ── a file that is cut short ────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("which", ["large", "direct"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_cut_short_while_it_is_merged_is_named_with_its_tensor(
+    which: str, workers: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    models: list[MergeInput] = request.getfixturevalue(which)
+    copied = [
+        MergeInput(m.name, Path(shutil.copytree(m.folder, tmp_path / m.name))) for m in models
+    ]
+    assert copied[1].folder is not None
+    path = copied[1].folder / "model.safetensors"
+    whole = path.read_bytes()
+
+    def cut(*_: object) -> None:
+        os.truncate(path, len(whole) // 4)
+
+    out = tmp_path / "out"
+    machine = Machine(workers=workers)
+    with pytest.raises(CheckpointError) as caught:
+        merge_models(copied, strategy=[Linear()], out=out, machine=machine, progress=cut)
+    found = re.fullmatch(
+        rf"{re.escape(str(path))}: ends inside tensor 'layers\.\d+\.w'; get the file again",
+        str(caught.value),
+    )
+    assert found
+    assert not out.exists()
+    path.write_bytes(whole)
+    merge(copied, out)
+    merge(models, tmp_path / "whole")
+    assert digest(out) == digest(tmp_path / "whole")
 
 
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────

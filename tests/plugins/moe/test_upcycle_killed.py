@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.support.places import ROOT, SUPPORT
+from tests.support.killed_steps import assert_same_bytes
 from tests.support.routable import dense
+
+RECIPE = """
+steps:
+  routed:
+    upcycle: {{model: {model}, experts: 4, noise: 0.1, layers: all}}
+  back:
+    downcycle: {{model: $routed}}
+"""
 
 
 def test_killed_and_continued_gives_the_same_bytes(tmp_path: Path) -> None:
     model = dense(tmp_path / "dense", "granite")
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    run = subprocess.run(
-        [sys.executable, SUPPORT / "killed_upcycle.py", model, tmp_path / "work", "4", "4"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    deaths = [json.loads(line) for line in run.stdout.splitlines()]
-    assert len(deaths) >= 8
-    assert [one for one in deaths if one["code"] != 0 or one["other"]] == []
+    assert_same_bytes(RECIPE.format(model=model), tmp_path, deaths=4, outside=4)

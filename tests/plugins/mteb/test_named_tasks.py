@@ -164,9 +164,9 @@ def test_languages_keep_a_part_of_a_task() -> None:
         hub_tasks(["STS22.v2"], None, ["xho"])
 
 
-def test_a_task_of_images_is_refused() -> None:
-    with pytest.raises(DataError, match="only tasks of text"):
-        hub_tasks(["CIFAR10Clustering"], None, ())
+def test_a_task_of_videos_is_refused() -> None:
+    with pytest.raises(DataError, match="leave it out"):
+        hub_tasks(["UCF101VideoZeroShotClassification"], None, ())
 
 
 def test_a_cut_retrieval_task_keeps_the_documents_it_needs() -> None:

@@ -14,7 +14,6 @@ from emberge.testing import check_sampler
 from emberge_train.samplers import samplers
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from emberge_train.samplers.dataset_sequential import DatasetSequential
-from emberge_train.samplers.mixture import Mixture
 from emberge_train.samplers.proportional import Proportional
 from emberge_train.samplers.round_robin import RoundRobin
 from emberge_train.samplers.task_sequential import TaskSequential
@@ -370,15 +369,16 @@ def test_the_sample_of_stage_two_is_drawn_for_each_epoch_and_set() -> None:
 
 
 def test_names_that_recipes_use() -> None:
-    assert samplers() == {
-        "batch_shuffle": BatchShuffle,
-        "dataset_sequential": DatasetSequential,
-        "mixture": Mixture,
-        "proportional": Proportional,
-        "round_robin": RoundRobin,
-        "task_sequential": TaskSequential,
-        "temperature": Temperature,
-        "two_stage": TwoStage,
+    named = {name: place.partition(":")[2] for name, place in samplers().items()}
+    assert named == {
+        "batch_shuffle": "BatchShuffle",
+        "dataset_sequential": "DatasetSequential",
+        "mixture": "Mixture",
+        "proportional": "Proportional",
+        "round_robin": "RoundRobin",
+        "task_sequential": "TaskSequential",
+        "temperature": "Temperature",
+        "two_stage": "TwoStage",
     }
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from emberge.contracts.media import MEDIA_KINDS, plain_text
 from emberge.data.entry import EvalSet
 from emberge.data.evaluation.eval_data import RetrievalData
 from emberge.data.file_summary import shown
+from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import place, sample_rows
 from emberge.errors import DataError
 
@@ -18,7 +20,13 @@ Placed = Iterable[tuple[str, Mapping[str, Any]]]
 
 
 def read_retrieval(
-    eval_set: EvalSet, *, corpus: Placed, queries: Placed, split: str, limit: int | None
+    eval_set: EvalSet,
+    *,
+    corpus: Placed,
+    queries: Placed,
+    split: str,
+    limit: int | None,
+    media: MediaValues,
 ) -> RetrievalData:
     """Join documents, the queries that have a judgement in this half, and the judgements.
 
@@ -27,8 +35,8 @@ def read_retrieval(
     """
     path = _judgement_file(eval_set, split)
     judged = _judgements(path)
-    texts = _texts(queries, titled=False)
-    documents = _texts(corpus, titled=True)
+    texts = _texts(queries, media, titled=False)
+    documents = _texts(corpus, media, titled=True)
     relevant: dict[str, dict[str, int]] = {}
     for line, (query, document, grade) in judged:
         for kind, known, name in (("query", texts, query), ("document", documents, document)):
@@ -80,17 +88,34 @@ def _judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
     return found
 
 
-def _texts(rows: Placed, *, titled: bool) -> dict[str, str]:
+def _texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
     found: dict[str, str] = {}
     for where, row in rows:
-        name, text = row.get("_id"), row.get("text")
+        name, text = row.get("_id"), _text(where, row, media)
         title = (row.get("title") or "") if titled else ""
         if not isinstance(text, str) or not isinstance(title, str) or name is None:
-            raise DataError(f"{where}: expected _id and text (columns: {', '.join(row)})")
+            raise DataError(
+                f"{where}: expected _id and text (columns: {', '.join(row)}); image or audio may be in "
+                "the text's place"
+            )
         if str(name) in found:
             raise DataError(f"{where}: the id '{name}' was given before; ids are unique")
-        joined = f"{title} {text}".strip()
+        joined = f"{plain_text(title)} {text}".strip()
         if not joined:
             raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
         found[str(name)] = joined
     return found
+
+
+def _text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
+    """Return a row's text with references to its media: those of a text column, or of others before it."""
+    text = row.get("text")
+    given: dict[str, Any] = {kind: row[kind] for kind in MEDIA_KINDS if row.get(kind)}
+    try:
+        if isinstance(text, Mapping):
+            return media.input(text, "text")
+        if given:
+            return media.input(given | ({"text": text} if text else {}), next(iter(given)))
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    return plain_text(text) if isinstance(text, str) else text

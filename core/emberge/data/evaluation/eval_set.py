@@ -18,9 +18,11 @@ from emberge.data.evaluation.eval_data import (
     RerankingData,
 )
 from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, shown, understood
+from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import sample_labelled, sample_rows
 from emberge.errors import DataError
+from emberge.media.media_folder import MediaFolder
 
 __all__ = ["load_eval_set"]
 
@@ -28,20 +30,26 @@ T = TypeVar("T")
 
 
 def load_eval_set(
-    eval_set: EvalSet, *, readers: Sequence[Reader], split: str = "test", limit: int | None = None
+    eval_set: EvalSet,
+    *,
+    readers: Sequence[Reader],
+    split: str = "test",
+    limit: int | None = None,
+    store: Path | None = None,
 ) -> EvalData:
     """Read one half (`test` or `dev`) of an evaluation set.
 
     `limit` keeps an even sample of queries, pairs or texts that depends on the set's name alone; of a
     retrieval set the documents that belong to the queries stay, and as many others; of labelled texts
-    whole labels are left out, so that each that stays has several texts.
+    whole labels are left out, so that each that stays has several texts. Images and clips are references
+    within the texts; bytes of them are kept in `store`, or else until the process ends.
 
     Raises:
         DataError: naming file and line, for files that are missing and rows that cannot be used.
     """
     if not eval_set.folder.is_dir():
         raise DataError(f"{_where(eval_set)}{shown(eval_set.folder)}: there is no such folder")
-    return _LOADERS[eval_set.task](_Half(eval_set, readers, split, limit))
+    return _LOADERS[eval_set.task](_Half(eval_set, readers, split, limit, store))
 
 
 def _where(eval_set: EvalSet) -> str:
@@ -52,9 +60,15 @@ class _Half:
     """One half of a set while it is read."""
 
     def __init__(
-        self, eval_set: EvalSet, readers: Sequence[Reader], split: str, limit: int | None
+        self,
+        eval_set: EvalSet,
+        readers: Sequence[Reader],
+        split: str,
+        limit: int | None,
+        store: Path | None,
     ) -> None:
         self.eval_set, self.readers, self.split, self.limit = eval_set, readers, split, limit
+        self.media = MediaValues(MediaFolder(store, eval_set.folder))
 
     def file(self, stem: str) -> Path:
         """Return the file of the folder that is called `stem` before an ending that can be read."""
@@ -82,7 +96,8 @@ class _Half:
         path = self.file(stem)
         entry = DataEntry(task=task, score_range=self.eval_set.score_range, prompt="")
         summary = FileSummary(shown(path))
-        rows = list(understood(find_reader(path, self.readers).rows(path), entry, summary))
+        read = find_reader(path, self.readers).rows(path)
+        rows = list(understood(read, entry, summary, self.media))
         return rows, decide_data(summary, entry)
 
     def sample(self, items: Sequence[T]) -> list[T]:
@@ -142,6 +157,7 @@ def _retrieval(half: _Half) -> EvalData:
         half.eval_set,
         corpus=half.plain("corpus"),
         queries=half.plain("queries"),
+        media=half.media,
         split=half.split,
         limit=half.limit,
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from emberge.contracts.dataset import TaskKind
+from emberge.contracts.media import MediaKind
 from emberge.data.entry import Columns
 from emberge.errors import suggest
 
-__all__ = ["Layout", "LayoutError", "find_layout"]
+__all__ = ["Layout", "LayoutError", "column_kind", "find_layout"]
 
 ANCHORS = (
     *("query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"),
@@ -24,6 +25,13 @@ NEGATIVES = ("neg", "negative", "negatives", "hard_negative", "hard_negatives")
 SCORES = ("score", "scores", "similarity_score")
 LABELS = ("label", "labels", "category")
 TEXTS = ("text", "sentence", "query", "utterance")
+# Columns whose text is the path of a medium, by its kind.
+MEDIA: Mapping[str, MediaKind] = {
+    **dict.fromkeys(("image", "images", "image_path", "image_file"), "image"),
+    **dict.fromkeys(("audio", "audio_path", "audio_file"), "audio"),
+}
+# Texts that belong to a medium beside them.
+CAPTIONS = ("caption", "captions", "text", "transcription", "transcript", "description")
 # Pairs of texts that need not belong together: a label beside them is a degree.
 UNDECIDED = frozenset(
     {
@@ -94,6 +102,8 @@ def find_layout(names: Sequence[str], columns: Columns, task: TaskKind | None = 
     anchor = columns.anchor or _one(rest, ANCHORS, "anchor", names)
     rest = [name for name in rest if name != anchor]
     positive = columns.positive or _one(rest, POSITIVES, "positive", names)
+    rest = [name for name in rest if name != positive]
+    anchor, positive = _beside_media(rest, anchor, positive, names)
     if explicit:
         layout = Layout(anchor or "", label=columns.label, score=columns.score)
         negative = columns.negative
@@ -118,6 +128,28 @@ def find_layout(names: Sequence[str], columns: Columns, task: TaskKind | None = 
         negatives=_family(negative, names) if negative else (),
     )
     return layout if explicit else _label_or_score(layout, positive)
+
+
+def column_kind(name: str) -> MediaKind | None:
+    """Return the kind of media that a column of this name has, by the usual names; None for text."""
+    return MEDIA.get(name)
+
+
+def _beside_media(
+    rest: Sequence[str], anchor: str | None, positive: str | None, names: Sequence[str]
+) -> tuple[str | None, str | None]:
+    """Return anchor and positive where one of them is a column of media that is not named.
+
+    A medium belongs to the query or to the text that is there; beside a caption it is the anchor. Of rows
+    with a label it is the anchor if there is no text.
+    """
+    medium = _one(rest, tuple(MEDIA), "medium", names) if not (anchor and positive) else None
+    if medium is None:
+        return anchor, positive
+    caption = _one(rest, CAPTIONS, "caption", names)
+    if positive is None and any(name in LABELS for name in rest):
+        return anchor or (None if caption else medium), None
+    return (anchor, medium) if anchor else (medium, positive or caption)
 
 
 def _text_column(names: Sequence[str]) -> str:

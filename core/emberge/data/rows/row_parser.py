@@ -8,8 +8,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from emberge.contracts.dataset import TaskKind
+from emberge.contracts.media import join_parts, plain_text
 from emberge.data.entry import Columns
-from emberge.data.rows.columns import Layout, LayoutError, find_layout
+from emberge.data.rows.columns import Layout, LayoutError, column_kind, find_layout
+from emberge.data.rows.media_values import MediaValues
+from emberge.errors import DataError
 
 __all__ = ["Row", "RowError", "RowParser"]
 
@@ -32,11 +35,17 @@ class Row(NamedTuple):
 
 
 class RowParser:
-    """The parser of one file's rows; the first row decides, rows with other columns must agree with it."""
+    """The parser of one file's rows; the first row decides, rows with other columns must agree with it.
 
-    def __init__(self, columns: Columns, task: TaskKind | None = None) -> None:
+    `media` reads the images and clips that columns have, which become references within texts.
+    """
+
+    def __init__(
+        self, columns: Columns, task: TaskKind | None = None, media: MediaValues | None = None
+    ) -> None:
         self.columns = columns
         self.task = task
+        self.media = media or MediaValues()
         self.layout: Layout | None = None
         self._known: dict[tuple[str, ...], Layout | str] = {}
 
@@ -53,7 +62,7 @@ class RowParser:
         layout = self._known[key]
         if isinstance(layout, str):
             raise RowError(layout)
-        return _read(row, layout)
+        return _read(row, layout, self.media)
 
     def _look(self, names: tuple[str, ...]) -> Layout | str:
         if self.layout is None:
@@ -76,8 +85,8 @@ class RowParser:
         return replace(found, positives=()) if first.labelled else found
 
 
-def _read(row: Mapping[str, Any], layout: Layout) -> Row:
-    anchor = _text(row[layout.anchor], layout.anchor)
+def _read(row: Mapping[str, Any], layout: Layout, media: MediaValues) -> Row:
+    anchor = _text(row[layout.anchor], layout.anchor, media)
     if layout.single:
         return Row(anchor)
     label = _label(row.get(layout.label), layout.label) if layout.label else None
@@ -85,12 +94,12 @@ def _read(row: Mapping[str, Any], layout: Layout) -> Row:
         if label is None:
             raise RowError(f"'{layout.label}' is empty; give the row a label or remove it")
         return Row(anchor, label=label)
-    positives = _texts(row, layout.positives)
+    positives = _texts(row, layout.positives, media)
     if not positives:
         raise RowError(
             f"'{layout.positives[0]}' holds no positive; a row needs one, so add it or remove the row"
         )
-    negatives = _texts(row, layout.negatives)
+    negatives = _texts(row, layout.negatives, media)
     above, below = _both_scores(row, layout, len(positives), len(negatives))
     return Row(
         anchor,
@@ -104,24 +113,37 @@ def _read(row: Mapping[str, Any], layout: Layout) -> Row:
     )
 
 
-def _text(value: Any, column: str) -> str:
+def _text(value: Any, column: str, media: MediaValues) -> str:
+    """Return a column's text, with references in the place of its media."""
+    kind = column_kind(column)
+    try:
+        if kind is not None and value:
+            return join_parts([media.medium(kind, value, column)])
+        if isinstance(value, Mapping):
+            return media.input(value, column)
+    except DataError as error:
+        raise RowError(str(error)) from None
     if not isinstance(value, str):
         raise RowError(f"'{column}' must be text, not {_kind(value)}")
     if not value.strip():
         raise RowError(f"'{column}' is empty or only white space; fill it or remove the row")
-    return value
+    return plain_text(value)
 
 
-def _texts(row: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+def _texts(row: Mapping[str, Any], columns: Sequence[str], media: MediaValues) -> tuple[str, ...]:
     found: list[str] = []
     for column in columns:
         value = row.get(column)
         if value is None:
             continue
         if isinstance(value, list | tuple):
-            found += [_text(item, f"{column}[{i}]") for i, item in enumerate(value)]
+            kind = column_kind(column)
+            found += [
+                _text(item if kind is None else {kind: item}, f"{column}[{i}]", media)
+                for i, item in enumerate(value)
+            ]
         else:
-            found.append(_text(value, column))
+            found.append(_text(value, column, media))
     return tuple(found)
 
 
@@ -139,7 +161,7 @@ def _optional(row: Mapping[str, Any], column: str | None) -> str | None:
     value = row.get(column) if column else None
     if value is not None and not isinstance(value, str):
         raise RowError(f"'{column}' must be text, not {_kind(value)}")
-    return value
+    return None if value is None else plain_text(value)
 
 
 def _both_scores(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from emberge.errors import EmbergeError, Problem, suggest
-from emberge.merging.tokens.match_tokens import ByIds, ByTexts
+from emberge.merging.tokens.match_tokens import REMEDY, ByIds, ByTexts
 from emberge.merging.tokens.token_plan import TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import (
     Tokenizer,
@@ -33,13 +33,14 @@ def align_tokens(
     base: str | None = None,
     tokenizer: Path | None = None,
     sliced: bool = False,
+    remedy: str = REMEDY,
 ) -> TokenPlan:
     """Plan which row of each model's embedding becomes which row of the result's.
 
     `models` and `base` are names; `checkpoints` has those that exist, `names` the tensors of those with
     headers, and `pattern` the template's: without them rows are not counted. The result gets the tokenizer
-    of the folder `tokenizer`, or of the template. Slices need equal tokenizers. Nothing is raised: errors are
-    the plan's `problems`.
+    of the folder `tokenizer`, or of the template. Slices need equal tokenizers. `remedy` is what to do about
+    two tokens on one id. Nothing is raised: errors are the plan's `problems`.
     """
     found: dict[Path, Tokenizer | None] = {}
 
@@ -62,7 +63,7 @@ def align_tokens(
     except EmbergeError as error:
         return TokenPlan(problems=(Problem(str(error)),))
     kind = ByTexts if policy.policy == "union" else ByIds
-    by_token = kind(chosen, known, origin, own, policy, chosen_by_name=tokenizer is not None)
+    by_token = kind(chosen, known, origin, own, policy, tokenizer is not None, remedy)
     return _plan(by_token, sliced=sliced)
 
 

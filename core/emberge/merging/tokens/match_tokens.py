@@ -17,7 +17,13 @@ from emberge.merging.tokens.tokenizer import Tokenizer, given_ids, quoted
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
 from emberge.wording import join_some
 
-__all__ = ["ByIds", "ByTexts"]
+__all__ = ["REMEDY", "ByIds", "ByTexts"]
+
+REMEDY = (
+    "merge by token with vocabulary: union, say whose token counts with vocabulary: {keep: {token: model}}, "
+    "or name the one to keep with 'tokenizer'"
+)
+"""Ways out, in a merge, where two tokens have one id."""
 
 
 @dataclass
@@ -30,6 +36,7 @@ class _TokenAligner:
     template: TokenModel
     policy: VocabularyPolicy
     chosen_by_name: bool = False
+    remedy: str = REMEDY
 
     def __post_init__(self) -> None:
         self.new: list[NewToken] = []
@@ -121,11 +128,7 @@ class ByIds(_TokenAligner):
             return self.refused(faults, lines)
         if not self.clashes:
             return self.lined_up(meant, self._rows(meant), lines)
-        fault = (
-            f"{join_some(self.clashes, 1)}; merge by token with vocabulary: union, say whose token counts "
-            "with vocabulary: {keep: {token: model}}, or name the one to keep with 'tokenizer'"
-        )
-        return self.refused([fault], lines)
+        return self.refused([f"{join_some(self.clashes, 1)}; {self.remedy}"], lines)
 
     def _agreed(self) -> dict[int, str]:
         """Return the ids that are one token in all models, with the tokens: usually nearly all ids."""

@@ -19,7 +19,7 @@ from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.step_call import results_seen
-from emberge.recipes.run.workspace import RunContext, StepWorkspace, installed_readers
+from emberge.recipes.run.workspace import RunContext, StepWorkspace
 
 __all__ = ["RankTeam", "form_team"]
 
@@ -162,7 +162,6 @@ def _enter(
             machine=machine,
             seed=recipe.seed,
             rehearsal=Rehearsal(**call["rehearsal"]) if call["rehearsal"] else None,
-            readers=installed_readers(plugins),
             recipe=call["recipe"],
             output=Path(output),
         )

@@ -58,7 +58,11 @@ def run_recipe(
     place.prepare()
     with explain_disk_full(place), lock_folder(place.lock):
         _keep_recipe(recipe, place)
-        run = RunState(recipe, place, plugins, machine or find_machine(), rehearsal)
+        loads = [name for step in recipe.steps for name in step.step.loads]
+        run = RunState(
+            *(recipe, place, plugins, machine or find_machine(), rehearsal),
+            loads=loads if launcher is None else (),
+        )
         _fetch_models(run)
         run.log.run_started(recipe.path, quiet)
         try:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from emberge.contracts.reference import Artifact
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.errors import EmbergeError, RequirementError
 from emberge.files.hashes import HashCache, stable_hash
+from emberge.files.user_hashes import UserHashes
 from emberge.plugins import Plugins
 from emberge.recipes.folder.fingerprint import plain
 from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.results import Result, Results
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.run.load_modules import ModuleLoader
 from emberge.recipes.run.run_log import RunLog
 from emberge.recipes.run.run_step import result_of
-from emberge.recipes.run.workspace import RunContext, installed_readers
+from emberge.recipes.run.workspace import RunContext
 
 __all__ = ["RunState", "StepsFailedError"]
 
@@ -43,9 +45,13 @@ class RunState:
         plugins: Plugins,
         machine: Machine,
         rehearsal: Rehearsal | None,
+        loads: Iterable[str] = (),
     ) -> None:
         self.recipe, self.place, self.plugins = recipe, place, plugins
-        self.hashes = HashCache(place.store / "hashes.json", root=place.path)
+        self.modules = ModuleLoader(loads)
+        self.hashes = HashCache(
+            place.store / "hashes.json", place.path, UserHashes(), self.modules.start
+        )
         self.log = RunLog(place, plugins, recipe.steps)
         self.context = RunContext(
             place=place,
@@ -54,7 +60,6 @@ class RunState:
             machine=machine,
             seed=recipe.seed,
             rehearsal=rehearsal,
-            readers=installed_readers(plugins),
             recipe=recipe_hash(recipe),
         )
         self.fingerprints: dict[str, str] = {}

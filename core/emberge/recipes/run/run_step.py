@@ -21,6 +21,7 @@ from emberge.heap import return_freed_memory
 from emberge.recipes.folder.provenance import CHANGING, artifact_record
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
 from emberge.recipes.recipe import RecipeStep
+from emberge.recipes.run.load_modules import import_modules
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.tensor_files.content_hash import contents_of
 from emberge.tensor_files.content_notes import noting_contents
@@ -57,6 +58,7 @@ def run_step(
     began = time.monotonic()
     place, results = context.place, context.results
     with explain_disk_full(place), _locked(place.work_of(step.id, fingerprint)):
+        import_modules(step.step.loads)
         workspace = StepWorkspace(step, fingerprint, context)
         _empty(workspace.folder)
         try:

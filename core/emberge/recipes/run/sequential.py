@@ -47,6 +47,7 @@ def _work(run: RunState, step: RecipeStep, fingerprint: str, team: RankTeam | No
     if team is not None:
         context = dataclasses.replace(context, machine=team.machine(context.machine))
     run.log.step_started(step, fingerprint)
+    run.modules.wait()
     result = run_step(step, fingerprint, context, _other_ranks(run, step, fingerprint, team))
     run.place.finish(step.id, fingerprint)
     run.log.step_finished(step.id, result.folder, result.artifact, result.seconds)

@@ -13,6 +13,7 @@ from typing import Any
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.errors import RecipeError
 from emberge.files.hashes import HashCache
+from emberge.files.user_hashes import UserHashes
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.results import Result, Results
@@ -20,7 +21,7 @@ from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 from emberge.recipes.parse.parse import parse_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.run_log import StepListener
-from emberge.recipes.run.workspace import RunContext, installed_readers
+from emberge.recipes.run.workspace import RunContext
 
 __all__ = ["StepCall", "results_seen"]
 
@@ -98,7 +99,6 @@ class StepCall:
             machine=Machine(**{**machine, "devices": tuple(machine.get("devices", ("cpu",)))}),
             seed=recipe.seed,
             rehearsal=Rehearsal(**self.rehearsal) if self.rehearsal else None,
-            readers=installed_readers(plugins),
             recipe=recipe_hash(recipe),
         )
 
@@ -107,7 +107,8 @@ def results_seen(
     recipe: Recipe, place: OutFolder, plugins: Plugins, finished: Mapping[str, str]
 ) -> Results:
     """Return the results of the finished steps, for a process that runs only the step it was called into."""
-    results = Results(plugins, HashCache(place.store / "hashes.json", root=place.path))
+    hashes = HashCache(place.store / "hashes.json", place.path, UserHashes())
+    results = Results(plugins, hashes)
     adapts = {each.id: each.step.adapts() for each in recipe.steps}
     for name, fingerprint in finished.items():
         folder = place.result(name, fingerprint)

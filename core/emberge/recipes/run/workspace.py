@@ -45,7 +45,6 @@ class RunContext:
     machine: Machine
     seed: int
     rehearsal: Rehearsal | None = None
-    readers: tuple[Reader, ...] = ()
     recipe: str = ""
     """The hash of the recipe as it is kept in OUT, if it has a text."""
 
@@ -120,7 +119,7 @@ class StepWorkspace:
 
     @property
     def readers(self) -> Sequence[Reader]:
-        return self.context.readers
+        return installed_readers(self.context.results.plugins)
 
     @property
     def provenance(self) -> Mapping[str, Any]:

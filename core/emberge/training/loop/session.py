@@ -142,6 +142,7 @@ class Session:
         ranks = _join(machine)
         infos = [dataset.info for dataset in job.datasets]
         _refuse_twins(infos)
+        _refuse_media(job, machine)
         refuse_unknown_names({"loss": job.losses, **vars(job.options)}, infos)
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng())
@@ -361,6 +362,31 @@ def _join(machine: Machine) -> Ranks:
     if ranks.size != machine.ranks:
         raise RanksError(f"{machine.ranks} ranks shall train, and {ranks.size} were started")
     return ranks
+
+
+def _refuse_media(job: FitJob, machine: Machine) -> None:
+    """Refuse images and clips that the model does not read, or that ranks cannot read in step.
+
+    Raises:
+        DataError: with a line for each problem.
+    """
+    found: list[str] = []
+    for info in (dataset.info for dataset in job.datasets):
+        if info.media is None:
+            continue
+        if info.task == "text":
+            found.append(
+                f"{info.media.where}: dataset '{info.name}' has media, and losses over tokens read text alone"
+            )
+        found += job.backbone.check_media(job.checkpoint, info.media)
+        if machine.shard and machine.ranks > 1:
+            # Ranks hand the weights of a tower round, so all of them would have to call it in every chunk.
+            found.append(
+                f"{info.media.where}: dataset '{info.name}' has media, with which ranks cannot split the "
+                "model yet; train it without --shard"
+            )
+    if found:
+        raise DataError("\n".join(found))
 
 
 def _refuse_twins(infos: Sequence[DatasetInfo]) -> None:

@@ -133,6 +133,7 @@ class BatchPlan:
         self._groups: dict[tuple[str, bool], None] = {}
         self.starts = self._survey(epochs, max_steps)
         self.steps = self.starts[-1]
+        self._refuse_mixed_kinds()
         lasts = {"seed": seed, "epochs": epochs, "max_steps": max_steps, "starts": self.starts}
         self.fingerprint = self._fingerprint(manifest(pool, samplers, **own, **lasts))
 
@@ -163,10 +164,37 @@ class BatchPlan:
 
     def _fingerprint(self, known: Mapping[str, object]) -> str:
         digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
-        for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBES).astype(np.int64)):
-            for piece in digest_batch(self._epoch(0)[int(step)]):
+        for batch in self._probes():
+            for piece in digest_batch(batch):
                 digest.update(piece)
         return digest.hexdigest()
+
+    def _probes(self) -> Iterator[Batch]:
+        """Yield some batches of the first epoch, from its first to its last."""
+        for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBES).astype(np.int64)):
+            yield self._epoch(0)[int(step)]
+
+    def _refuse_mixed_kinds(self) -> None:
+        """Refuse a sampler that puts several kinds of pairs into a batch, by its first epoch's probes."""
+        if len({info.pair for info in self.pool}) > 1:
+            for batch in self._probes():
+                self._one_kind(batch)
+
+    def _one_kind(self, batch: Batch) -> Batch:
+        """Return a batch whose pairs are of one kind.
+
+        Raises:
+            DataError: for images beside sounds or texts in other rows, whose distances mean something else.
+        """
+        names = [part.dataset for part in batch.parts if len(part.rows)]
+        kinds = {self._infos[name].pair: name for name in names}
+        if len(kinds) > 1:
+            listed = " and ".join(f"{kind} ('{name}')" for kind, name in sorted(kinds.items()))
+            raise DataError(
+                f"sampler {type(self._grouping).__name__} puts {listed} into one batch, and a batch has one "
+                "kind of pair; take a sampler whose batches are of one dataset, such as batch_shuffle"
+            )
+        return batch
 
     def _epoch(self, epoch: int) -> Sequence[Batch] | Batches:
         if epoch not in self._at_hand:
@@ -192,7 +220,7 @@ class BatchPlan:
         if not 0 <= step < self.steps:
             raise IndexError(f"step {step} of {self.steps}")
         epoch = self._epoch_of(step)
-        batch = self._epoch(epoch)[step - self.starts[epoch]]
+        batch = self._one_kind(self._epoch(epoch)[step - self.starts[epoch]])
         parts = tuple(self._part(part, batch.negatives) for part in batch.parts if len(part.rows))
         return PlannedBatch(step, epoch, batch.stage, parts)
 

@@ -16,6 +16,7 @@ from emberge.contracts.option import PerDataset
 from emberge.encoding.token_cache import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from emberge.errors import DataError
 from emberge.files.atomic import fill_once
+from emberge.files.hashes import text_keys
 from emberge.training.fit_options import BatchOptions
 from emberge.training.plan.lazy_rows import in_pieces
 
@@ -157,7 +158,10 @@ def build_table(
     Raises:
         DataError: for a row without a positive.
     """
-    key = f"{VERSION}\x1f{dataset.fingerprint}\x1f{encoder.tokenizer_fingerprint}\x1f{both}"
+    # A table has the paths of media, and a set that was moved has others.
+    stored = dataset.info.media.stored if dataset.info.media is not None else ""
+    parts = (VERSION, dataset.fingerprint, encoder.tokenizer_fingerprint, both, stored)
+    key = "\x1f".join(map(str, parts))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def fill(side: Path) -> None:
@@ -247,7 +251,7 @@ class _Builder:
         return [self._place(query, example.anchor), *(self._place(document, t) for t in texts)]
 
     def _place(self, side: Side, text: str) -> int:
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        digest = text_keys((text,))
         key = (side, digest)
         if key not in self._places:
             self._places[key] = self._count

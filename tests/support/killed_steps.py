@@ -1,4 +1,4 @@
-"""Upcyclings and downcyclings killed on the way: `python killed_upcycle.py MODEL ROOT DEATHS OUTSIDE`.
+"""Steps that write models, killed on the way: `python killed_steps.py RECIPE ROOT DEATHS OUTSIDE`.
 
 They die before calls that change the disk, at DEATHS places all over the run and behind its last renames, and
 OUTSIDE times at any moment, by a signal. Prints one JSON line for each death: when it came, and what differs
@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,21 +21,15 @@ from pathlib import Path
 from tests.support.fuse import DEATH, Fuse
 from tests.support.killed_merge import digest
 from tests.support.killed_run import command
+from tests.support.places import ROOT, SUPPORT
 
 AROUND = 6
-RECIPE = """
-steps:
-  routed:
-    upcycle: {{model: {model}, experts: 4, noise: 0.1, layers: all}}
-  back:
-    downcycle: {{model: $routed}}
-"""
 
 
 def contents(out: Path) -> dict[str, str]:
-    """Return the files of both results; of artifact.json what does not depend on the time it took."""
+    """Return the files of all results; of artifact.json what does not depend on the time it took."""
     found = {}
-    for name in ("routed", "back"):
+    for name in sorted(one.name for one in out.iterdir() if one.is_symlink()):
         result = (out / name).resolve()
         found |= {f"{name}/{path}": content for path, content in digest(result).items()}
         record = json.loads((result / "artifact.json").read_text())
@@ -56,15 +51,32 @@ def killed(line: Sequence[str], seconds: float) -> None:
     os.waitpid(child, 0)
 
 
-def main(model: Path, root: Path, deaths: int, outside: int) -> None:
+def assert_same_bytes(text: str, place: Path, *, deaths: int, outside: int) -> None:
+    """Kill a recipe's run in a process of its own, and hold each that went on to one that was not killed."""
+    recipe = place / "recipe.yaml"
+    recipe.write_text(text)
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    numbers = [str(deaths), str(outside)]
+    run = subprocess.run(
+        [sys.executable, SUPPORT / "killed_steps.py", recipe, place / "work", *numbers],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    found = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(found) >= deaths + outside
+    assert [one for one in found if one["code"] != 0 or one["other"]] == []
+
+
+def main(recipe: Path, root: Path, deaths: int, outside: int) -> None:
     import emberge.merging.streaming.journal as journal
     import sentence_transformers  # noqa: F401  every copy of this process has it then
     import transformers  # noqa: F401
 
     journal.INTERVAL = 0.0
     root.mkdir(parents=True)
-    recipe = root / "recipe.yaml"
-    recipe.write_text(RECIPE.format(model=model))
     whole, place = root / "whole", root / "place"
     whole.mkdir()
     line = ["run", str(recipe), "--out", str(whole / "out")]

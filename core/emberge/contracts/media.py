@@ -1,0 +1,135 @@
+"""Images and audio clips inside texts: an input is one `str`, whose media are marked in it.
+
+U+FFFC, Unicode's own character for an embedded object, begins and ends a reference to a file: its kind, the
+hash of its content, and its path. Readers of data write references; text that comes from data has none, as
+`plain_text` sees to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Literal, get_args
+
+__all__ = [
+    "MEDIA_KINDS",
+    "Media",
+    "MediaFacts",
+    "MediaKind",
+    "content_key",
+    "has_media",
+    "join_parts",
+    "media_hash",
+    "media_kinds",
+    "pair_kind",
+    "plain_text",
+    "readable",
+    "split_parts",
+]
+
+MediaKind = Literal["image", "audio"]
+MEDIA_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
+_MARK = "\ufffc"
+# What takes the mark's place in text of data: Unicode's replacement character.
+_REPLACED = "\ufffd"
+_REFERENCE = re.compile(f"{_MARK}(image|audio):([0-9a-f]{{32}}):([^{_MARK}]+){_MARK}")
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """Image or audio clip in a file: its kind, the hash of its bytes in hex, and its path.
+
+    Raises:
+        ValueError: for a path that has the character U+FFFC.
+    """
+
+    kind: MediaKind
+    hash: str
+    path: str
+
+    def __post_init__(self) -> None:
+        if _MARK in self.path or not self.path:
+            raise ValueError(f"{self.path!r} cannot be the path of an {self.kind}; rename the file")
+
+
+@dataclass(frozen=True, slots=True)
+class MediaFacts:
+    """Facts of a data set's images and clips, for checks before work; places are `file:line`.
+
+    `pair` is the kind of its pairs (`image-text`), `rates` has the place of the first clip of each sampling
+    rate, `largest` width, height and place of the largest image, `longest` seconds and place of the longest
+    clip. `stored` is a hash of where the files are.
+    """
+
+    pair: str
+    kinds: tuple[MediaKind, ...]
+    where: str = ""
+    rates: tuple[tuple[int, str], ...] = ()
+    largest: tuple[int, int, str] | None = None
+    longest: tuple[float, str] | None = None
+    stored: str = ""
+
+
+def media_hash(content: bytes | memoryview) -> str:
+    """Return the hash of a file's bytes that `Media` has: 128 bits of BLAKE2b in hex."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def join_parts(parts: Sequence[str | Media]) -> str:
+    """Return texts and media of one input, in their order, as one text."""
+    return "".join(
+        part if isinstance(part, str) else f"{_MARK}{part.kind}:{part.hash}:{part.path}{_MARK}"
+        for part in parts
+    )
+
+
+def split_parts(text: str) -> list[str | Media]:
+    """Return the texts and media of an input in their order; no text among them is empty."""
+    if _MARK not in text:
+        return [text] if text else []
+    parts: list[str | Media] = []
+    place = 0
+    for found in _REFERENCE.finditer(text):
+        parts += [text[place : found.start()]] if found.start() > place else []
+        parts.append(Media(*found.groups()))  # type: ignore[arg-type]
+        place = found.end()
+    return [*parts, text[place:]] if place < len(text) else parts
+
+
+def has_media(text: str) -> bool:
+    """Return whether an input has an image or an audio clip."""
+    return _MARK in text and _REFERENCE.search(text) is not None
+
+
+def media_kinds(texts: Iterable[str]) -> tuple[MediaKind, ...]:
+    """Return the kinds of media that inputs have, in the order of `MEDIA_KINDS`."""
+    found = {kind for text in texts if _MARK in text for kind, _, _ in _REFERENCE.findall(text)}
+    return tuple(kind for kind in MEDIA_KINDS if kind in found)
+
+
+def pair_kind(anchor: str, others: Iterable[str]) -> str:
+    """Return the kind of a pair, such as `image-text`: its two sides, media first, `text` without any."""
+    sides = ("+".join(media_kinds(texts)) or "text" for texts in ((anchor,), others))
+    return "-".join(sorted(sides, key=lambda side: (side == "text", side)))
+
+
+def plain_text(text: str) -> str:
+    """Return text of data without the character that marks media, so that it refers to no file."""
+    return text.replace(_MARK, _REPLACED) if _MARK in text else text
+
+
+def readable(text: str) -> str:
+    """Return an input for people, its media as `[image cat.png]`."""
+    if _MARK not in text:
+        return text
+    return _REFERENCE.sub(lambda found: f"[{found[1]} {PurePath(found[3]).name}]", text)
+
+
+def content_key(text: str) -> str:
+    """Return the text without paths: equal for inputs of equal content, wherever their files are."""
+    if _MARK not in text:
+        return text
+    return _REFERENCE.sub(lambda found: f"{_MARK}{found[1]}:{found[2]}{_MARK}", text)

@@ -1,0 +1,150 @@
+"""Images and clips in the columns of rows: paths, bytes and arrays become references within texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from emberge.contracts.media import Media, MediaKind, join_parts, plain_text
+from emberge.errors import DataError
+from emberge.media.image_files import decoded_image, open_image, upright_size
+from emberge.media.media_folder import MediaFolder
+from emberge.media.sound_files import decoded_clip
+
+__all__ = ["Look", "MediaValues"]
+
+_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
+_FORMS = (
+    "a medium is {image: path}, {audio: path}, {bytes: …}, {array: …, sampling_rate: …}, or several parts: "
+    '{parts: [{image: path}, "a text"]}'
+)
+# Beginnings of files of sound; what has none of them is taken for an image.
+_SOUNDS = (
+    b"RIFF",
+    b"RIFX",
+    b"RF64",
+    b"fLaC",
+    b"OggS",
+    b"ID3",
+    b"\xff\xfb",
+    b"\xff\xf3",
+    b"\xff\xf2",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Facts of a medium that a look at its file gives: an image's size, or a clip's rate and seconds."""
+
+    size: tuple[int, int] | None = None
+    rate: int | None = None
+    seconds: float = 0.0
+
+
+class MediaValues:
+    """Reader of a data set's media, each looked at once; `looks` are their facts by hash.
+
+    With `thorough` the pixels of images are decoded, too, so that a damaged one is found.
+    """
+
+    def __init__(self, folder: MediaFolder | None = None, *, thorough: bool = False) -> None:
+        self.folder = folder or MediaFolder()
+        self.looks: dict[str, Look] = {}
+        self._thorough = thorough
+        self._files: dict[tuple[MediaKind, str], Media] = {}
+
+    def input(self, value: Mapping[str, Any], column: str) -> str:
+        """Return the value of a column that has media as one text with references.
+
+        Raises:
+            DataError: for a form that is not known, or a medium that cannot be read.
+        """
+        return join_parts(self._parts(value, column))
+
+    def _parts(self, value: Any, column: str) -> list[str | Media]:
+        if isinstance(value, str):
+            return [plain_text(value)]
+        if not isinstance(value, Mapping):
+            raise DataError(f"'{column}' has {type(value).__name__} as a part; {_FORMS}")
+        given = {name: one for name, one in value.items() if one is not None}
+        if "parts" in given:
+            return self._listed(given, column)
+        if "array" in given or "bytes" in given or set(given) == {"path"}:
+            return [self._stored(given, column)]
+        if not set(given) & set(_KINDS) or not set(given) <= {"text", *_KINDS}:
+            raise DataError(
+                f"'{column}' must be text, not an object ({', '.join(value) or 'empty'}); {_FORMS}"
+            )
+        return [
+            plain_text(str(one)) if name == "text" else self.medium(name, one, column)
+            for name, one in given.items()
+        ]
+
+    def _listed(self, given: Mapping[str, Any], column: str) -> list[str | Media]:
+        listed = given["parts"]
+        if len(given) > 1 or not isinstance(listed, list | tuple) or not listed:
+            raise DataError(f"'{column}' needs a list under parts, and nothing beside it; {_FORMS}")
+        return [part for one in listed for part in self._parts(one, column)]
+
+    def medium(self, kind: MediaKind, value: Any, column: str) -> Media:
+        """Return the reference to a medium of a known kind: a path, or bytes or an array.
+
+        Raises:
+            DataError: when it cannot be read.
+        """
+        if isinstance(value, str):
+            return self._file(kind, value)
+        if isinstance(value, bytes):
+            return self._looked(self.folder.keep(kind, value), value)
+        if isinstance(value, Mapping):
+            return self._stored(
+                {name: one for name, one in value.items() if one is not None}, column, kind
+            )
+        raise DataError(f"'{column}' has {type(value).__name__} as {kind}; {_FORMS}")
+
+    def _stored(
+        self, given: Mapping[str, Any], column: str, kind: MediaKind | None = None
+    ) -> Media:
+        """Return the reference to what `datasets` has in columns of images and sounds."""
+        if "array" in given:
+            if "sampling_rate" not in given:
+                raise DataError(f"'{column}' has an array without a sampling_rate; add it")
+            clip = self.folder.clip(given["array"], given["sampling_rate"])
+            return self._looked(clip, None)
+        content = given.get("bytes")
+        if isinstance(content, bytes) and content:
+            return self._looked(self.folder.keep(kind or _kind_of(content), content), content)
+        path = given.get("path")
+        if not isinstance(path, str):
+            raise DataError(f"'{column}' has neither bytes nor a path; {_FORMS}")
+        if kind is None:
+            _, found = self.folder.file("image", path)
+            kind = _kind_of(found)
+        return self._file(kind, path)
+
+    def _file(self, kind: MediaKind, path: str) -> Media:
+        if (kind, path) not in self._files:
+            self._files[kind, path] = self._looked(*self.folder.file(kind, path))
+        return self._files[kind, path]
+
+    def _looked(self, media: Media, content: bytes | None) -> Media:
+        """Return the reference once its file was looked at."""
+        if media.hash not in self.looks:
+            if content is None:
+                media, content = self.folder.file(media.kind, media.path)
+            self.looks[media.hash] = _look(media, content, self._thorough)
+        return media
+
+
+def _kind_of(content: bytes) -> MediaKind:
+    return "audio" if content.startswith(_SOUNDS) and content[8:12] != b"WEBP" else "image"
+
+
+def _look(media: Media, content: bytes, thorough: bool) -> Look:
+    if media.kind == "audio":
+        clip = decoded_clip(content, media.path)
+        return Look(rate=clip.rate, seconds=clip.seconds)
+    if thorough:
+        return Look(size=decoded_image(content, media.path).size)
+    return Look(size=upright_size(open_image(content, media.path)))

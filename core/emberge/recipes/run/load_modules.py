@@ -1,0 +1,61 @@
+"""Import of what steps need and takes long, such as torch, while the inputs are hashed.
+
+Hashing leaves the interpreter free, and importing takes one core: together they last as long as the longer.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+__all__ = ["ModuleLoader", "import_modules"]
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules by name; one that cannot be imported is left to whoever needs it."""
+    missing = [name for name in names if name not in sys.modules]
+    if not missing:
+        return
+    with _no_collections():
+        for name in missing:
+            with suppress(Exception):
+                importlib.import_module(name)
+
+
+class ModuleLoader:
+    """A thread that imports modules, once it was started."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._thread = threading.Thread(
+            target=import_modules, args=(tuple(names),), name="import", daemon=True
+        )
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin, unless that was done before; from any thread."""
+        with self._lock:
+            if self._thread.ident is None:
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until all modules are there, if the thread was started."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keep the garbage collector from looking again and again at objects that stay: a sixth of the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -1,0 +1,224 @@
+"""The `compose` step: a text encoder, and the towers of a vision and a speech model, made one encoder."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge import (
+    Artifact,
+    EmbergeError,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+)
+from emberge.engine import Checkpoint, TensorSpec, count_by_first_word, count_noun
+
+from emberge_bidirlm.compose.composition import Composition
+from emberge_bidirlm.compose.positions import RopeFrom
+from emberge_bidirlm.compose.processors import processor_config
+from emberge_bidirlm.compose.specialist import Kind, Specialist
+
+__all__ = ["Compose"]
+
+_KINDS: tuple[Kind, ...] = ("vision", "audio")
+_OPENS = (
+    "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
+    "emberge does not"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compose(Step):
+    """Make one encoder of text, images and sound: a text trunk with the towers of specialists.
+
+    As in BidirLM's omnimodal model (arXiv:2604.02045): `text` is an encoder, there the merge of a text
+    model's trunk with those of `vision` (a Qwen3-VL) and `audio` (a Qwen3-ASR) by a step `merge` with
+    `part: text`. Towers and projectors are copied byte for byte; their hashes are in the artifact. Trunks
+    and heads of specialists are left out, and named.
+
+    With both the result is a dense `qwen3_omni_moe_thinker`, with one of them of that one's own class; plain
+    `AutoModel` loads it, and SentenceTransformers 6 opens it as one encoder for all its inputs. Every token
+    stays on its id; one that only a specialist has brings its embedding. Pooling and prompts are the text
+    model's, by default the mean.
+
+    A trunk turns positions by the base of `rope_from` where text and vision model have different ones;
+    without it they are refused. Images have places by the vision model's sections.
+
+    The stock class for both towers reads a clip of less than a second, if it is alone, a little otherwise
+    at its end than Qwen3-ASR, which pads it to whole seconds, and its processor one of less than half a
+    second.
+
+    Example:
+        omni:
+          compose: {text: ./merged, vision: Qwen/Qwen3-VL-2B-Instruct, audio: Qwen/Qwen3-ASR-1.7B-hf}
+    """
+
+    produces = "model"
+
+    text: ModelRef
+    """The encoder whose trunk, tokens, pooling and prompts the result has."""
+    vision: ModelRef | None = None
+    """A Qwen3-VL, for its vision tower."""
+    audio: ModelRef | None = None
+    """A Qwen3-ASR, for its audio tower."""
+    rope_from: RopeFrom | None = None
+
+    def __post_init__(self) -> None:
+        if self.vision is None and self.audio is None:
+            raise ValueError("it takes 'vision', 'audio' or both beside 'text'")
+        if self.rope_from == "vision" and self.vision is None:
+            raise ValueError("rope_from: vision needs a 'vision' model")
+
+    @property
+    def specialists(self) -> dict[Kind, ModelRef]:
+        """The models with towers by kind."""
+        given = {"vision": self.vision, "audio": self.audio}
+        return {kind: given[kind] for kind in _KINDS if given[kind] is not None}  # type: ignore[misc]
+
+    @property
+    def models(self) -> dict[str, ModelRef]:
+        """All models by option, the text model first."""
+        found: dict[str, ModelRef] = {"text": self.text}
+        return found | {str(kind): one for kind, one in self.specialists.items()}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The models' names in messages, by option."""
+        return {option: reference.text for option, reference in self.models.items()}
+
+    # ── before work ─────────────────────────────────────────────────────────────────────────────
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import whole_problems
+
+        if self.vision is not None:
+            context.note("opening the result", [_OPENS])
+        for option, reference in self.models.items():
+            for problem in whole_problems(context.model(reference), context.adapter(reference)):
+                yield context.problem(str(problem), option)
+        found: dict[Kind, Specialist] = {}
+        for kind, reference in self.specialists.items():
+            folder = context.model(reference)
+            try:
+                found |= {kind: _whole(Specialist(kind, Checkpoint(folder)))} if folder else {}
+            except EmbergeError as error:
+                yield context.problem(str(error), kind)
+        text = context.model(self.text)
+        if text is not None and len(found) == len(self.specialists):
+            yield from self._check_together(Checkpoint(text), found, context)
+
+    def _check_together(
+        self, text: Checkpoint, found: Mapping[Kind, Specialist], context: Preflight
+    ) -> Iterator[Problem]:
+        try:
+            plan = Composition(text, found, self.rope_from, self.names)
+        except EmbergeError as error:
+            yield context.problem(str(error), "text")
+            return
+        if all(one.has_weights for one in plan.checkpoints.values()):
+            context.note("composition", _summary(plan))
+        elif plan.tokens.lines:
+            context.note("tokenizers", plan.tokens.lines)
+
+    # ── work ────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import whole_model
+
+        if any(workspace.folder.iterdir()):
+            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
+        models = {option: workspace.model(one) for option, one in self.models.items()}
+        with ExitStack() as opened:
+            folders = {
+                option: opened.enter_context(whole_model(one, workspace.work, workspace.machine))
+                for option, one in models.items()
+            }
+            found = {k: Specialist(k, Checkpoint(folders[k])) for k in self.specialists}
+            plan = Composition(Checkpoint(folders["text"]), found, self.rope_from, self.names)
+            _build(plan, [one.fingerprint for one in models.values()], workspace)
+            details = _details(plan, workspace.folder)
+        return Artifact(
+            kind="model",
+            size=_size(models["text"]),
+            parents=tuple(dict.fromkeys(self.names.values())),
+            details={"made_by": "composing", "composed": details},
+        )
+
+
+def _whole(one: Specialist) -> Specialist:
+    """Return the specialist, if its tokens and processors are there."""
+    _ = one.tokens, processor_config({one.kind: one}, "")
+    return one
+
+
+def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
+    from emberge.engine import CopyJob, FileSource, TensorReader, build_checkpoint
+
+    key = hashlib.sha256(repr([plan.key, content]).encode()).hexdigest()
+    with TensorReader() as reader:
+        build_checkpoint(
+            [
+                CopyJob(
+                    TensorSpec(one.name, one.spec.shape, one.spec.dtype),
+                    FileSource(one.source, one.spec, reader),
+                )
+                for one in plan.parts
+            ],
+            workspace.folder,
+            template=plan.text,
+            key=key,
+            files=plan.files,
+            provenance={"emberge": workspace.provenance},
+            side=workspace.work / "composed",
+            machine=workspace.machine,
+            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+            complete=plan.complete,
+        )
+
+
+def _details(plan: Composition, result: Path) -> dict[str, Any]:
+    """Return what the artifact says of a finished result, whose towers are compared with their origins."""
+    from emberge_bidirlm.compose.towers import prove_tower
+
+    towers = {
+        kind: {"of": plan.names[kind], **prove_tower(one, plan.target, result)}
+        for kind, one in plan.specialists.items()
+    }
+    facts: dict[str, Any] = {
+        "class": plan.target.architecture,
+        "rope_theta": plan.rope["rope_theta"],
+        "towers": towers,
+        "left_out": {name: count_by_first_word(left) for name, left in plan.dropped.items()},
+        "parameters": sum(part.spec.elements for part in plan.parts),
+    }
+    if plan.rope.get("mrope_section"):
+        facts["mrope_section"] = plan.rope["mrope_section"]
+    if plan.tokens.new:
+        facts["new_tokens"] = {one.text: one.id for one in plan.tokens.new}
+    return facts
+
+
+def _summary(plan: Composition) -> list[str]:
+    """Return lines on a result to come for the terminal."""
+    lines = [f"{plan.target.architecture}, positions by a base of {plan.rope['rope_theta']:g}"]
+    counts: Mapping[str, int] = {
+        name: sum(part.source == name for part in plan.parts) for name in plan.names.values()
+    }
+    for name, count in counts.items():
+        left = plan.dropped.get(name)
+        rest = f"; left out: {count_by_first_word(left)}" if left else ""
+        lines.append(f"'{name}': {count_noun(count, 'tensor')} copied{rest}")
+    return [*lines, *plan.tokens.lines]
+
+
+def _size(model: Model) -> int | None:
+    return model.artifact.size if model.artifact is not None else None

@@ -1,0 +1,238 @@
+"""Plan of a composed model from configs, tokenizers and headers: tensors, files, and what does not fit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError
+from emberge.engine import (
+    Checkpoint,
+    Layout,
+    Names,
+    TensorSpec,
+    TokenPlan,
+    canonical_names,
+    is_causal,
+    is_vocabulary,
+    read_layout,
+    text_trunk,
+    unlike_trunks,
+    write_layout,
+    write_modalities,
+    write_tokens,
+)
+
+from emberge_bidirlm.as_encoder import encoder_layout
+from emberge_bidirlm.compose.positions import RopeFrom, rope_parameters
+from emberge_bidirlm.compose.processors import (
+    REPLACED,
+    chat_template,
+    processor_config,
+    tokenizer_config,
+    tokenizer_names,
+)
+from emberge_bidirlm.compose.specialist import Kind, Specialist
+from emberge_bidirlm.compose.target import TRUNK, Target, choose_target
+from emberge_bidirlm.compose.vocabulary import join_tokens, owned_rows
+from emberge_bidirlm.mask_token import text_config
+
+__all__ = ["Composition", "Part"]
+
+_READS: Mapping[Kind, str] = {"vision": "image", "audio": "audio"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One tensor of the result: its name there, the tensor that it is, and the model that it is of."""
+
+    name: str
+    spec: TensorSpec
+    source: str
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A text model and specialists that make one encoder; `names` are those that the recipe gives them.
+
+    Raises:
+        CheckpointError: when they do not fit, before anything is read but configs, tokenizers and headers.
+    """
+
+    text: Checkpoint
+    specialists: Mapping[Kind, Specialist]
+    rope_from: RopeFrom | None
+    names: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if is_causal(self.text.config):
+            raise CheckpointError(
+                f"{self.text.folder}: attends to earlier tokens alone; make an encoder of it first, with a "
+                "step as_encoder"
+            )
+        for one in self.specialists.values():
+            self._compare(one)
+        _ = self.files
+        if self.text.has_weights:
+            self._require_same_tensors()
+
+    def _compare(self, one: Specialist) -> None:
+        """Refuse a specialist whose tower was trained for another trunk."""
+        pair = f"'{self.names['text']}' and '{self.names[one.kind]}': "
+        differences = list(unlike_trunks(self.text, one.checkpoint, positions=False))
+        if differences:
+            raise CheckpointError(
+                f"{pair}{differences[0]}; a tower fits the trunk that it was trained with, so choose models "
+                "of one family and size"
+            )
+        ropes = list(unlike_trunks(self.text, one.checkpoint))
+        if ropes and self.rope_from is None:
+            raise CheckpointError(f"{pair}{ropes[0]}; choose whose counts with 'rope_from'")
+        width = int(text_config(self.text).hidden_size)
+        if one.width != width:
+            raise CheckpointError(
+                f"{pair}the projector of one gives vectors of {one.width} numbers, and the trunk of the "
+                f"other has {width}; get the models again"
+            )
+
+    @cached_property
+    def target(self) -> Target:
+        """The class of the result."""
+        return choose_target(self.specialists)
+
+    @property
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """All models by the names that the recipe gives them, the text model first."""
+        others = {self.names[kind]: one.checkpoint for kind, one in self.specialists.items()}
+        return {self.names["text"]: self.text, **others}
+
+    @cached_property
+    def trunk(self) -> Names:
+        """The text model's trunk by canonical names."""
+        return text_trunk(canonical_names(self.text), self.text)
+
+    @cached_property
+    def trunks(self) -> dict[str, Names]:
+        """The trunks of the models whose weights are here."""
+        found = {self.names["text"]: self.trunk} if self.text.has_weights else {}
+        for kind, one in self.specialists.items():
+            if one.checkpoint.has_weights:
+                found[self.names[kind]] = one.trunk
+        return found
+
+    @cached_property
+    def tokens(self) -> TokenPlan:
+        """The joined vocabulary."""
+        return join_tokens(self.checkpoints, self.trunks)
+
+    @property
+    def rows(self) -> int:
+        """The rows of the result's embeddings."""
+        own = self.trunk.embedding() if self.text.has_weights else None
+        size = own.shape[0] if own is not None else int(text_config(self.text).vocab_size)
+        return self.tokens.rows if self.tokens.rows is not None else size
+
+    @cached_property
+    def rope(self) -> dict[str, Any]:
+        """The rotary positions of the result."""
+        return rope_parameters(self.text, self.specialists.get("vision"), self.rope_from)
+
+    # ── tensors ─────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """The tensors of the result."""
+        return [*self._trunk_parts(), *self._module_parts(), *self._tower_parts()]
+
+    def _trunk_parts(self) -> Iterator[Part]:
+        text = self.names["text"]
+        for name, spec in self.trunk.specs.items():
+            yield Part(TRUNK + name, self._rows() if is_vocabulary(name) else spec, text)
+
+    def _rows(self) -> TensorSpec:
+        found = [names.embedding() for names in self.trunks.values()]
+        return owned_rows([one for one in found if one is not None], self.tokens, list(self.trunks))
+
+    def _module_parts(self) -> Iterator[Part]:
+        """Yield the weights of modules behind the text model's trunk, which come behind the result's."""
+        modules = tuple(part for part in self.text.parts if part)
+        for name in self.trunk.left if modules else ():
+            if name.startswith(modules):
+                yield Part(name, self.text.specs[name], self.names["text"])
+
+    def _tower_parts(self) -> Iterator[Part]:
+        for kind, one in self.specialists.items():
+            for name, spec in one.tower.items():
+                yield Part(self.target.name(name), spec, self.names[kind])
+
+    @property
+    def dropped(self) -> dict[str, list[str]]:
+        """The tensors that the result does not get, by model."""
+        kept = {part.name for part in self._module_parts()}
+        heads = [name for name in self.trunk.left if name not in kept]
+        found = {self.names["text"]: heads} if heads else {}
+        return found | {self.names[kind]: one.dropped for kind, one in self.specialists.items()}
+
+    def _require_same_tensors(self) -> None:
+        """Refuse a specialist whose trunk has other tensors than the text model's, beside rows of tokens."""
+        mine = _shapes(self.trunk)
+        for kind, one in self.specialists.items():
+            if not one.checkpoint.has_weights:
+                continue
+            other = _shapes(one.trunk)
+            unlike = [n for n in sorted({*mine, *other}) if mine.get(n) != other.get(n)]
+            if unlike:
+                a, b = (shapes.get(unlike[0], "missing") for shapes in (mine, other))
+                raise CheckpointError(
+                    f"'{self.names['text']}' and '{self.names[kind]}': '{unlike[0]}' is {a} in the trunk of "
+                    f"one and {b} in that of the other; choose models of one family and size"
+                )
+
+    # ── files ───────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def files(self) -> dict[str, Any]:
+        """The content of the result's files beside weights, tokens and modules, by path."""
+        names = tokenizer_names(self.specialists)
+        found: dict[str, Any] = {
+            "config.json": self.target.config(self.text, self.rope, self.rows),
+            "processor_config.json": processor_config(self.specialists, self.target.processor),
+            "chat_template.jinja": chat_template(names),
+        }
+        return {self.text.in_trunk(name): content for name, content in found.items()}
+
+    def complete(self, folder: Path) -> None:
+        """Write the modules and the tokenizer into a result that has everything else."""
+        trunk = folder / self.text.parts[""]
+        write_tokens(self.tokens, folder, trunk)
+        place = trunk / "tokenizer_config.json"
+        names = tokenizer_names(self.specialists)
+        place.write_text(json.dumps(tokenizer_config(place, names), indent=2), encoding="utf-8")
+        for name in REPLACED:
+            if self.text.in_trunk(name) not in self.files:
+                (trunk / name).unlink(missing_ok=True)
+        write_layout(self._layout(), folder, int(text_config(self.text).hidden_size))
+        write_modalities(folder, ["text", *(_READS[kind] for kind in self.specialists)])
+
+    def _layout(self) -> Layout:
+        own = read_layout(self.text.folder)
+        return encoder_layout(self.text, "mean") if own.bare else own
+
+    @property
+    def key(self) -> str:
+        """A hash of all but the models' content that decides the result's bytes."""
+        facts = [self.files, self.tokens.digest, sorted(self.names)]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _shapes(names: Names) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a trunk's tensors, without the number of tokens."""
+    return {
+        name: spec.shape[1:] if is_vocabulary(name) else spec.shape
+        for name, spec in names.specs.items()
+    }

@@ -1,0 +1,109 @@
+"""Processors of a composed model: how images and sound are read, and how contents become one text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError
+from emberge.engine import read_object
+
+from emberge_bidirlm.compose.specialist import Kind, Specialist
+
+__all__ = ["REPLACED", "chat_template", "processor_config", "tokenizer_config", "tokenizer_names"]
+
+_WHOLE = "processor_config.json"
+# By kind: the parts of a processor, and the file of older releases that has each alone.
+_PARTS: Mapping[Kind, Mapping[str, str]] = {
+    "vision": {
+        "image_processor": "preprocessor_config.json",
+        "video_processor": "video_preprocessor_config.json",
+    },
+    "audio": {"feature_extractor": "preprocessor_config.json"},
+}
+REPLACED = (
+    *(_WHOLE, "preprocessor_config.json", "video_preprocessor_config.json"),
+    *("chat_template.json", "chat_template.jinja"),
+)
+"""Files of a text model's folder that are not those of a composed one."""
+_SPECTRA = (
+    *("feature_size", "hop_length", "chunk_length", "n_fft", "sampling_rate", "padding_side"),
+    *("padding_value", "dither"),
+)
+
+
+def processor_config(specialists: Mapping[Kind, Specialist], processor: str) -> dict[str, Any]:
+    """Return the content of processor_config.json for transformers' class `processor`.
+
+    Raises:
+        CheckpointError: for a specialist without the files.
+    """
+    found: dict[str, Any] = {"processor_class": processor}
+    for one in specialists.values():
+        found |= {part: _part(one, part) for part in _PARTS[one.kind]}
+    if len(specialists) == 2:
+        found["feature_extractor"] = _spectra(specialists["audio"], found["feature_extractor"])
+    return found
+
+
+def _part(one: Specialist, part: str) -> dict[str, Any]:
+    folder, alone = one.checkpoint.trunk, _PARTS[one.kind][part]
+    for name in (_WHOLE, alone):
+        content = read_object(folder / name) if (folder / name).is_file() else {}
+        inside = content.get(part) if name == _WHOLE else content
+        if isinstance(inside, dict) and inside:
+            return {key: value for key, value in inside.items() if key != "processor_class"}
+    raise CheckpointError(
+        f"{folder}: has no {part}, neither in {_WHOLE} nor as {alone}; get the whole folder of the model"
+    )
+
+
+def _spectra(audio: Specialist, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Whisper's way to a spectrum, which the thinker reads, with Qwen3-ASR's numbers.
+
+    Both are equal from half a second on; Qwen3-ASR pads shorter clips to that first.
+    """
+    kept = {key: own[key] for key in _SPECTRA if key in own}
+    return {
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        **kept,
+        "feature_size": audio.tower_config["num_mel_bins"],
+        "return_attention_mask": True,
+    }
+
+
+def tokenizer_names(specialists: Mapping[Kind, Specialist]) -> dict[str, str]:
+    """Return the special tokens by the names that processors ask a tokenizer for."""
+    return {name: token for one in specialists.values() for name, token in one.tokens.items()}
+
+
+def chat_template(tokens: Mapping[str, str]) -> str:
+    """Return a template that prints the contents of messages and nothing else.
+
+    SentenceTransformers makes a message of every input: so a text is that text, with its prompt before it.
+    """
+    kinds = {
+        "image": ("vision_bos_token", "image_token", "vision_eos_token"),
+        "video": ("vision_bos_token", "video_token", "vision_eos_token"),
+        "audio": ("audio_bos_token", "audio_token", "audio_eos_token"),
+    }
+    parts = "".join(
+        f"{{%- elif part.type == '{kind}' %}}{{{{- '{''.join(tokens[name] for name in names)}' }}}}"
+        for kind, names in kinds.items()
+        if names[1] in tokens
+    )
+    return (
+        "{%- for message in messages %}"
+        "{%- if message.content is string %}{{- message.content }}"
+        "{%- else %}{%- for part in message.content %}"
+        "{%- if part.type == 'text' %}{{- part.text }}"
+        f"{parts}{{%- endif %}}{{%- endfor %}}{{%- endif %}}{{%- endfor %}}"
+    )
+
+
+def tokenizer_config(path: Path, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the content of tokenizer_config.json with these names of tokens, and no chat template."""
+    content = read_object(path) if path.is_file() else {}
+    content.pop("chat_template", None)
+    return {**content, **names}

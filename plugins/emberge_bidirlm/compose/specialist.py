@@ -1,0 +1,182 @@
+"""Specialists of one more kind of input: the tower and projector beside a text trunk."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge import CheckpointError
+from emberge.engine import (
+    Checkpoint,
+    Names,
+    TensorSpec,
+    Tokenizer,
+    canonical_names,
+    read_object,
+    read_tokenizer,
+    text_trunk,
+)
+
+from emberge_bidirlm.mask_token import class_config
+
+__all__ = ["Kind", "Specialist"]
+
+Kind = Literal["vision", "audio"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Names that a family's class and config have for a tower and its tokens.
+
+    `tokens` has by a processor's name of a token the option of the config with its id; `marks` are tokens
+    whose ids no config has, and that the tokenizer's own config may name.
+    """
+
+    model_type: str
+    called: str
+    config: str
+    width: str
+    tower: tuple[str, ...]
+    tokens: Mapping[str, str]
+    marks: Mapping[str, str]
+
+
+_FAMILIES: Mapping[Kind, _Family] = {
+    "vision": _Family(
+        *("qwen3_vl", "Qwen3-VL", "vision_config", "out_hidden_size", ("visual.",)),
+        tokens={
+            "image_token": "image_token_id",
+            "video_token": "video_token_id",
+            "vision_bos_token": "vision_start_token_id",
+            "vision_eos_token": "vision_end_token_id",
+        },
+        marks={},
+    ),
+    "audio": _Family(
+        *("qwen3_asr", "Qwen3-ASR", "audio_config", "output_dim"),
+        tower=("audio_tower.", "multi_modal_projector."),
+        tokens={"audio_token": "audio_token_id"},
+        marks={"audio_bos_token": "<|audio_start|>", "audio_eos_token": "<|audio_end|>"},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Specialist:
+    """A model with a tower for one more kind of input, read from its config, tokenizer and headers.
+
+    Raises:
+        CheckpointError: when it has no such tower.
+    """
+
+    kind: Kind
+    checkpoint: Checkpoint
+
+    def __post_init__(self) -> None:
+        found = self.checkpoint.config.get("model_type")
+        family = _FAMILIES[self.kind]
+        if found != family.model_type or not self.checkpoint.config.get(family.config):
+            raise CheckpointError(
+                f"{self.checkpoint.folder}: is a '{found}' without the {self.kind} tower that is asked of "
+                f"it; name a {family.called} as transformers loads it ('{family.model_type}', with "
+                f"{family.config})"
+            )
+        if self.checkpoint.has_weights and not self.tower:
+            raise CheckpointError(
+                f"{self.checkpoint.folder}: has no tensor of the {self.kind} tower "
+                f"({family.tower[0]}…); get the whole model"
+            )
+
+    @functools.cached_property
+    def config(self) -> Any:
+        """The config object of transformers."""
+        return class_config(self.checkpoint)
+
+    @property
+    def tower_config(self) -> dict[str, Any]:
+        """The tower's part of the config, with the class's defaults."""
+        # As it is saved inside another: without what every config of transformers has beside.
+        found: dict[str, Any] = self.config.to_diff_dict()[_FAMILIES[self.kind].config]
+        return dict(found)
+
+    @property
+    def width(self) -> int:
+        """The size of the vectors that the projector gives the trunk."""
+        return int(self.tower_config[_FAMILIES[self.kind].width])
+
+    @functools.cached_property
+    def names(self) -> Names:
+        """All tensors by canonical name."""
+        return canonical_names(self.checkpoint)
+
+    @functools.cached_property
+    def trunk(self) -> Names:
+        """The text trunk, which the result does not get."""
+        return text_trunk(self.names, self.checkpoint)
+
+    @functools.cached_property
+    def tower(self) -> dict[str, TensorSpec]:
+        """The tensors of tower and projector by canonical name, sorted."""
+        starts = _FAMILIES[self.kind].tower
+        left = sorted(name for name in self.trunk.left if name.startswith(starts))
+        return {name: self.names.specs[name] for name in left}
+
+    @property
+    def dropped(self) -> list[str]:
+        """The tensors that the result does not get: the text trunk and heads."""
+        return [name for name in self.names.specs if name not in self.tower]
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, by its files.
+
+        Raises:
+            CheckpointError: when there is none.
+        """
+        found = read_tokenizer(self.checkpoint)
+        if found is None:
+            raise CheckpointError(
+                f"{self.checkpoint.folder}: has no tokenizer.json, by which its special tokens would be known"
+            )
+        return found
+
+    @functools.cached_property
+    def tokens(self) -> dict[str, str]:
+        """The special tokens of the kind, by the names that processors give them.
+
+        Raises:
+            CheckpointError: for one that the tokenizer has not.
+        """
+        family, own = _FAMILIES[self.kind], self.tokenizer
+        named = _named_tokens(own.folder / "tokenizer_config.json")
+        found: dict[str, str] = {}
+        for name, option in family.tokens.items():
+            place = int(getattr(self.config, option))
+            if place not in own.texts:
+                raise CheckpointError(
+                    f"{own.folder}: its tokenizer has no token with the id {place}, which config.json gives "
+                    f"as {option}; get the tokenizer of this model"
+                )
+            found[name] = own.texts[place]
+        for name, usual in family.marks.items():
+            token = named.get(name, usual)
+            if token not in own.tokens:
+                raise CheckpointError(
+                    f"{own.folder}: its tokenizer has no token '{token}' ({name}); get the tokenizer of this "
+                    "model"
+                )
+            found[name] = token
+        return found
+
+
+def _named_tokens(path: Path) -> dict[str, str]:
+    """Return the tokens that a tokenizer's config has names for, wherever a release writes them."""
+    content = read_object(path) if path.is_file() else {}
+    found = dict(content)
+    for place in ("extra_special_tokens", "model_specific_special_tokens"):
+        inside = content.get(place)
+        found |= inside if isinstance(inside, dict) else {}
+    return {name: token for name, token in found.items() if isinstance(token, str)}

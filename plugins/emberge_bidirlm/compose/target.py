@@ -1,0 +1,143 @@
+"""Classes of transformers that a composed model is of: their configs, and their names of tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emberge import CheckpointError
+from emberge.engine import Checkpoint
+
+from emberge_bidirlm.compose.specialist import Kind, Specialist
+from emberge_bidirlm.mask_token import text_config
+
+__all__ = ["Target", "choose_target"]
+
+TRUNK = "language_model."
+_KEPT = (
+    *("attention_bias", "attention_dropout", "head_dim", "hidden_act", "hidden_size"),
+    *("initializer_range", "intermediate_size", "max_position_embeddings", "num_attention_heads"),
+    *("num_hidden_layers", "num_key_value_heads", "rms_norm_eps"),
+    *("bos_token_id", "eos_token_id", "pad_token_id"),
+)
+# What the thinker calls the parts of mergers and of the audio projector.
+_MERGER = re.compile(r"^visual\.(merger|deepstack_merger_list\.\d+)\.")
+_PARTS = {"norm": "ln_q", "linear_fc1": "mlp.0", "linear_fc2": "mlp.2"}
+_PROJECTOR = {"linear_1": "proj1", "linear_2": "proj2"}
+# The thinker's processor and positions count sound in windows of this many frames.
+_WINDOW = 50
+# Positions that a second of a video takes; an image and a clip take none of it.
+_PER_SECOND = 13
+
+
+@dataclass(frozen=True)
+class Target:
+    """The class of a composed model, by the specialists that it is composed of."""
+
+    model_type: str
+    architecture: str
+    processor: str
+    specialists: Mapping[Kind, Specialist]
+
+    def name(self, canonical: str) -> str:
+        """Return the name that the class has for a tensor of a specialist's tower."""
+        if len(self.specialists) == 1:
+            return canonical
+        if _MERGER.match(canonical):
+            return _merger_name(canonical)
+        if canonical.startswith("multi_modal_projector."):
+            _, layer, rest = canonical.split(".", 2)
+            return f"audio_tower.{_PROJECTOR[layer]}.{rest}"
+        return canonical
+
+    def config(self, text: Checkpoint, rope: Mapping[str, Any], rows: int) -> dict[str, Any]:
+        """Return the content of config.json: bidirectional, with these positions and rows of embeddings.
+
+        Raises:
+            CheckpointError: for a text model or a specialist that the class cannot express.
+        """
+        trunk = _trunk(text) | {"rope_parameters": dict(rope), "vocab_size": rows}
+        own = {"model_type": self.model_type, "architectures": [self.architecture]}
+        if len(self.specialists) == 1:
+            (one,) = self.specialists.values()
+            inner = one.config.get_text_config().model_type
+            return {
+                **one.checkpoint.config,
+                **own,
+                "text_config": {**trunk, "model_type": inner},
+            }
+        return {**own, **self._thinker(trunk)}
+
+    def _thinker(self, trunk: Mapping[str, Any]) -> dict[str, Any]:
+        vision, audio = self.specialists["vision"], self.specialists["audio"]
+        seen, heard = vision.tower_config, audio.tower_config
+        if heard["n_window"] != _WINDOW:
+            raise CheckpointError(
+                f"{audio.checkpoint.folder}: its windows of sound have n_window {heard['n_window']}, and "
+                f"'{self.model_type}' counts by {_WINDOW}; compose it without 'vision'"
+            )
+        # The length of a table of sines that is no weight: what both read of it is equal.
+        heard.pop("max_position_embeddings", None)
+        start = audio.tokenizer.tokens[audio.tokens["audio_bos_token"]]
+        end = audio.tokenizer.tokens[audio.tokens["audio_eos_token"]]
+        return {
+            "text_config": {
+                **trunk,
+                "model_type": "qwen3_omni_moe_text",
+                # Dense: no layer has experts.
+                "num_experts": 0,
+                "mlp_only_layers": list(range(int(trunk["num_hidden_layers"]))),
+            },
+            "vision_config": {**seen, "model_type": "qwen3_omni_moe_vision_encoder"},
+            "audio_config": {
+                **heard,
+                "model_type": "qwen3_omni_moe_audio_encoder",
+                "max_source_positions": 1500,
+            },
+            "image_token_id": vision.config.image_token_id,
+            "video_token_id": vision.config.video_token_id,
+            # Of no field of the class, and read by it where images have places.
+            "vision_start_token_id": vision.config.vision_start_token_id,
+            "vision_end_token_id": vision.config.vision_end_token_id,
+            "audio_token_id": audio.config.audio_token_id,
+            "audio_start_token_id": start,
+            "audio_end_token_id": end,
+            "position_id_per_seconds": _PER_SECOND,
+            "tie_word_embeddings": False,
+        }
+
+
+def choose_target(specialists: Mapping[Kind, Specialist]) -> Target:
+    """Return the class for specialists: the one's own, or for two the thinker of Qwen3-Omni."""
+    if len(specialists) == 2:
+        name = "Qwen3OmniMoe"
+        return Target(
+            "qwen3_omni_moe_thinker", f"{name}ThinkerModel", f"{name}Processor", specialists
+        )
+    if "vision" in specialists:
+        return Target("qwen3_vl", "Qwen3VLModel", "Qwen3VLProcessor", specialists)
+    return Target("qwen3_asr", "Qwen3ASRModel", "Qwen3ASRProcessor", specialists)
+
+
+def _trunk(text: Checkpoint) -> dict[str, Any]:
+    """Return the text config that all three classes share, bidirectional.
+
+    Raises:
+        CheckpointError: for windows of attention, which they have not.
+    """
+    found = text_config(text).to_dict()
+    if "sliding_attention" in (found.get("layer_types") or ()):
+        raise CheckpointError(
+            f"{text.folder}: some layers attend to a window alone, which no composed model does; choose a "
+            "text model without use_sliding_window"
+        )
+    kept = {key: found[key] for key in _KEPT if key in found}
+    return {**kept, "is_causal": False, "use_cache": False}
+
+
+def _merger_name(canonical: str) -> str:
+    place, part, rest = canonical.rsplit(".", 2)
+    place = place.replace("deepstack_merger_list", "merger_list")
+    return f"{place}.{_PARTS[part]}.{rest}"

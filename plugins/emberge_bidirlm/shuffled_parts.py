@@ -1,0 +1,140 @@
+"""The `shuffled_parts` step: a control, of which some parts have their numbers in a random order."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from emberge import (
+    Artifact,
+    ModelRef,
+    Preflight,
+    Problem,
+    RecipeError,
+    Step,
+    Workspace,
+    shuffled,
+    stable_seed,
+)
+from emberge.engine import Checkpoint, DerivedTensor, RowReader, TensorSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["ShuffledParts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffledParts(Step):
+    """Shuffle the numbers of some parts of a model: a control that keeps their size and nothing they learned.
+
+    In every tensor of a part each row has its own numbers in a random order, so that norms stay; vectors are
+    one row. A score that such a model reaches is not owed to what the parts know: BidirLM's towers
+    (arXiv:2604.02045) have to beat it.
+
+    Example:
+        blind:
+          shuffled_parts: {model: ./omni, parts: [visual, audio_tower]}
+    """
+
+    produces = "model"
+
+    model: ModelRef
+    """The model, which stays as it is."""
+    parts: tuple[str, ...]
+    """Beginnings of tensor names up to a dot, such as `visual`."""
+    seed: int | None = None
+    """Seed of the order; by default the recipe's."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        folder = context.model(self.model)
+        if folder is None:
+            return
+        names = Checkpoint(folder).specs
+        for part in self.parts:
+            if names and not any(_inside(name, part) for name in names):
+                firsts = sorted({name.partition(".")[0] for name in names})
+                message = f"{folder}: has no part '{part}'; its parts are {', '.join(firsts)}"
+                yield context.problem(message, "parts")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import (
+            CopyJob,
+            FileSource,
+            TensorReader,
+            build_checkpoint,
+            whole_model,
+        )
+
+        model = workspace.model(self.model)
+        if any(workspace.folder.iterdir()):
+            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
+        seed = workspace.seed if self.seed is None else self.seed
+        key = repr((self.parts, seed, model.fingerprint))
+        with (
+            whole_model(model, workspace.work, workspace.machine) as folder,
+            TensorReader() as reader,
+        ):
+            checkpoint = Checkpoint(folder)
+            chosen = [n for n in checkpoint.specs if any(_inside(n, p) for p in self.parts)]
+            if not chosen:
+                raise RecipeError(f"{model.name}: has none of the parts {', '.join(self.parts)}")
+            build_checkpoint(
+                [
+                    CopyJob(
+                        TensorSpec(name, one.shape, one.dtype),
+                        FileSource(
+                            checkpoint.folder.name,
+                            _shuffled(one, seed) if name in chosen else one,
+                            reader,
+                        ),
+                    )
+                    for name, one in checkpoint.specs.items()
+                ],
+                workspace.folder,
+                template=checkpoint,
+                key=hashlib.sha256(key.encode()).hexdigest(),
+                provenance={"emberge": workspace.provenance},
+                side=workspace.work / "shuffled",
+                machine=workspace.machine,
+                progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+            )
+        return Artifact(
+            kind="model",
+            size=model.artifact.size if model.artifact is not None else None,
+            parents=(self.model.text,),
+            details={"made_by": "shuffling the weights of", "tensors": len(chosen), "seed": seed},
+        )
+
+
+def _inside(name: str, part: str) -> bool:
+    return f".{name}.".find(f".{part}.") >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shuffled(DerivedTensor):
+    """Tensor whose rows have the numbers of another's in an order of their own."""
+
+    origin: TensorSpec = field(compare=False)
+    seed: int
+
+    @property
+    def row_width(self) -> int:
+        """Elements that are shuffled among each other; a vector is one row."""
+        return self.elements if len(self.shape) < 2 else self.elements // self.shape[0]
+
+    def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
+        import torch
+
+        width = self.row_width
+        reader.read(self.origin, rows.start * width, into.view(-1))
+        for place, row in enumerate(rows):
+            order = shuffled(width, stable_seed(self.seed, self.name, row))
+            into[place] = into[place, torch.from_numpy(order)]
+
+
+def _shuffled(one: TensorSpec, seed: int) -> _Shuffled:
+    return _Shuffled(one.name, one.shape, one.dtype, one.file, one.offset, origin=one, seed=seed)

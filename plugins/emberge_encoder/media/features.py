@@ -1,0 +1,290 @@
+"""Features of media: patches of images and log-mel frames of clips, as the stock processors make them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from emberge import DataError, Media, MediaFacts, MediaKind
+from emberge.engine import image_size, read_clip, read_image, resampled
+from numpy.typing import NDArray
+
+from emberge_encoder.media.media_way import MediaWay
+
+__all__ = ["Clips", "Images", "Kept", "media_problems", "media_readers", "with_whole_chunks"]
+
+Array = NDArray[Any]
+# Samples that Qwen3-ASR pads a shorter clip to, half a second at its rate.
+SHORTEST = 8000
+# Bytes of features that are kept for the second pass over a batch.
+KEPT_BYTES = 256 << 20
+
+
+class Images:
+    """Images of a model: their tokens by their size, and their patches.
+
+    Pixels go through the part of the stock processor that is numpy and Pillow alone. With `shrink` an image
+    larger than the model's limit is made smaller, as the stock processor does.
+    """
+
+    def __init__(self, way: MediaWay, *, shrink: bool) -> None:
+        from transformers import Qwen2VLImageProcessorPil
+
+        settings = dict(way.processors["image"])
+        for name in ("image_processor_type", "processor_class"):
+            settings.pop(name, None)
+        self._processor = Qwen2VLImageProcessorPil(**settings)
+        self._shrink = shrink
+
+    @property
+    def limit(self) -> int:
+        """Number of pixels that an image may have."""
+        return int(self._processor.size["longest_edge"])
+
+    def tokens_of(self, width: int, height: int) -> int:
+        """Return the number of vectors that the model has of an image."""
+        patches = self._processor.get_number_of_image_patches(height, width)
+        return int(patches // self._processor.merge_size**2)
+
+    def problem(self, width: int, height: int, where: str) -> str | None:
+        """Return the reason why an image is not read; None for one that is."""
+        if max(width, height) > 200 * min(width, height):
+            return (
+                f"{where}: an image of {width} x {height} pixels is too narrow; cut or replace it"
+            )
+        if self._shrink or width * height <= self.limit:
+            return None
+        patch = self._processor.patch_size
+        return (
+            f"{where}: an image of {width} x {height} pixels is larger than the model's limit of "
+            f"{self.limit // patch**2} patches of {patch} x {patch}; make it smaller, or have that done with "
+            "backbone: {text_encoder: {shrink: true}}"
+        )
+
+    def count(self, media: Media) -> int:
+        """Return the number of vectors of an image, from its header.
+
+        Raises:
+            DataError: for one that cannot be read, or is too large.
+        """
+        size = image_size(media)
+        if problem := self.problem(*size, media.path):
+            raise DataError(problem)
+        return self.tokens_of(*size)
+
+    def of(self, media: Media) -> Mapping[str, Array]:
+        """Return patches [p, d] of an image and its grid [1, 3]."""
+        found = self._processor(read_image(media), return_tensors="np")
+        return {"pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"]}
+
+    @staticmethod
+    def joined(found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """Return the features of several images as one batch has them."""
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+
+class Clips:
+    """Clips of a model: their vectors by their length, and their log-mel frames.
+
+    Frames are those of Whisper's extractor (Radford et al., 2022, arXiv:2212.04356), made of each clip alone
+    and padded after it, so that a neighbour changes nothing; a clip shorter than half a second is padded with
+    silence first, as Qwen3-ASR does. With `resample` a clip of another sampling rate is resampled.
+    """
+
+    def __init__(self, way: MediaWay, *, resample: bool) -> None:
+        import torch
+        from transformers import WhisperFeatureExtractor
+
+        given = way.processors["audio"]
+        names = ("feature_size", "sampling_rate", "hop_length", "n_fft", "chunk_length")
+        settings: dict[str, Any] = {name: given[name] for name in names if name in given}
+        self._extractor: Any = WhisperFeatureExtractor(  # type: ignore[no-untyped-call]
+            **{"feature_size": 128, **settings}
+        )
+        size = self._extractor.n_fft
+        self._window = torch.hann_window(size, dtype=torch.float32)
+        filters = np.ascontiguousarray(self._extractor.mel_filters.T, np.float32)
+        self._filters = torch.from_numpy(filters)
+        self._resample = resample
+        audio = way.config.get("audio_config") or {}
+        self._chunk = 2 * int(audio.get("n_window", 50))
+        self._asr = way.family == "qwen3_asr"
+
+    @property
+    def rate(self) -> int:
+        """Samples a second that the model reads."""
+        return int(self._extractor.sampling_rate)
+
+    def problem(self, rate: int, where: str) -> str | None:
+        """Return the reason why a clip of this sampling rate is not read; None for one that is."""
+        if rate == self.rate or self._resample:
+            return None
+        return (
+            f"{where}: a clip has {rate} samples a second, and the model reads {self.rate}; convert it, or "
+            "have it resampled with backbone: {text_encoder: {resample: true}}"
+        )
+
+    def tokens_of(self, seconds: float) -> int:
+        """Return the number of vectors that the model has of a clip of this length."""
+        return self._tokens(max(SHORTEST, round(seconds * self.rate)) // self._hop)
+
+    def _tokens(self, frames: int) -> int:
+        whole, rest = divmod(frames, self._chunk)
+        return whole * _after_convolutions(self._chunk) + _after_convolutions(rest)
+
+    @property
+    def _hop(self) -> int:
+        return int(self._extractor.hop_length)
+
+    def count(self, media: Media) -> int:
+        """Return the number of vectors of a clip.
+
+        Raises:
+            DataError: for one that cannot be read, or has another sampling rate.
+        """
+        return self._tokens(len(self._samples(media)) // self._hop)
+
+    def _samples(self, media: Media) -> NDArray[np.float32]:
+        clip = read_clip(media)
+        if problem := self.problem(clip.rate, media.path):
+            raise DataError(problem)
+        samples = resampled(clip, self.rate).samples
+        return np.pad(samples, (0, max(0, SHORTEST - len(samples))))
+
+    def of(self, media: Media) -> Mapping[str, Array]:
+        """Return log-mel frames [mel bins, frames] of a clip."""
+        return {"frames": self._log_mel(self._samples(media))}
+
+    def _log_mel(self, samples: NDArray[np.float32]) -> Array:
+        """Return the extractor's frames; its own call takes twice as long, as much as a tiny model."""
+        import torch
+
+        spectrum = torch.stft(
+            torch.from_numpy(samples),
+            self._extractor.n_fft,
+            self._hop,
+            window=self._window,
+            return_complex=True,
+        )[:, :-1]
+        mel = self._filters @ (spectrum.real.square() + spectrum.imag.square())
+        logs = mel.clamp_(min=1e-10).log10_()
+        found: Array = ((torch.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0).numpy()
+        return found
+
+    def joined(self, found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """Return the frames of several clips as one padded batch, with the mask of frames that count."""
+        frames = [one["frames"] for one in found]
+        longest = max(one.shape[1] for one in frames)
+        if self._asr:  # its tower reads whole chunks
+            longest = -(-longest // self._chunk) * self._chunk
+        features = np.zeros((len(frames), frames[0].shape[0], longest), np.float32)
+        mask = np.zeros((len(frames), longest), np.int64)
+        for row, one in enumerate(frames):
+            features[row, :, : one.shape[1]] = one
+            mask[row, : one.shape[1]] = 1
+        name = "input_features_mask" if self._asr else "feature_attention_mask"
+        return {"input_features": features, name: mask}
+
+
+def _after_convolutions(frames: int) -> int:
+    """Return how many frames three convolutions of stride two leave."""
+    for _ in range(3):
+        frames = (frames - 1) // 2 + 1
+    return frames
+
+
+def with_whole_chunks(
+    tower: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the inputs of the thinker's audio tower with every chunk padded to a whole one.
+
+    By itself it pads chunks to the longest of the batch, so that a clip of less than one chunk has other
+    features beside a longer one; Qwen3-ASR's tower pads to whole chunks.
+    """
+    import torch
+    from torch.nn.functional import pad
+
+    frames, lengths = args[0], kwargs["feature_lens"].tolist()
+    chunk = 2 * tower.n_window
+    pieces, sizes = [], []
+    for clip in frames.split(lengths, dim=1):
+        for piece in clip.split(chunk, dim=1):
+            sizes.append(piece.shape[1])
+            pieces.append(pad(piece, (0, chunk - piece.shape[1])))
+    whole = _after_convolutions(chunk)
+    left = torch.tensor([_after_convolutions(size) for size in sizes])
+    valid = (torch.arange(whole) < left[:, None]).flatten().nonzero()[:, 0]
+    given = {
+        "padded_feature": torch.stack(pieces),
+        "chunk_lengths": torch.tensor(sizes, device=frames.device),
+        "valid_indices": valid.to(frames.device),
+    }
+    return args, {**kwargs, **given}
+
+
+class Kept:
+    """Features of the media that were read last: the second pass over a batch needs them again."""
+
+    def __init__(self, limit: int = KEPT_BYTES) -> None:
+        self._limit = limit
+        self._size = 0
+        self._found: OrderedDict[str, Mapping[str, Array]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, media: Media, make: Callable[[Media], Mapping[str, Array]]) -> Mapping[str, Array]:
+        """Return a medium's features, made now if they are not kept."""
+        with self._lock:
+            if media.hash in self._found:
+                self._found.move_to_end(media.hash)
+                return self._found[media.hash]
+        made = make(media)
+        with self._lock:
+            if media.hash not in self._found:
+                self._found[media.hash] = made
+                self._size += _bytes(made)
+            while self._size > self._limit:
+                self._size -= _bytes(self._found.popitem(last=False)[1])
+        return made
+
+
+def _bytes(features: Mapping[str, Array]) -> int:
+    return sum(array.nbytes for array in features.values())
+
+
+def media_readers(
+    way: MediaWay, *, resample: bool, shrink: bool
+) -> Mapping[MediaKind, Images | Clips]:
+    """Return the reader of each kind of media that a model reads."""
+    readers: dict[MediaKind, Images | Clips] = {}
+    if "image" in way.kinds:
+        readers["image"] = Images(way, shrink=shrink)
+    if "audio" in way.kinds:
+        readers["audio"] = Clips(way, resample=resample)
+    return readers
+
+
+def media_problems(
+    facts: MediaFacts, readers: Mapping[MediaKind, Images | Clips], limit: int | None
+) -> list[str]:
+    """Return what is wrong with a data set's largest image and its clips; `limit` counts tokens."""
+    images, clips = readers.get("image"), readers.get("audio")
+    found: list[str | None] = []
+    if isinstance(images, Images) and facts.largest is not None:
+        width, height, place = facts.largest
+        found.append(images.problem(width, height, place))
+        found.append(_too_long(images.tokens_of(width, height), limit, f"{place}: an image"))
+    if isinstance(clips, Clips):
+        found += [clips.problem(rate, place) for rate, place in facts.rates]
+        if facts.longest is not None:
+            seconds, place = facts.longest
+            found.append(_too_long(clips.tokens_of(seconds), limit, f"{place}: a clip"))
+    return [problem for problem in found if problem is not None]
+
+
+def _too_long(tokens: int, limit: int | None, what: str) -> str | None:
+    if limit is None or tokens <= limit:
+        return None
+    return f"{what} takes {tokens} tokens, and max_length is {limit}; raise it, or make the medium smaller"

@@ -1,0 +1,75 @@
+"""An encoder of text, images and clips: a native class of transformers with towers beside its text stack."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from emberge import MediaKind, TokenisedText, has_media
+from torch import Tensor
+
+from emberge_encoder.media.features import Clips, Images, Kept, with_whole_chunks
+from emberge_encoder.media.media_way import MediaWay
+from emberge_encoder.media.rendering import Rendering
+from emberge_encoder.text_model import TextModel
+
+__all__ = ["MediaModel"]
+
+
+class MediaModel(TextModel):
+    """An encoder of text and of media within it (see `Encoder`); `way` is that of media to the model."""
+
+    def __init__(
+        self, *args: Any, way: MediaWay, readers: Mapping[MediaKind, Images | Clips], **rest: Any
+    ) -> None:
+        super().__init__(*args, **rest)
+        assert self._chat is not None  # a folder that lists media has messages
+        self._way = way
+        self._readers = readers
+        self._rendering = Rendering(way, self._tokenizer, self._chat, readers)
+        self._kept = Kept()
+        if way.family == "qwen3_omni_moe_thinker" and "audio" in way.kinds:
+            tower: Any = self._chain.trunk.audio_tower
+            tower.register_forward_pre_hook(with_whole_chunks, with_kwargs=True)
+
+    @property
+    def tokenizer_fingerprint(self) -> str:
+        settings = repr((self._way.family, sorted(self._way.processors.items())))
+        return hashlib.sha256(f"{super().tokenizer_fingerprint}{settings}".encode()).hexdigest()
+
+    def tokenise(
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+    ) -> list[TokenisedText]:
+        limit = max_length or self.layout.max_length
+        mixed = [has_media(text) for text in texts]
+        plain = [text for text, has in zip(texts, mixed, strict=True) if not has]
+        other = [text for text, has in zip(texts, mixed, strict=True) if has]
+        of_plain = iter(super().tokenise(plain, prompt=prompt, max_length=max_length))
+        of_other = iter(self._rendering.tokenise(other, prompt, limit) if other else ())
+        return [next(of_other if has else of_plain) for has in mixed]
+
+    def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
+        features = dict(super().collate(texts))
+        media = [part for text in texts for part in text.media]
+        if not media:
+            return features
+        ids = features["input_ids"]
+        features.setdefault("attention_mask", torch.ones_like(ids))
+        for kind, reader in self._readers.items():
+            found = [self._kept.of(part, reader.of) for part in media if part.kind == kind]
+            if found:
+                joined = reader.joined(found)
+                features |= {name: torch.from_numpy(value) for name, value in joined.items()}
+        if self._way.family == "qwen3_vl":
+            features["mm_token_type_ids"] = (ids == self._way.id_of("image")).long()
+        return features
+
+    def _inputs(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        inputs = {name: value for name, value in features.items() if name != "prompt_length"}
+        if "input_features" in inputs:
+            tower: Any = self._chain.trunk.audio_tower
+            dtype = next(tower.parameters()).dtype
+            inputs["input_features"] = inputs["input_features"].to(dtype)
+        return inputs

@@ -1,0 +1,76 @@
+"""The media that a model folder reads, from its configs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError, MediaKind
+from emberge.engine import Layout, read_object, read_trunk_settings
+
+__all__ = ["FAMILIES", "MediaWay", "media_way"]
+
+# Kinds of media by the model types of transformers' native classes.
+FAMILIES: Mapping[str, tuple[MediaKind, ...]] = {
+    "qwen3_vl": ("image",),
+    "qwen3_asr": ("audio",),
+    "qwen3_omni_moe_thinker": ("image", "audio"),
+}
+_PROCESSORS: Mapping[MediaKind, str] = {"image": "image_processor", "audio": "feature_extractor"}
+
+
+@dataclass(frozen=True)
+class MediaWay:
+    """Way of media to a model: its family, the kinds it reads, and the settings of their processors."""
+
+    family: str
+    kinds: tuple[MediaKind, ...]
+    folder: Path
+    config: Mapping[str, Any]
+    processors: Mapping[MediaKind, Mapping[str, Any]]
+
+    def id_of(self, kind: MediaKind) -> int:
+        """Return the id of the token that has the place of a medium's vectors."""
+        return int(self.config[f"{kind}_token_id"])
+
+
+def media_way(layout: Layout, config: Mapping[str, Any]) -> MediaWay | None:
+    """Return the way of media to the model of a folder; None for one that reads text alone.
+
+    Raises:
+        CheckpointError: for a folder that lists media, without what reading them takes.
+    """
+    family = str(config.get("model_type"))
+    settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)
+    listed = settings.get("modality_config") or {}
+    kinds = tuple(kind for kind in FAMILIES.get(family, ()) if kind in listed)
+    if not kinds or "message" not in listed:
+        return None
+    folder = layout.trunk_folder
+    for kind in kinds:
+        if config.get(f"{kind}_token_id") is None:
+            raise CheckpointError(f"{folder}/config.json: has no {kind}_token_id; add it")
+    if "image" in kinds and config.get("vision_start_token_id") is None:
+        raise CheckpointError(
+            f"{folder}/config.json: has no vision_start_token_id, by which positions of images are found; "
+            "add it at the top"
+        )
+    return MediaWay(
+        family, kinds, folder, config, {kind: _settings(folder, kind) for kind in kinds}
+    )
+
+
+def _settings(folder: Path, kind: MediaKind) -> Mapping[str, Any]:
+    """Return the settings of the processor of a kind, in either of the files that transformers writes."""
+    whole, old = folder / "processor_config.json", folder / "preprocessor_config.json"
+    found = read_object(whole).get(_PROCESSORS[kind]) if whole.is_file() else None
+    if not found and old.is_file():
+        found = read_object(old)
+    if not found:
+        raise CheckpointError(
+            f"{folder}: lists {kind} in modality_config, and has no {_PROCESSORS[kind]} in "
+            "processor_config.json; copy it from the model that it came from"
+        )
+    return dict(found)

@@ -1,0 +1,305 @@
+"""Rows with images and clips: every form that files have them in, what is wrong with them, moved files."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from emberge import (
+    DataEntry,
+    DataError,
+    DataRef,
+    EvalSet,
+    Media,
+    has_media,
+    join_parts,
+    readable,
+    split_parts,
+)
+from emberge.engine import (
+    check_entries,
+    image_size,
+    load_datasets,
+    load_eval_set,
+    read_clip,
+    write_catalogue,
+)
+from emberge_data.delimited import Delimited
+from emberge_data.json_lines import JsonLines
+from emberge_data.parquet import Parquet
+from scipy.io import wavfile
+
+from tests.support.media_models import RATE, drawing, tone
+
+READERS = [JsonLines(), Parquet(), Delimited()]
+
+
+def resolve(reference: DataRef) -> Path:
+    return reference.folder / reference.text
+
+
+def load(path: Path, store: Path | None = None, **options: Any) -> Any:
+    entry = DataEntry(path=DataRef(str(path)), **options)
+    (dataset,) = load_datasets([entry], readers=READERS, resolve=resolve, store=store)
+    return dataset
+
+
+def write(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def png(seed: int, **sizes: int) -> bytes:
+    buffer = io.BytesIO()
+    drawing(seed, **sizes).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def wav(hertz: float, rate: int = RATE, seconds: float = 1.0) -> bytes:
+    buffer = io.BytesIO()
+    wavfile.write(buffer, rate, tone(hertz, seconds, rate))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "cat.png").write_bytes(png(0))
+    (tmp_path / "dog.png").write_bytes(png(1))
+    (tmp_path / "a.wav").write_bytes(wav(440))
+    return tmp_path
+
+
+def refusal(folder: Path, rows: Sequence[Mapping[str, Any]], **options: Any) -> str:
+    path = write(folder, rows)
+    with pytest.raises(DataError) as caught:
+        load(path, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "anchor", "positive", "pair"),
+    [
+        ({"image": "cat.png", "caption": "a cat"}, "[image cat.png]", "a cat", "image-text"),
+        ({"text": "a cat", "image": "cat.png"}, "[image cat.png]", "a cat", "image-text"),
+        ({"query": "a cat", "image": "cat.png"}, "a cat", "[image cat.png]", "image-text"),
+        ({"audio": "a.wav", "text": "a tone"}, "[audio a.wav]", "a tone", "audio-text"),
+        ({"image": "cat.png", "answer": "cat"}, "[image cat.png]", "cat", "image-text"),
+        (
+            {"query": "a cat", "positive": {"image": "cat.png"}},
+            "a cat",
+            "[image cat.png]",
+            "image-text",
+        ),
+        (
+            {"query": {"image": "cat.png", "text": "which?"}, "positive": "a cat"},
+            "[image cat.png]which?",
+            "a cat",
+            "image-text",
+        ),
+        (
+            {"query": {"parts": ["is ", {"image": "cat.png"}, " it?"]}, "pos": [{"path": "a.wav"}]},
+            "is [image cat.png] it?",
+            "[audio a.wav]",
+            "audio-image",
+        ),
+        (
+            {"query": {"image": "cat.png"}, "positive": {"image": "dog.png"}},
+            "[image cat.png]",
+            "[image dog.png]",
+            "image-image",
+        ),
+    ],
+)
+def test_media_are_found_in_every_column(
+    folder: Path, row: Mapping[str, Any], anchor: str, positive: str, pair: str
+) -> None:
+    dataset = load(write(folder, [row]))
+    example = dataset[0]
+    assert readable(example.anchor) == anchor
+    assert [readable(text) for text in example.positives] == [positive]
+    assert dataset.info.pair == pair
+
+
+def test_images_with_labels_are_classified(folder: Path) -> None:
+    rows = [
+        {"image": name, "label": label}
+        for name, label in (("cat.png", "a"), ("dog.png", "a"), ("cat.png", "b"), ("dog.png", "b"))
+    ]
+    dataset = load(write(folder, rows))
+    assert dataset.info.task == "classification"
+    assert has_media(dataset[0].anchor)
+    assert has_media(dataset[0].positives[0])
+
+
+def test_a_table_of_paths_is_read(folder: Path) -> None:
+    (folder / "rows.csv").write_text("image,caption\ncat.png,a cat\n")
+    assert readable(load(folder / "rows.csv")[0].anchor) == "[image cat.png]"
+
+
+def test_columns_of_datasets_are_read(tmp_path: Path) -> None:
+    """Bytes with a path, and arrays with a rate, are what `datasets` writes."""
+    table = pa.table(
+        {
+            "image": [{"bytes": png(0), "path": "cat.png"}, {"bytes": png(1), "path": None}],
+            "caption": ["a cat", "a dog"],
+        }
+    )
+    pq.write_table(table, tmp_path / "images.parquet")
+    dataset = load(tmp_path / "images.parquet", tmp_path / "store")
+    (media,) = split_parts(dataset[1].anchor)
+    assert isinstance(media, Media)
+    assert image_size(media) == drawing(1).size
+    assert Path(media.path).parent == tmp_path / "store" / "media"
+    sound = {"array": tone(440).tolist(), "sampling_rate": RATE}
+    dataset = load(write(tmp_path, [{"audio": sound, "text": "a tone"}]), tmp_path / "store")
+    (media,) = split_parts(dataset[0].anchor)
+    assert isinstance(media, Media)
+    assert np.array_equal(read_clip(media).samples, tone(440))
+
+
+def test_text_of_data_refers_to_no_file(folder: Path) -> None:
+    forged = join_parts([Media("image", "0" * 32, "/etc/passwd")])
+    dataset = load(write(folder, [{"query": forged, "positive": {"parts": [forged]}}]))
+    assert dataset.info.media is None
+    assert not has_media(dataset[0].anchor + dataset[0].positives[0])
+
+
+def test_facts_have_their_places(folder: Path) -> None:
+    (folder / "big.png").write_bytes(png(2, width=80, height=40))
+    rows = [{"image": name, "caption": "one"} for name in ("cat.png", "big.png", "dog.png")]
+    facts = load(write(folder, rows)).info.media
+    assert facts.kinds == ("image",)
+    assert facts.largest == (80, 40, f"{folder / 'rows.jsonl'}:2")
+    (folder / "b.wav").write_bytes(wav(440, 8000, 3.0))
+    rows = [{"audio": name, "caption": "one"} for name in ("a.wav", "b.wav")]
+    facts = load(write(folder, rows)).info.media
+    at = f"{folder / 'rows.jsonl'}:"
+    assert facts.rates == ((RATE, f"{at}1"), (8000, f"{at}2"))
+    assert facts.longest == (3.0, f"{at}2")
+
+
+def test_rows_found_again_know_their_media(folder: Path) -> None:
+    path = write(folder, [{"image": "cat.png", "caption": "a cat"}])
+    first, again = (load(path, folder / "store") for _ in range(2))
+    assert first.info.media == again.info.media is not None
+    assert first.fingerprint == again.fingerprint
+
+
+def test_a_changed_image_is_read_anew(folder: Path) -> None:
+    path = write(folder, [{"image": "cat.png", "caption": "a cat"}])
+    first = load(path, folder / "store")
+    (folder / "cat.png").write_bytes(png(5, width=48))
+    again = load(path, folder / "store")
+    assert first.fingerprint != again.fingerprint
+    assert again.info.media.largest[0] == 48
+
+
+def test_a_moved_set_is_the_same_set(folder: Path) -> None:
+    old = folder / "old"
+    old.mkdir()
+    shutil.copy(folder / "cat.png", old)
+    path = write(old, [{"image": "cat.png", "caption": "a cat"}])
+    first = load(path, folder / "store")
+    old.rename(folder / "new")
+    moved = load(folder / "new" / "rows.jsonl", folder / "store")
+    assert moved.fingerprint == first.fingerprint
+    (media,) = split_parts(moved[0].anchor)
+    assert isinstance(media, Media)
+    assert Path(media.path) == folder / "new" / "cat.png"
+    assert moved.info.media.stored != first.info.media.stored
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"image": "none.png", "caption": "a"}, "none.png"),
+        ({"image": "broken.png", "caption": "a"}, "broken.png"),
+        ({"audio": "silent.wav", "text": "a"}, "silent.wav"),
+        ({"audio": "empty.wav", "text": "a"}, "empty.wav"),
+        ({"query": "a", "positive": {"picture": "cat.png"}}, "{image: path}"),
+        ({"query": "a", "positive": {"parts": []}}, "parts"),
+        ({"query": "a", "positive": {"array": [0.5]}}, "sampling_rate"),
+        ({"query": "a", "positive": {"bytes": None, "path": None}}, "{image: path}"),
+        ({"query": "a", "image": ["cat.png", 3]}, "images"),
+    ],
+)
+def test_a_bad_medium_is_named_with_its_line(
+    folder: Path, row: Mapping[str, Any], words: str
+) -> None:
+    (folder / "broken.png").write_bytes(b"no image")
+    wavfile.write(folder / "silent.wav", RATE, np.zeros(100, np.float32))
+    wavfile.write(folder / "empty.wav", RATE, np.zeros(0, np.float32))
+    good = {
+        **row,
+        **{k: "cat.png" if k == "image" else "a.wav" for k in ("image", "audio") if k in row},
+    }
+    if "positive" in row:
+        good["positive"] = {"image": "cat.png"}
+    message = refusal(folder, [good, row])
+    assert "rows.jsonl:2: " in message
+    assert words.rstrip("s") in message
+
+
+def test_checks_decode_first_images(folder: Path) -> None:
+    whole = png(3, width=160, height=160)
+    (folder / "half.png").write_bytes(whole[: len(whole) // 2])
+    path = write(folder, [{"image": "half.png", "caption": "a"}])
+    found = check_entries(
+        [DataEntry(path=DataRef(str(path)))], readers=READERS, resolve=resolve
+    ).problems
+    assert [problem.where for problem in found] == [] or "half.png" in str(found[0])
+    assert "rows.jsonl:1" in str(found[0])
+
+
+def test_two_kinds_of_pairs_in_a_file_are_refused(folder: Path) -> None:
+    rows = [{"query": {"image": "cat.png"}, "pos": "a"}, {"query": {"audio": "a.wav"}, "pos": "a"}]
+    message = refusal(folder, rows)
+    assert "rows.jsonl:2: " in message
+    assert "two files" in message
+
+
+def test_written_sets_refer_to_the_same_media(folder: Path) -> None:
+    row = {"query": {"parts": ["is ", {"image": "cat.png"}]}, "pos": [{"audio": "a.wav"}]}
+    dataset = load(write(folder, [row]))
+    (folder / "out").mkdir()
+    write_catalogue(folder / "out", [("again", dataset, iter([dataset[0]]))])
+    entry = DataEntry(path=DataRef(str(folder / "out")))
+    (again,) = load_datasets([entry], readers=READERS, resolve=resolve)
+    assert again[0] == dataset[0]
+
+
+def test_evaluation_sets_have_media(folder: Path) -> None:
+    lines = {
+        "corpus.jsonl": [{"_id": "d", "image": "cat.png"}, {"_id": "e", "text": "words"}],
+        "queries.jsonl": [{"_id": "q", "text": "a ", "audio": "a.wav"}],
+    }
+    for name, rows in lines.items():
+        (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (folder / "qrels.tsv").write_text("q\td\t1\n")
+    data = load_eval_set(EvalSet(name="x", folder=folder, task="retrieval"), readers=READERS)
+    assert readable(data.corpus["d"]) == "[image cat.png]"  # type: ignore[union-attr]
+    assert readable(data.queries["q"]) == "[audio a.wav]a"  # type: ignore[union-attr]
+
+
+def test_columns_of_the_hub_come_undecoded(tmp_path: Path) -> None:
+    import datasets
+    from emberge.data.hub_datasets import _undecoded
+
+    features = {
+        "image": datasets.Image(),
+        "clips": datasets.List(datasets.Audio()),
+        "text": datasets.Value("string"),
+    }
+    plain = {name: _undecoded(feature) for name, feature in features.items()}
+    assert plain["image"] == datasets.Image(decode=False)
+    assert plain["clips"] == datasets.List(datasets.Audio(decode=False))
+    assert plain["text"] == features["text"]

@@ -1,0 +1,149 @@
+"""A large file is hashed once a user and machine, under whatever name and for whatever OUT."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from emberge.files import user_hashes
+from emberge.files.hashes import HashCache
+from emberge.files.user_hashes import LARGE, UserHashes
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache folder, in use."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("EMBERGE_HASH_CACHE")
+    # Files that changed this moment are not trusted; those of a test are all that young.
+    monkeypatch.setattr("emberge.files.hashes._FRESH", -(1 << 62))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(os.urandom(LARGE))
+    return path
+
+
+def reads(*files: Path) -> tuple[list[str], int]:
+    """Hash files for a new OUT, and return the hashes and how many large files were read for them."""
+    read: list[int] = []
+    hashes = HashCache(shared=UserHashes(), reading=lambda: read.append(1))
+    found = [hashes.of(file) for file in files]
+    hashes.save()
+    return found, len(read)
+
+
+def test_a_file_is_read_for_the_first_out_alone(cache: Path, file: Path) -> None:
+    first, read = reads(file)
+    assert read == 1
+    assert reads(file) == (first, 0)
+    assert first == [HashCache().of(file)]
+
+
+def test_another_name_of_the_same_file_is_no_other_file(cache: Path, file: Path) -> None:
+    reads(file)
+    link = file.with_name("link")  # as the hub's cache has them
+    link.symlink_to(file)
+    assert reads(link)[1] == 0
+
+
+def rewrite(path: Path) -> None:
+    status = path.stat()
+    path.write_bytes(bytes(status.st_size))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(bytes(path.stat().st_size))
+    other.rename(path)
+
+
+@pytest.mark.parametrize("change", [rewrite, replace])
+def test_a_changed_file_is_read_again_also_under_its_old_date(
+    cache: Path, file: Path, change: Callable[[Path], None]
+) -> None:
+    first, _ = reads(file)
+    change(file)
+    second, read = reads(file)
+    assert read == 1
+    assert second != first
+    assert second == [HashCache().of(file)]
+
+
+def test_a_file_that_changed_this_moment_is_not_remembered(
+    cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberge.files.hashes._FRESH", 1 << 62)
+    reads(file)
+    assert reads(file)[1] == 1
+
+
+def test_what_several_runs_learn_at_once_is_all_kept(cache: Path, file: Path) -> None:
+    other = file.with_name("other")
+    other.write_bytes(os.urandom(LARGE))
+    one, two = (HashCache(shared=UserHashes()) for _ in range(2))
+    one.of(file)
+    two.of(other)
+    one.save()
+    two.save()
+    assert reads(file, other)[1] == 0
+
+
+def test_the_table_has_no_path_and_forgets_what_it_learned_first(
+    cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_hashes, "ENTRIES", 2)
+    files = [file.with_name(f"{number}") for number in range(3)]
+    for one in files:
+        one.write_bytes(os.urandom(LARGE))
+        reads(one)
+    table = (cache / "emberge" / "hashes.json").read_text()
+    assert len(json.loads(table)) == 2
+    assert str(file.parent) not in table
+    assert reads(*files[1:])[1] == 0
+    assert reads(files[0])[1] == 1
+
+
+def test_small_files_are_not_kept(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    reads(tmp_path / "config.json")
+    assert not cache.exists()
+
+
+def test_it_can_be_turned_off(cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads(file)
+    monkeypatch.setenv("EMBERGE_HASH_CACHE", "never")
+    assert reads(file)[1] == 1
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "null", '{"1:2:3": 4}', "\udcff", ""])
+def test_a_broken_table_is_made_anew(cache: Path, file: Path, content: str) -> None:
+    (cache / "emberge").mkdir(parents=True)
+    (cache / "emberge" / "hashes.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    first, read = reads(file)
+    assert read == 1
+    assert reads(file) == (first, 0)
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(
+    cache: Path, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cache.write_text("a file where the folder is to be")
+    assert reads(file) == reads(file) == ([HashCache().of(file)], 1)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("home", ["", "elsewhere/relative"])
+def test_without_a_place_for_it_nothing_is_kept(
+    cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", home)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert reads(file) == reads(file) == ([HashCache().of(file)], 1)

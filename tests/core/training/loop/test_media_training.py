@@ -1,0 +1,174 @@
+"""Trainings over texts, images and clips: one run, the same bytes, frozen towers, errors before work."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import DataError, DatasetInfo, MediaFacts, PerDataset
+from emberge.engine import FitOptions
+from emberge.training.plan.batch_plan import BatchPlan
+from emberge_codiemb.samplers.mixed import Mixed
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from safetensors import safe_open
+
+from tests.support import ranked_fit, tiny
+from tests.support.exact import ExactEncoder
+from tests.support.fitting import run_fit
+from tests.support.media_data import three_kinds
+from tests.support.media_models import media_model
+from tests.support.ranked_fit import Death, Training
+
+TOWERS = ("visual", "audio_tower")
+BATCHES = BatchShuffle(batch_size=PerDataset(default=5))
+
+
+@pytest.fixture(scope="module")
+def omni(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return media_model(tmp_path_factory.mktemp("models") / "omni", "qwen3_omni_moe_thinker")
+
+
+@pytest.fixture(scope="module")
+def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("media")
+
+
+def arguments(model: Path, media: Path, **more: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        **{"epochs": 1, "learning_rate": 1e-3, "token_budget": 64, "save_steps": 2},
+        **{"keep_last": 2, "logging_steps": 1},
+    }
+    given = {name: more.pop(name) for name in [*more] if name in ("kept_tokens", "epochs")}
+    return {
+        "backbone": TextEncoder(freeze=TOWERS),
+        "checkpoint": model,
+        "datasets": three_kinds(media),
+        "sampler": (BATCHES,),
+        "losses": PerDataset(default=(InfoNCE(temperature=0.1),)),
+        "options": FitOptions(**{**options, **given}),
+        "seed": 0,
+        **more,
+    }
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def places(root: Path) -> Mapping[str, Any]:
+    return {"folder": root / "out", "work": root / "work"}
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    out = root / "out"
+    return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+def test_three_kinds_are_learned_in_one_run_and_towers_stay(
+    omni: Path, media: Path, tmp_path: Path
+) -> None:
+    losses: dict[str, list[float]] = {}
+
+    def metric(name: str, value: float, step: int) -> None:
+        losses.setdefault(name, []).append(value)
+
+    result = run_fit(**arguments(omni, media, epochs=6), **places(tmp_path), metric=metric)
+    assert result.pool == {"words": 10, "pictures": 10, "tones": 10}
+    assert sum(losses["loss"][-6:]) < 0.8 * sum(losses["loss"][:6])
+    before, after = tensors(omni), tensors(tmp_path / "out")
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        frozen = name.startswith(TOWERS)
+        equal = torch.equal(tensor.view(torch.uint8), after[name].view(torch.uint8))
+        assert equal == frozen, name
+
+
+def test_frozen_parts_keep_their_own_dtype(tmp_path: Path) -> None:
+    """Towers of a checkpoint in bfloat16 are saved byte for byte by a training in float32."""
+    path = media_model(tmp_path / "model", "qwen3_vl")
+    from safetensors.torch import save_file
+
+    half = {name: tensor.bfloat16() for name, tensor in tensors(path).items()}
+    save_file(half, path / "model.safetensors", metadata={"format": "pt"})
+    encoder = TextEncoder(freeze=("visual",)).load(path, device="cpu", dtype="float32")
+    encoder.save(tmp_path / "saved")
+    for name, tensor in tensors(tmp_path / "saved").items():
+        frozen = name.startswith("visual.")
+        assert tensor.dtype == (torch.bfloat16 if frozen else torch.float32)
+        assert not frozen or torch.equal(tensor, half[name])
+
+
+def test_recomputed_chunks_change_no_bit(omni: Path, media: Path, tmp_path: Path) -> None:
+    for name, kept in (("kept", 10_000), ("again", 0)):
+        run_fit(**arguments(omni, media, kept_tokens=kept), **places(tmp_path / name))
+    assert contents(tmp_path / "kept") == contents(tmp_path / "again")
+
+
+def test_killed_ranks_end_in_the_same_bytes(omni: Path, media: Path, tmp_path: Path) -> None:
+    given = arguments(omni, media, epochs=2)
+    ranked_fit.run([Training(tmp_path / "whole", given)], tmp_path / "whole.pkl", 2)
+    cut = Training(tmp_path / "cut", given, deaths=(Death(1, "step", 5),))
+    ended = ranked_fit.codes(ranked_fit.start([cut], tmp_path / "cut.pkl", 2))
+    assert -9 in ended
+    ranked_fit.run([Training(tmp_path / "cut", given)], tmp_path / "last.pkl", 2)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+def test_two_ranks_learn_as_one(omni: Path, media: Path, tmp_path: Path) -> None:
+    given = arguments(omni, media, backbone=ExactEncoder(freeze=TOWERS))
+    losses = []
+    for ranks in (1, 2):
+        training = Training(tmp_path / str(ranks), given)
+        (found,) = ranked_fit.run([training], tmp_path / f"{ranks}.pkl", ranks)
+        losses.append(found["losses"])
+    # The text stack's norms compute in float32 even here.
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_ranks_that_split_weights_are_refused(omni: Path, media: Path, tmp_path: Path) -> None:
+    training = Training(tmp_path / "t", arguments(omni, media), shard=True)
+    path = tmp_path / "t.pkl"
+    assert ranked_fit.codes(ranked_fit.start([training], path, 2)) == [1, 1]
+    assert "pictures:1: " in ranked_fit.said(path, 0)
+    assert "without --shard" in ranked_fit.said(path, 0)
+
+
+def test_media_for_a_model_of_text_are_refused_before_work(media: Path, tmp_path: Path) -> None:
+    model = tiny.checkpoint(tmp_path / "bert")
+    with pytest.raises(DataError, match=r"pictures:1: .*text"):
+        run_fit(**arguments(model, media, backbone=TextEncoder()), **places(tmp_path))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_batch_of_several_kinds_is_refused(media: Path) -> None:
+    pool = {one.info: range(len(one)) for one in three_kinds(media)}
+    mixed = Mixed(batch_size=PerDataset(default=6), draws=3)
+    with pytest.raises(DataError, match=r"Mixed .*batch_shuffle"):
+        BatchPlan(pool, (mixed,), seed=0)
+    tones = next(info for info in pool if info.name == "tones")
+    alike = {dataclasses.replace(tones, name=f"tones {n}"): range(10) for n in (1, 2, 3)}
+    assert len(BatchPlan(alike, (mixed,), seed=0))
+
+
+def test_every_batch_has_one_kind(media: Path) -> None:
+    pool = {one.info: range(len(one)) for one in three_kinds(media)}
+    kinds = {info.name: info.pair for info in pool}
+    plan = BatchPlan(pool, (BATCHES,), seed=0, epochs=3)
+    assert {len({kinds[part.dataset] for part in batch.parts}) for batch in plan} == {1}
+
+
+def test_media_in_texts_for_token_losses_are_refused(omni: Path, tmp_path: Path) -> None:
+    from tests.support.training_data import dataset
+
+    facts = MediaFacts("image-text", ("image",), "rows.jsonl:7")
+    texts = dataset("read", "text", [])
+    texts = dataclasses.replace(texts, info=DatasetInfo("read", "text", 1, media=facts))
+    with pytest.raises(DataError, match=r"rows\.jsonl:7: .*'read'"):
+        run_fit(**arguments(omni, tmp_path, datasets=[texts]), **places(tmp_path))

@@ -1,0 +1,100 @@
+"""SentenceTransformers opens a composed folder as one encoder for all that its parts read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import join_parts, load_plugins, parse_recipe, run_recipe
+from emberge.engine import MediaFolder, TextEmbedder
+from emberge_encoder.text_encoder import TextEncoder
+from sentence_transformers import SentenceTransformer
+
+from tests.support.embed_media import ORDER, PROMPT, TEXTS, clips, images
+from tests.support.specialists import STEPS, write_specialists
+from tests.support.tolerance import assert_same_pass
+from tests.support.with_torchvision import run_with_torchvision
+
+MORE = """
+  both: {{compose: {{text: $merged, vision: {root}/vision, audio: {root}/audio}}}}
+  seen: {{compose: {{text: $merged, vision: {root}/vision}}}}
+  heard: {{compose: {{text: $merged, audio: {root}/audio}}}}
+"""
+READS = {
+    "both": ["text", "image", "audio", "image and text", "all"],
+    "seen": ["text", "image", "image and text"],
+    "heard": ["text", "audio"],
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = write_specialists(tmp_path_factory.mktemp("specialists"))
+    plugins = load_plugins()
+    recipe = parse_recipe(STEPS.format(root=root, more=MORE.format(root=root)), plugins)
+    return dict(run_recipe(recipe, root / "out", plugins, quiet=True))
+
+
+@pytest.fixture(scope="module")
+def everything(made: dict[str, Path]) -> dict[str, dict[str, Any]]:
+    """Embeddings of all folders from one process, which takes its time to start."""
+    wanted = [f"{made[name]}:{','.join(kinds)}" for name, kinds in READS.items()]
+    said = run_with_torchvision("tests.support.embed_media", *wanted)
+    return dict(zip(READS, map(json.loads, said.splitlines()), strict=True))
+
+
+@pytest.fixture(params=list(READS))
+def embedded(
+    request: pytest.FixtureRequest, everything: dict[str, dict[str, Any]]
+) -> tuple[str, dict[str, Any]]:
+    return request.param, everything[request.param]
+
+
+def test_it_has_the_modalities_of_its_parts(embedded: tuple[str, dict[str, Any]]) -> None:
+    name, found = embedded
+    kinds = [kind for kind in READS[name] if kind in ("text", "image", "audio")]
+    assert found["modalities"] == [*kinds, "message"]
+
+
+def test_embeddings_are_those_of_plain_transformers(
+    embedded: tuple[str, dict[str, Any]],
+) -> None:
+    name, found = embedded
+    for kind in READS[name]:
+        stock, plain = (np.array(found[way][kind]) for way in ("stock", "plain"))
+        assert np.abs(stock - plain).max() <= 1e-5, kind
+        assert np.abs(stock[0] - stock[1]).max() > 1e-3, f"{kind}: two inputs are two embeddings"
+
+
+def test_embeddings_are_those_of_emberges_encoder(
+    embedded: tuple[str, dict[str, Any]], made: dict[str, Path], tmp_path: Path
+) -> None:
+    name, found = embedded
+    media = MediaFolder(tmp_path / "media")
+    embedder = TextEmbedder(TextEncoder().load(made[name], device="cpu", dtype="float32"))
+    for kind in READS[name]:
+        inputs = []
+        for text, image, clip in zip(TEXTS, images(), clips(), strict=True):
+            parts = {"text": text, "image": media.image(image), "audio": media.clip(clip, 16000)}
+            inputs.append(join_parts([parts[part] for part in ORDER[kind]]))
+        assert np.abs(embedder.embed(inputs) - np.array(found["stock"][kind])).max() <= 1e-5, kind
+
+
+def test_text_is_the_trunks_and_prompts_come_first(
+    embedded: tuple[str, dict[str, Any]], made: dict[str, Path]
+) -> None:
+    """Texts of two lengths, so that one is padded."""
+    _, found = embedded
+    trunk = SentenceTransformer(str(made["merged"]), device="cpu")
+    assert_same_pass(found["batch"], trunk.encode(TEXTS), made["merged"])
+    assert_same_pass(found["prompted"], trunk.encode(TEXTS, prompt=PROMPT), made["merged"])
+    assert_same_pass(found["prompted"], found["written"], made["merged"])
+
+
+def test_sound_and_text_need_no_torchvision(made: dict[str, Path]) -> None:
+    model = SentenceTransformer(str(made["heard"]), device="cpu")
+    trunk = SentenceTransformer(str(made["merged"]), device="cpu")
+    assert_same_pass(model.encode(TEXTS), trunk.encode(TEXTS), made["merged"])

@@ -1,0 +1,411 @@
+"""Encoders of text, images and clips give what transformers' own classes and processors give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import CheckpointError, DataError, Media, MediaFacts, TokenisedText, join_parts
+from emberge.engine import EmbeddingStore, MediaFolder, TextEmbedder
+from emberge_encoder.text_encoder import TextEncoder
+
+from tests.support import tiny
+from tests.support.media_models import (
+    FAMILIES,
+    KINDS,
+    RATE,
+    SIDE,
+    Family,
+    drawing,
+    media_model,
+    tone,
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    return {family: media_model(root / family, family) for family in FAMILIES}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> MediaFolder:
+    return MediaFolder(tmp_path / "media")
+
+
+def load(path: Path, **options: Any) -> Any:
+    return TextEncoder(**options).load(path, device="cpu", dtype="float32")
+
+
+def embed(encoder: Any, texts: Sequence[str], **options: Any) -> np.ndarray:
+    return TextEmbedder(encoder).embed(texts, **options)
+
+
+def media_of(folder: MediaFolder, kind: str, seed: int = 0) -> Media:
+    if kind == "image":
+        return folder.image(drawing(seed, width=SIDE * (2 + seed), height=SIDE * 2))
+    return folder.clip(tone(220 * (seed + 1), 0.7 + 0.6 * seed), RATE)
+
+
+def stock_features(path: Path, family: str, parts: Sequence[str | Media]) -> dict[str, Any]:
+    """Features of one input by the stock tokenizer, template, image processor and feature extractor."""
+    from emberge.engine import read_clip, read_image
+    from transformers import AutoTokenizer, Qwen2VLImageProcessorPil, WhisperFeatureExtractor
+    from transformers.models.qwen3_omni_moe.processing_qwen3_omni_moe import (
+        _get_feat_extract_output_lengths,
+    )
+
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    content = [
+        {"type": "text", "text": p} if isinstance(p, str) else {"type": p.kind} for p in parts
+    ]
+    whole = tokenizer.apply_chat_template([{"role": "user", "content": content}], tokenize=False)
+    features: dict[str, Any] = {}
+    images = [read_image(p) for p in parts if isinstance(p, Media) and p.kind == "image"]
+    if images:
+        processor = Qwen2VLImageProcessorPil.from_pretrained(path)
+        features |= processor(images, return_tensors="pt")
+        for grid in features["image_grid_thw"]:
+            count = int(grid.prod()) // processor.merge_size**2
+            whole = whole.replace("<|image_pad|>", "<>" * count, 1)
+        whole = whole.replace("<>", "<|image_pad|>")
+    clips = [read_clip(p).samples for p in parts if isinstance(p, Media) and p.kind == "audio"]
+    if family == "qwen3_asr" and clips:
+        from transformers.models.qwen3_asr.feature_extraction_qwen3_asr import (
+            Qwen3ASRFeatureExtractor,
+        )
+
+        found = Qwen3ASRFeatureExtractor()(
+            clips, sampling_rate=RATE, padding=True, return_attention_mask=True
+        )
+        features["input_features"] = found["input_features"]
+        mask = features["input_features_mask"] = found["attention_mask"]
+    elif clips:
+        extractor = WhisperFeatureExtractor.from_pretrained(path)
+        found = extractor(
+            clips,
+            sampling_rate=RATE,
+            padding=True,
+            truncation=False,
+            return_attention_mask=True,
+            return_tensors="pt",
+        )
+        features["input_features"] = found["input_features"]
+        mask = features["feature_attention_mask"] = found["attention_mask"]
+    for frames in mask.sum(-1).tolist() if clips else ():
+        whole = whole.replace(
+            "<|audio_pad|>", "<>" * int(_get_feat_extract_output_lengths(frames)), 1
+        )
+    whole = whole.replace("<>", "<|audio_pad|>")
+    features |= tokenizer(whole, return_tensors="pt", return_token_type_ids=False)
+    if family == "qwen3_vl":
+        image = tokenizer.convert_tokens_to_ids("<|image_pad|>")
+        features["mm_token_type_ids"] = (features["input_ids"] == image).long()
+    return features
+
+
+def stock_embedding(path: Path, family: str, parts: Sequence[str | Media]) -> np.ndarray:
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(path).eval()
+    with torch.no_grad():
+        states = model(**stock_features(path, family, parts)).last_hidden_state[0]
+    pooled = states.mean(0)
+    return (pooled / pooled.norm()).numpy()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_embeddings_are_those_of_the_stock_classes(
+    models: dict[str, Path], folder: MediaFolder, family: Family
+) -> None:
+    kinds = KINDS[family]
+    one = [media_of(folder, kind, 1) for kind in kinds]
+    inputs: list[list[str | Media]] = [
+        ["the list of files"],
+        [one[0]],
+        ["a text ", one[0]],
+        [*one, "is given"],
+    ]
+    found = embed(load(models[family]), [join_parts(parts) for parts in inputs])
+    for row, parts in zip(found, inputs, strict=True):
+        wanted = stock_embedding(models[family], family, parts)
+        assert np.abs(row - wanted).max() < 1e-5, parts
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_and_neighbours_change_nothing(
+    tmp_path: Path, folder: MediaFolder, family: Family, side: str
+) -> None:
+    model = media_model(tmp_path / "model", family, padding_side=side)
+    encoder = load(model)
+    texts = [
+        join_parts(parts)
+        for kind in KINDS[family]
+        for parts in (
+            [media_of(folder, kind, 0)],
+            ["which list is it? ", media_of(folder, kind, 2), " the last"],
+            [media_of(folder, kind, 1), media_of(folder, kind, 0)],
+        )
+    ]
+    texts.append("only a text of some more words than one of the others has")
+    whole = encoder.collate(encoder.tokenise(texts, prompt="", max_length=None))
+    together = encoder(whole).embeddings
+    for row, text in enumerate(texts):
+        alone = encoder(encoder.collate(encoder.tokenise([text], prompt="", max_length=None)))
+        # Sums of a few dozen float32 in another order.
+        assert (together[row] - alone.embeddings[0]).abs().max() < 2e-6, text
+
+
+def test_towers_matter(models: dict[str, Path], folder: MediaFolder) -> None:
+    """Other pixels and other sounds of one size give other embeddings."""
+    encoder = load(models["qwen3_omni_moe_thinker"])
+    images = [folder.image(drawing(seed)) for seed in (0, 1)]
+    clips = [folder.clip(tone(hertz), RATE) for hertz in (300, 900)]
+    for pair in (images, clips):
+        first, second = embed(encoder, [join_parts([media]) for media in pair])
+        assert np.abs(first - second).max() > 1e-3
+
+
+def test_text_is_the_trunk_s_own(models: dict[str, Path]) -> None:
+    """The template prints contents alone, so that text is what a model of text reads."""
+    from transformers import AutoModel, AutoTokenizer
+
+    path = models["qwen3_omni_moe_thinker"]
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    ids = tokenizer("the list of files", add_special_tokens=False)["input_ids"]
+    (found,) = load(path).tokenise(["the list of files"], prompt="", max_length=None)
+    assert list(found.ids) == ids
+    (found,) = load(path).tokenise(["of files"], prompt="the list ", max_length=None)
+    assert list(found.ids) == ids
+    del AutoModel
+
+
+def test_a_clip_shorter_than_half_a_second_is_padded(
+    models: dict[str, Path], folder: MediaFolder
+) -> None:
+    short = tone(440, 0.2)
+    texts = [
+        join_parts([folder.clip(one, RATE)]) for one in (short, np.pad(short, (0, 8000 - 3200)))
+    ]
+    for family in ("qwen3_asr", "qwen3_omni_moe_thinker"):
+        first, second = embed(load(models[family]), texts)
+        assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 0.777, 3.1])
+def test_frames_are_those_of_whisper_s_extractor(
+    models: dict[str, Path], folder: MediaFolder, seconds: float
+) -> None:
+    from emberge.engine import read_layout, read_object
+    from emberge_encoder.media.features import Clips
+    from emberge_encoder.media.media_way import media_way
+    from transformers import WhisperFeatureExtractor
+
+    layout = read_layout(models["qwen3_omni_moe_thinker"])
+    way = media_way(layout, read_object(layout.trunk_folder / "config.json"))
+    assert way is not None
+    noise = np.random.default_rng(0).normal(0, 0.1, int(seconds * RATE)).astype(np.float32)
+    samples = tone(440, seconds) + noise
+    found = Clips(way, resample=False).of(folder.clip(samples, RATE))["frames"]
+    wanted = WhisperFeatureExtractor(feature_size=128)(
+        samples, sampling_rate=RATE, padding=False, truncation=False, return_tensors="np"
+    )["input_features"][0]
+    assert found.shape == wanted.shape == (128, len(samples) // 160)
+    # Logarithms, by four: a rounding of the power is one of 2^-24 / (4 ln 10) in them.
+    assert np.abs(found - wanted).max() < 1e-6
+
+
+def test_placeholders_are_counted_without_pixels(
+    models: dict[str, Path], folder: MediaFolder
+) -> None:
+    encoder = load(models["qwen3_omni_moe_thinker"])
+    image = folder.image(drawing(0, width=4 * SIDE, height=3 * SIDE))
+    clip = folder.clip(tone(440, 2.5), RATE)
+    first, second = encoder.tokenise(
+        [join_parts([image]), join_parts(["a ", clip])], prompt="", max_length=None
+    )
+    assert len(first.ids) == 4 * 3 + 2
+    # Two whole seconds of 13, half a second of 7, the marks, and the word.
+    assert len(second.ids) == 2 * 13 + 7 + 2 + 1
+    assert first.media == (image,)
+    assert second.media == (clip,)
+
+
+def test_text_is_cut_and_media_are_not(models: dict[str, Path], folder: MediaFolder) -> None:
+    encoder = load(models["qwen3_vl"])
+    image = folder.image(drawing(0, width=2 * SIDE, height=2 * SIDE))
+    text = join_parts(["the list of ", image, " is given"])
+    whole, cut = (encoder.tokenise([text], prompt="", max_length=n)[0] for n in (None, 8))
+    # The last word before the image and all behind it are gone; the image's four vectors are not.
+    assert list(cut.ids) == [*whole.ids[:2], *whole.ids[3:9]]
+    with pytest.raises(DataError, match=r"max_length"):
+        encoder.tokenise([text], prompt="", max_length=5)
+
+
+def test_a_prompt_comes_first(models: dict[str, Path], folder: MediaFolder) -> None:
+    encoder = load(models["qwen3_vl"])
+    image = folder.image(drawing(0))
+    (with_prompt,) = encoder.tokenise([join_parts([image])], prompt="find the ", max_length=None)
+    (as_text,) = encoder.tokenise([join_parts(["find the ", image])], prompt="", max_length=None)
+    assert list(with_prompt.ids) == list(as_text.ids)
+
+
+def test_a_text_with_a_placeholder_is_refused(models: dict[str, Path], folder: MediaFolder) -> None:
+    text = join_parts(["an <|image_pad|> ", folder.image(drawing(0))])
+    with pytest.raises(DataError, match="placeholder"):
+        load(models["qwen3_vl"]).tokenise([text], prompt="", max_length=None)
+
+
+def test_another_sampling_rate_is_resampled_only_if_asked(
+    models: dict[str, Path], folder: MediaFolder
+) -> None:
+    path = models["qwen3_asr"]
+    text = join_parts([folder.clip(tone(440, rate=44_100), 44_100)])
+    with pytest.raises(DataError, match="resample: true"):
+        embed(load(path), [text])
+    own = join_parts([folder.clip(tone(440), RATE)])
+    found, wanted = embed(load(path, resample=True), [text, own])
+    assert found @ wanted > 0.99
+
+
+def test_an_image_above_the_limit_is_shrunk_only_if_asked(
+    models: dict[str, Path], folder: MediaFolder
+) -> None:
+    text = join_parts([folder.image(drawing(0, width=12 * SIDE, height=12 * SIDE))])
+    with pytest.raises(DataError, match="shrink: true"):
+        load(models["qwen3_vl"]).tokenise([text], prompt="", max_length=None)
+    (found,) = load(models["qwen3_vl"], shrink=True).tokenise([text], prompt="", max_length=None)
+    assert len(found.ids) == 64 + 2
+
+
+def test_checks_know_the_model_s_limits(models: dict[str, Path], tmp_path: Path) -> None:
+    path = models["qwen3_omni_moe_thinker"]
+    large = MediaFacts("image-text", ("image",), "a:1", largest=(800, 800, "a:3"))
+    (problem,) = TextEncoder().check_media(path, large)
+    assert problem.startswith("a:3: ")
+    assert "shrink" in problem
+    assert not TextEncoder(shrink=True).check_media(path, large)
+    other = MediaFacts("audio-text", ("audio",), "a:1", rates=((RATE, "a:1"), (8000, "a:4")))
+    (problem,) = TextEncoder().check_media(path, other)
+    assert problem.startswith("a:4: ")
+    assert not TextEncoder(resample=True).check_media(path, other)
+    long = MediaFacts("audio-text", ("audio",), "a:1", longest=(100.0, "a:2"))
+    (problem,) = TextEncoder(max_length=512).check_media(path, long)
+    assert problem.startswith("a:2: ")
+    (problem,) = TextEncoder().check_media(models["qwen3_asr"], large)
+    assert "image" in problem
+    text = tiny.checkpoint(tmp_path / "bert")
+    (problem,) = TextEncoder().check_media(text, large)
+    assert problem.startswith("a:1: ")
+
+
+def test_a_model_of_text_refuses_media(tmp_path: Path, folder: MediaFolder) -> None:
+    encoder = load(tiny.checkpoint(tmp_path / "bert"))
+    with pytest.raises(DataError, match="text alone"):
+        encoder.tokenise([join_parts([folder.image(drawing(0))])], prompt="", max_length=None)
+
+
+def test_a_model_refuses_a_kind_that_it_does_not_read(
+    models: dict[str, Path], folder: MediaFolder
+) -> None:
+    text = join_parts([folder.clip(tone(440), RATE)])
+    with pytest.raises(DataError, match="audio"):
+        load(models["qwen3_vl"]).tokenise([text], prompt="", max_length=None)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_saved_models_open_again(
+    models: dict[str, Path], folder: MediaFolder, tmp_path: Path, family: Family
+) -> None:
+    encoder = load(models[family])
+    texts = ["a text", *(join_parts([media_of(folder, kind)]) for kind in KINDS[family])]
+    encoder.save(tmp_path / "saved")
+    assert np.array_equal(embed(load(tmp_path / "saved"), texts), embed(encoder, texts))
+    names = {"processor_config.json", "chat_template.jinja", "sentence_bert_config.json"}
+    assert names <= {path.name for path in (tmp_path / "saved").iterdir()}
+
+
+def test_frozen_parts_have_no_gradient_and_unknown_ones_are_named(
+    models: dict[str, Path],
+) -> None:
+    path = models["qwen3_omni_moe_thinker"]
+    encoder = load(path, freeze=("visual", "audio_tower"))
+    trained = {n for n, p in encoder.module.named_parameters() if p.requires_grad}
+    assert trained
+    assert not any("visual" in name or "audio_tower" in name for name in trained)
+    (problem,) = TextEncoder(freeze=("vision",)).check(path)
+    assert "'vision'" in problem
+    assert "language_model, " in problem or ", language_model" in problem
+    assert TextEncoder(freeze=("visual", "audio_tower", "language_model")).check(path)
+    assert not TextEncoder(freeze=("visual",)).check(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"config.json": {"image_token_id": None}}, "image_token_id"),
+        ({"processor_config.json": {"image_processor": None}}, "image_processor"),
+    ],
+)
+def test_a_folder_that_lacks_what_reading_takes_is_refused(
+    tmp_path: Path, change: dict[str, dict[str, Any]], words: str
+) -> None:
+    path = media_model(tmp_path / "model", "qwen3_vl")
+    for name, values in change.items():
+        content = json.loads((path / name).read_text())
+        (path / name).write_text(json.dumps(content | values))
+    (problem,) = TextEncoder().check(path)
+    assert words in problem
+    with pytest.raises(CheckpointError, match=words):
+        load(path)
+
+
+def test_features_are_kept_for_a_second_pass(folder: MediaFolder) -> None:
+    from emberge_encoder.media.features import Kept
+
+    kept, made = Kept(limit=100), []
+
+    def make(media: Media) -> dict[str, np.ndarray]:
+        made.append(media.hash)
+        return {"x": np.zeros(60, np.uint8)}
+
+    first, second = (folder.image(drawing(seed)) for seed in (0, 1))
+    for media in (first, first, second, first):
+        kept.of(media, make)
+    assert made == [first.hash, second.hash, first.hash]
+
+
+def test_tokens_with_media_are_found_again(
+    models: dict[str, Path], tmp_path: Path, folder: MediaFolder
+) -> None:
+    """The token cache goes by content: a moved image has its new path, and is not tokenised again."""
+    encoder = load(models["qwen3_vl"])
+    old = folder.image(drawing(0))
+    new = Media("image", old.hash, str(tmp_path / "elsewhere.png"))
+    store = TextEmbedder(encoder, store=tmp_path / "store")
+    (before,) = store.tokenise([join_parts(["a ", old])])
+    (after,) = TextEmbedder(encoder, store=tmp_path / "store").tokenise([join_parts(["a ", new])])
+    assert isinstance(after, TokenisedText)
+    assert list(before.ids) == list(after.ids)
+    assert after.media == (new,)
+
+
+def test_embeddings_of_images_of_one_size_are_kept_apart(
+    models: dict[str, Path], tmp_path: Path, folder: MediaFolder
+) -> None:
+    encoder = load(models["qwen3_vl"])
+    texts = [join_parts([folder.image(drawing(seed))]) for seed in (0, 1)]
+    tokens = encoder.tokenise(texts, prompt="", max_length=None)
+    assert list(tokens[0].ids) == list(tokens[1].ids)
+    wanted = embed(encoder, texts)
+    assert np.abs(wanted[0] - wanted[1]).max() > 1e-3
+    for number, given in enumerate(("embed", "embed_tokens")):
+        store = EmbeddingStore(tmp_path / str(number), encoder, model="m")
+        found = getattr(store, given)(texts if given == "embed" else tokens)
+        assert np.allclose(found[np.arange(2)], wanted, atol=1e-6)

@@ -1,0 +1,297 @@
+"""Images and clips are scored by mteb's own evaluators: local sets, batches of mteb's, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import mteb
+import numpy as np
+import pytest
+import yaml
+from datasets import Dataset, DatasetDict
+from datasets import Image as ImageFeature
+from emberge import (
+    DataError,
+    DataRef,
+    Media,
+    Preflight,
+    Problem,
+    RetrievalData,
+    TaskScore,
+    join_parts,
+    split_parts,
+)
+from emberge.engine import MediaFolder, TextEmbedder
+from emberge_mteb import media_inputs
+from emberge_mteb.evaluator import Mteb
+from emberge_mteb.hub_tasks import hub_tasks, kind_of
+from emberge_mteb.local_sets import EvalEntry
+from emberge_mteb.media_inputs import batch_inputs
+from emberge_mteb.media_sides import media_sides
+from emberge_mteb.model import MtebModel
+from emberge_mteb.prompts import Prompts
+from emberge_mteb.scoring import score_task
+
+from tests.plugins.mteb.bench import BACKBONE, Bench, model_at
+from tests.support.media_models import RATE, drawing, media_model, tone
+from tests.support.tiny import WORDS
+
+HZ = 200
+
+
+@pytest.fixture(scope="module")
+def omni(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return media_model(tmp_path_factory.mktemp("models") / "omni", "qwen3_omni_moe_thinker")
+
+
+def write_set(folder: Path, queries: Sequence[Any], corpus: Sequence[Any]) -> None:
+    """A set to search, in which each query wants the document of its number."""
+    folder.mkdir(parents=True)
+    for stem, letter, texts in (("queries", "q", queries), ("corpus", "d", corpus)):
+        rows = [{"_id": f"{letter}{i}", "text": text} for i, text in enumerate(texts)]
+        (folder / f"{stem}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(len(queries)))]
+    (folder / "qrels.tsv").write_text("\n".join(lines) + "\n")
+
+
+SETS = {
+    **{"i2t": ("image", "text"), "t2i": ("text", "image"), "a2t": ("audio", "text")},
+    **{"t2a": ("text", "audio"), "i2i": ("image", "image"), "it2t": ("both", "text")},
+}
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set for each pair of sides, named as mteb writes it."""
+    root = tmp_path_factory.mktemp("sets")
+    media = MediaFolder(root / "files")
+    images = [{"image": media.image(drawing(i)).path} for i in range(COUNT)]
+    clips = [{"audio": media.clip(tone(HZ * (i + 1), 0.6), RATE).path} for i in range(COUNT)]
+    texts = [f"the {word} of {WORDS[-i]}" for i, word in enumerate(WORDS[:COUNT])]
+    sides: dict[str, Sequence[Any]] = {
+        "image": images,
+        "audio": clips,
+        "text": texts,
+        "both": [{"parts": [text, one]} for text, one in zip(texts, images, strict=True)],
+    }
+    entries = []
+    for name, (asked, found) in SETS.items():
+        write_set(root / name, sides[asked], sides[found])
+        entries.append({"name": name, "dir": name, "task": "retrieval", "language": "en"})
+    (root / "datasets.yaml").write_text(yaml.safe_dump({"format": 1, "eval": entries}))
+    return root
+
+
+def evaluator(catalogue: Path, *only: str) -> Mteb:
+    entry = EvalEntry(path=DataRef(str(catalogue / "datasets.yaml")), only=only)
+    return Mteb(data=(entry,), backbone=BACKBONE)
+
+
+@pytest.fixture(scope="module")
+def scores(
+    catalogue: Path, omni: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, TaskScore]:
+    bench, one = Bench(tmp_path_factory.mktemp("bench")), evaluator(catalogue)
+    found = one.evaluate(model_at(omni), one.plan(bench), bench)
+    return {score.task.name: score for score in found}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_local_set_scores_what_the_models_own_embeddings_rank(
+    name: str, scores: dict[str, TaskScore], catalogue: Path, omni: Path
+) -> None:
+    from emberge.engine import load_eval_set, pick_eval_sets
+    from emberge_data.json_lines import JsonLines
+
+    (eval_set,) = pick_eval_sets(catalogue, [name])
+    data = cast("RetrievalData", load_eval_set(eval_set, readers=[JsonLines()]))
+    sides = media_sides(data)
+    assert sides is not None
+    assert sides.category == name
+    embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
+    queries, corpus = (
+        embedder.embed(list(texts.values())) for texts in (data.queries, data.corpus)
+    )
+    # Model and tasks are tiny, so that a near tie may fall on either side: the range is over both.
+    cosines = np.asarray(queries, np.float64) @ np.asarray(corpus, np.float64).T
+    gains = []
+    for slack in (-1e-5, 1e-5):
+        ranks = (cosines > cosines.diagonal()[:, None] + slack).sum(axis=1)
+        ranks -= slack < 0  # itself
+        gains.append(float(np.where(ranks < 10, 1 / np.log2(ranks + 2), 0).mean()))
+    assert min(gains) - 1e-5 <= scores[name].score <= max(gains) + 1e-5
+    units = scores[name].units
+    assert units is not None
+    assert len(units.values) == COUNT
+
+
+def test_an_image_finds_itself(scores: dict[str, TaskScore]) -> None:
+    assert scores["i2i"].score == 1
+
+
+def test_a_batch_becomes_inputs_with_equal_media_once(tmp_path: Path) -> None:
+    folder = MediaFolder(tmp_path)
+    sound = {"array": tone(HZ), "sampling_rate": RATE}
+    batch = {
+        "text": ["the list", "the files", ""],
+        "image": [drawing(1), [drawing(1), drawing(2)], drawing(2)],
+        "audio": [sound, sound, sound],
+        "id": ["a", "b", "c"],
+    }
+    first, second, third = (split_parts(text) for text in batch_inputs(batch, folder))
+    assert [getattr(part, "kind", part) for part in first] == ["image", "audio", "the list"]
+    assert [getattr(part, "kind", part) for part in second] == [
+        *("image", "image", "audio"),
+        "the files",
+    ]
+    assert second[0] == first[0]
+    assert third == [second[1], first[1]]
+    assert len(list(tmp_path.iterdir())) == 3
+    with pytest.raises(DataError, match="video"):
+        batch_inputs({"video": [b""]}, folder)
+
+
+def test_references_of_local_sets_pass_as_they_are(tmp_path: Path) -> None:
+    folder = MediaFolder(tmp_path)
+    text = join_parts(["the same in blue: ", folder.image(drawing(1)), " and larger"])
+    assert batch_inputs({"image": [text], "text": [""]}, folder) == [text]
+
+
+def mteb_model(omni: Path, media: Path) -> MtebModel:
+    embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
+    return MtebModel(
+        lambda texts, prompt: embedder.embed(texts, prompt=prompt),
+        name="omni",
+        fingerprint="0",
+        prompts=Prompts(),
+        count=lambda _: None,
+        media=media,
+        kinds=["image", "audio"],
+    )
+
+
+def test_mtebs_own_zero_shot_task_of_images_is_scored(omni: Path, tmp_path: Path) -> None:
+    (task,) = hub_tasks(["FER2013ZeroShot"], None, ())
+    rows = Dataset.from_dict(
+        {"jpg": [drawing(i) for i in range(8)], "cls": [i % 7 for i in range(8)]}
+    ).cast_column("jpg", ImageFeature())
+    task.dataset, task.data_loaded = DatasetDict({"test": rows}), True
+    model = mteb_model(omni, tmp_path)
+    model.prepare({})
+    score, _, _ = score_task(task, model)
+    embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
+    images = [join_parts([MediaFolder(tmp_path / "again").image(drawing(i))]) for i in range(8)]
+    guessed = (embedder.embed(images) @ embedder.embed(task.get_candidate_labels()).T).argmax(1)
+    assert score == pytest.approx(float(np.mean(guessed == np.arange(8) % 7)), abs=1e-5)
+    assert model.mteb_model_meta.modalities == ["text", "image", "audio"]
+
+
+def test_mtebs_own_task_of_sound_is_scored(omni: Path, tmp_path: Path) -> None:
+    (task,) = hub_tasks(["BeijingOpera"], None, ())
+    # Two pitches far apart, which even a random tower tells from each other.
+    clips = [
+        {"array": tone((200, 4000)[i % 2] + i, 0.6).tolist(), "sampling_rate": RATE}
+        for i in range(40)
+    ]
+    rows = Dataset.from_dict({"audio": clips, "label": [i % 2 for i in range(40)]})
+    task.dataset, task.data_loaded = DatasetDict({"train": rows}), True
+    model = mteb_model(omni, tmp_path / "media")
+    model.prepare({})
+    score, _, _ = score_task(task, model)
+    assert score > 0.8
+    assert list((tmp_path / "media").iterdir())
+    model.prepare({})  # the next task
+    assert not (tmp_path / "media").exists()
+
+
+# ── before work ─────────────────────────────────────────────────────────────────────────────────
+
+
+def faults(one: Mteb) -> list[str]:
+    class Look:
+        """As much of a preflight as the evaluator asks for."""
+
+        def problem(self, message: str, option: str = "") -> Problem:
+            return Problem(message, option)
+
+        def data(self, reference: DataRef) -> Path:
+            return Path(reference.text)
+
+        def where(self, option: str) -> str:
+            return option
+
+        def note(self, *_: object) -> None:
+            """Go on."""
+
+    found = one.check(cast("Preflight", Look()))
+    return [f"{problem.where}: {problem.message}" for problem in found]
+
+
+def test_a_text_model_and_a_task_of_images_are_refused_before_work(
+    bert: Path, omni: Path, catalogue: Path, tmp_path: Path
+) -> None:
+    named = Mteb(tasks=("NIGHTSI2IRetrieval", "BeijingOpera"), backbone=BACKBONE)
+    image, audio = named.check_model(bert)
+    assert "NIGHTSI2IRetrieval" in image
+    assert "image" in image
+    assert "BeijingOpera" in audio
+    assert not list(named.check_model(omni))
+    local, bench = evaluator(catalogue, "i2t"), Bench(tmp_path)
+    with pytest.raises(DataError, match="i2t"):
+        list(local.evaluate(model_at(bert), local.plan(bench), bench))
+    assert not bench.told  # nothing was begun
+
+
+@pytest.mark.skipif(find_spec("torchcodec") is not None, reason="torchcodec is here")
+def test_check_names_what_reads_sound_with_the_command_that_installs_it() -> None:
+    (found,) = [f for f in faults(Mteb(tasks=("BeijingOpera",))) if "pip" in f]
+    assert found.startswith("tasks: ")
+    assert "BeijingOpera" in found
+    assert "pip install torchcodec" in found
+    assert not [f for f in faults(Mteb(tasks=("NIGHTSI2IRetrieval",))) if "pip" in f]
+
+
+def test_check_names_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(media_inputs, "find_spec", lambda _: None)
+    (found,) = [f for f in faults(Mteb(tasks=("NIGHTSI2IRetrieval",))) if "pip" in f]
+    assert "pip install pillow" in found
+
+
+# ── benchmarks ──────────────────────────────────────────────────────────────────────────────────
+
+
+def kinds(benchmark: str) -> Counter[str]:
+    return Counter(kind_of(task) for task in mteb.get_benchmark(benchmark).tasks)
+
+
+def test_mieb_lite_has_the_papers_seven_columns_and_visual_sts() -> None:
+    assert kinds("MIEB(lite)") == {
+        **{"any2any_retrieval": 13, "compositionality": 6, "document_understanding": 6},
+        **{"image_classification": 8, "image_clustering": 2, "vision_centric_qa": 5},
+        **{"zero_shot_classification": 7, "visual_sts": 4},
+    }
+
+
+def test_maeb_has_seven_columns_of_30_tasks() -> None:
+    # The paper counts 10 and 2 where the package has 11 classifications and 1 of several labels.
+    assert kinds("MAEB(beta)") == {
+        **{"any2any_retrieval": 9, "audio_classification": 11, "audio_clustering": 3},
+        **{"audio_multilabel_classification": 1, "audio_pair_classification": 3},
+        **{"audio_reranking": 1, "audio_zeroshot_classification": 2},
+    }
+
+
+def test_a_side_without_a_word_of_mtebs_gets_all_columns() -> None:
+    image = join_parts([Media("image", "0" * 32, "a.png")])
+    clip = join_parts([Media("audio", "1" * 32, "a.wav")])
+    data = RetrievalData({"d": clip}, {"q": f"{image} or {clip}"}, {"q": {"d": 1}})
+    sides = media_sides(data)
+    assert sides is not None
+    assert sides.category is None or sides.queries != sides.documents
+    assert sides.modalities == ["image", "audio", "text"]
