@@ -297,18 +297,14 @@ class Block:
         "products" is of the models or their `deltas`; "differences", if asked for, of the first one and the
         others' differences to it.
         """
-        import torch
-
-        from emberge.numerics.inner_products import inner_products, sums_of
-
-        if (program := self._program(deltas=deltas)) is not None:
-            return inner_products(program.products, differences=differences)
         vectors = self.deltas if deltas else self.tensors
-        if vectors.dtype == torch.float32 and vectors.device.type == "cpu":
-            return inner_products(sums_of(vectors), differences=differences)
         found = {"products": self.gram(vectors)}
         if differences:
-            apart = vectors - vectors[:1]
+            import torch
+
+            from emberge.numerics.buffers import pooled_like
+
+            apart = torch.sub(vectors, vectors[:1], out=pooled_like(vectors))
             apart[0] = vectors[0]
             found["differences"] = self.gram(apart)
         return found

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.numerics import inner_products
 from emberge.numerics.buffers import pooled_like
-from emberge.numerics.lanes import LANES
+from emberge.numerics.lanes import LANES, total
 from emberge.numerics.links import Dropped, Link
 from emberge.numerics.noise import SPAN
 
@@ -108,13 +107,7 @@ class Program:
         """Return the sums of magnitudes or squares, float64 [models]."""
         lanes = np.zeros((self.models, LANES))
         self.kernels.sums(self.rows, self.links, self.size, squares, lanes)
-        return torch.from_numpy(lanes.cumsum(1)[:, -1].copy())
-
-    def products(self, *, apart: bool) -> Tensor:
-        """Return the sums of products of the models, or of the first one and the differences to it."""
-        lanes = np.zeros((self.models * (self.models + 1) // 2, inner_products.LANES))
-        self.kernels.products(self.rows, self.links, self.size, apart, lanes)
-        return inner_products.square(lanes, self.models)
+        return torch.from_numpy(total(lanes).copy())
 
     def tally(
         self, which: Sequence[int], brackets: np.ndarray, frequent: np.ndarray, width: int

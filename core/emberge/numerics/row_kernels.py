@@ -24,16 +24,15 @@ __all__ = [
     "elect",
     "encode",
     "largest",
-    "products",
     "sums",
     "tally",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CHUNK, LANES = 2048, 64
-# The sums of products: lanes, and elements of a run that is summed in float32.
-WIDE, RUN = 512, 1 << 15
+CHUNK = 2048
+# The order of `numerics.lanes`.
+LANES, RUN = 1 << 10, 1 << 16
 BFLOAT16, FLOAT16, FLOAT32 = range(3)
 KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT = range(7)
 # The hash of `numerics.noise`, word for word.
@@ -416,51 +415,26 @@ def elect(
 def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
     """Add the magnitudes or squares of each model's values to the lanes `out` [models, LANES] in float64."""
     left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    run = np.zeros(out.shape, np.float32)
     for first in range(0, size, CHUNK):
         count = min(CHUNK, size - first)
         found = _load(rows, program, left, first, count, work, places)
         for m in range(found):
-            row, lanes = work[4 + m], out[m]
+            row, lanes = work[4 + m], run[m]
             for at in range(0, CHUNK, LANES):
                 part = row[at : at + LANES]
-                for lane in range(LANES):
-                    value = np.float64(part[lane])
-                    lanes[lane] += value * value if squares else abs(value)
-
-
-@_compiled
-def products(rows: Any, program: Any, size: int, apart: bool, sums: Any) -> None:
-    """Add the products of pairs of rows to the lanes `sums` [pairs, WIDE]: float32 in a run, then float64.
-
-    Pairs come row by row of a lower triangle; `apart` takes the others' differences to the first row.
-    """
-    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
-    values = work[4:]
-    lanes = np.zeros(sums.shape, np.float32)
-    for first in range(0, size, CHUNK):
-        count = min(CHUNK, size - first)
-        found = _load(rows, program, left, first, count, work, places)
-        if apart:
-            origin = values[0]
-            for m in range(1, found):
-                row = values[m]
-                for i in range(CHUNK):
-                    row[i] -= origin[i]
-        k = 0
-        for m in range(found):
-            for n in range(m + 1):
-                row, other, lane = values[m], values[n], lanes[k]
-                k += 1
-                for at in range(0, CHUNK, WIDE):
-                    some, others = row[at : at + WIDE], other[at : at + WIDE]
-                    for i in range(WIDE):
-                        lane[i] += some[i] * others[i]
+                if squares:
+                    for lane in range(LANES):
+                        lanes[lane] += part[lane] * part[lane]
+                else:
+                    for lane in range(LANES):
+                        lanes[lane] += abs(part[lane])
         if (first + CHUNK) % RUN == 0 or first + CHUNK >= size:
-            for k in range(len(sums)):
-                lane, wide = lanes[k], sums[k]
-                for i in range(WIDE):
-                    wide[i] += np.float64(lane[i])
-                    lane[i] = _ZERO
+            for m in range(found):
+                lanes, wide = run[m], out[m]
+                for lane in range(LANES):
+                    wide[lane] += np.float64(lanes[lane])
+                    lanes[lane] = _ZERO
 
 
 @_compiled

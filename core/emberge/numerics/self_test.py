@@ -11,7 +11,6 @@ from torch import Tensor
 
 from emberge.numerics import lanes
 from emberge.numerics.consensus import elect, least_divisor
-from emberge.numerics.inner_products import sums_of
 from emberge.numerics.links import Divided, Dropped, Kept, Limit, Link, Scaled, Selected
 from emberge.numerics.noise import uniform
 from emberge.numerics.programs import Program
@@ -67,7 +66,6 @@ def _pairs(
     wanted = elect(deltas, base, _WEIGHTS, _WEIGHTS, normalize=True, scale=0.9)
     yield "elect", plain.elect(_WEIGHTS, _WEIGHTS, least, normalize=True, scale=0.9), wanted
     yield "sums", plain.sums(squares=False), lanes.sums(deltas, squares=False)
-    yield "products", plain.products(apart=True), sums_of(deltas)(apart=True)
     yield "decode", plain.decode(), deltas
     yield from _ranked(kernels, plain, deltas)
     magnitude = deltas[0].abs().sort().values[_SIZE // 2].view(torch.int32)
