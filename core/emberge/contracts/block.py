@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Block", "Options", "rows_of"]
 
-_RUN = 8192
 
 
 class Options:
@@ -282,14 +281,9 @@ class Block:
         float32 is summed in runs of 8,192 elements, and the runs in float64: half the time of float64
         throughout, at a relative error near 1e-7.
         """
-        flat = vectors.reshape(vectors.shape[0], -1)
-        runs = flat.shape[1] // _RUN if flat.dtype.itemsize < 8 else 0
-        head, tail = flat[:, : runs * _RUN], flat[:, runs * _RUN :].double()
-        sums = tail @ tail.mT
-        if runs:
-            parts = head.reshape(flat.shape[0], runs, _RUN).transpose(0, 1)
-            sums = sums + (parts @ parts.mT).double().sum(0)
-        return sums
+        from emberge.numerics.inner_products import gram
+
+        return gram(vectors.reshape(vectors.shape[0], -1))
 
     def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
         """Return Gram matrices, float64 [models, models]: sums over blocks give a whole tensor's.
@@ -297,17 +291,14 @@ class Block:
         "products" is of the models or their `deltas`; "differences", if asked for, of the first one and the
         others' differences to it.
         """
+        from emberge.numerics.inner_products import PIECE, inner_products
+
+        program = self._program(deltas=deltas)
+        if program is not None:
+            return inner_products(lambda: program.pieces(PIECE), differences=differences)
         vectors = self.deltas if deltas else self.tensors
-        found = {"products": self.gram(vectors)}
-        if differences:
-            import torch
-
-            from emberge.numerics.buffers import pooled_like
-
-            apart = torch.sub(vectors, vectors[:1], out=pooled_like(vectors))
-            apart[0] = vectors[0]
-            found["differences"] = self.gram(apart)
-        return found
+        flat = vectors.reshape(len(vectors), -1)
+        return inner_products(lambda: flat.split(PIECE, 1), differences=differences)
 
     def delta_sums(self, power: Literal[1, 2]) -> Tensor:
         """Return the sums of the deltas' magnitudes (1) or squares (2), float64 [models]."""

@@ -31,6 +31,8 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 CHUNK = 2048
+# What an election works on at once, beside its three sums: half of that cache.
+PART = 512
 # The order of `numerics.lanes`.
 LANES, RUN = 1 << 10, 1 << 16
 BFLOAT16, FLOAT16, FLOAT32 = range(3)
@@ -375,40 +377,45 @@ def elect(
     `least` is the divisor of a mean of nothing; below zero a divisor of zero is one instead.
     """
     left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
-    base, elected, total, divisor = work[0], work[1], work[2], work[3]
+    elected, total, divisor = work[1, :PART], work[2, :PART], work[3, :PART]
     for first in range(0, size, CHUNK):
         count = min(CHUNK, size - first)
         found = _load(rows, program, left, first, count, work, places)
-        row, vote = work[4], votes[0]
-        for i in range(CHUNK):
-            elected[i] = row[i] * vote
-        for m in range(1, found):
-            row, vote = work[4 + m], votes[m]
-            for i in range(CHUNK):
-                elected[i] = _fma(row[i], vote, elected[i])
-        for i in range(CHUNK):
-            elected[i] = _HALF if elected[i] >= _ZERO else -_HALF
-            total[i] = _ZERO
-            divisor[i] = _ZERO
-        for m in range(found):
-            row, weight = work[4 + m], weights[m]
-            sign = _ONE if weight > _ZERO else -_ONE
-            for i in range(CHUNK):
-                agrees = _ONE if row[i] * elected[i] * sign > _ZERO else _ZERO
-                total[i] = _fma(weight * agrees, row[i], total[i])
-                divisor[i] = _fma(agrees, weight, divisor[i])
-        if normalize:
-            if least < _ZERO:
-                for i in range(CHUNK):
-                    by = divisor[i]
-                    total[i] /= by + (_ONE if by == _ZERO else _ZERO)
-            else:
-                for i in range(CHUNK):
-                    by = divisor[i]
-                    total[i] /= by if by > least else least
-        for i in range(CHUNK):
-            total[i] = _fma(total[i], scale, base[i])
-        out[first : first + count] = total[:count]
+        for at in range(0, count, PART):
+            end = at + PART
+            row, vote = work[4, at:end], votes[0]
+            for i in range(PART):
+                elected[i] = row[i] * vote
+            for m in range(1, found):
+                row, vote = work[4 + m, at:end], votes[m]
+                for i in range(PART):
+                    elected[i] = _fma(row[i], vote, elected[i])
+            for i in range(PART):
+                elected[i] = _HALF if elected[i] >= _ZERO else -_HALF
+                total[i] = _ZERO
+                divisor[i] = _ZERO
+            for m in range(found):
+                row, weight = work[4 + m, at:end], weights[m]
+                sign = _ONE if weight > _ZERO else -_ONE
+                for i in range(PART):
+                    agrees = _ONE if row[i] * elected[i] * sign > _ZERO else _ZERO
+                    total[i] = _fma(weight * agrees, row[i], total[i])
+                    divisor[i] = _fma(agrees, weight, divisor[i])
+            if normalize:
+                if least < _ZERO:
+                    for i in range(PART):
+                        by = divisor[i]
+                        total[i] /= by + (_ONE if by == _ZERO else _ZERO)
+                else:
+                    for i in range(PART):
+                        by = divisor[i]
+                        total[i] /= by if by > least else least
+            base = work[0, at:end]
+            for i in range(PART):
+                total[i] = _fma(total[i], scale, base[i])
+            into = out[first + at : first + min(end, count)]
+            for i in range(len(into)):
+                into[i] = total[i]
 
 
 @_compiled

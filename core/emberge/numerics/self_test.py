@@ -105,10 +105,7 @@ def _ranked(kernels: Any, plain: Program, deltas: Tensor) -> Iterator[tuple[str,
     yield "tally", torch.tensor(np.array(found)), torch.tensor(np.array(wanted))
     for words in (torch.int16, torch.int32):
         some = deltas[0].bfloat16() if words == torch.int16 else deltas[0]
-        finite = [
-            words_are_finite(some, kernels=kernels),
-            words_are_finite(some / 0, kernels=kernels),
-        ]
+        finite = [words_are_finite(values, kernels) for values in (some, some / 0)]
         yield "largest", torch.tensor(finite), torch.tensor([True, False])
 
 

@@ -76,7 +76,7 @@ class StoredRows:
     def not_finite(self) -> int | None:
         """Return the first model, the base coming last, that has NaN or infinite values; None for none."""
         for number, place in enumerate([*self.models, *([self.base] if self.base else [])]):
-            if not words_are_finite(self._flat(place), kernels=self.kernels):
+            if not words_are_finite(self._flat(place), self.kernels):
                 return number
         return None
 
@@ -99,14 +99,14 @@ class StoredRows:
         return self.memory[place.start : place.start + size].view(dtype)
 
 
-def words_are_finite(values: Tensor, *, kernels: Any = None) -> bool:
+def words_are_finite(values: Tensor, kernels: Any) -> bool:
     """Return whether flat bfloat16, float16 or float32 numbers on a CPU have neither NaN nor infinity."""
     if not values.numel():
         return True
     half = values.dtype.itemsize == 2
     words = values.view(torch.int16 if half else torch.int32).numpy()
     mask = words.dtype.type(0x7FFF if half else 0x7FFFFFFF)
-    most = kernels.largest(words, mask) if kernels is not None else (words & mask).max()
+    most = kernels.largest(words, mask)
     infinity = {torch.bfloat16: 0x7F80, torch.float16: 0x7C00}.get(values.dtype, 0x7F800000)
     return int(most) < infinity
 

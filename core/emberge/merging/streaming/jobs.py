@@ -410,6 +410,9 @@ def _is_plain(source: TensorSource, end: int) -> bool:
 
 def is_finite(tensor: Tensor, *, kernels: Any = None) -> bool:
     """Return whether a tensor has neither NaN nor infinite values."""
-    if str(tensor.dtype).removeprefix("torch.") in DTYPES and tensor.device.type == "cpu":
-        return words_are_finite(tensor.reshape(-1), kernels=kernels)
-    return bool(torch.isfinite(tensor).all())
+    if kernels is not None and str(tensor.dtype).removeprefix("torch.") in DTYPES:
+        return words_are_finite(tensor.reshape(-1), kernels)
+    # Any NaN or infinity shows in one sum; as that may overflow by itself, a look at each value decides.
+    accumulate = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    total = float(tensor.sum(dtype=accumulate))
+    return total - total == 0.0 or bool(torch.isfinite(tensor).all())
