@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["Block", "Options", "rows_of"]
 
 
-
 class Options:
     """The numbers that a stage's schedules resolve to for one tensor, read as attributes."""
 
@@ -283,7 +282,7 @@ class Block:
         """
         from emberge.numerics.inner_products import gram
 
-        return gram(vectors.reshape(vectors.shape[0], -1))
+        return gram(vectors)
 
     def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
         """Return Gram matrices, float64 [models, models]: sums over blocks give a whole tensor's.
@@ -291,14 +290,19 @@ class Block:
         "products" is of the models or their `deltas`; "differences", if asked for, of the first one and the
         others' differences to it.
         """
-        from emberge.numerics.inner_products import PIECE, inner_products
+        from emberge.numerics.inner_products import gram, inner_products, less_first
 
         program = self._program(deltas=deltas)
-        if program is not None:
-            return inner_products(lambda: program.pieces(PIECE), differences=differences)
-        vectors = self.deltas if deltas else self.tensors
-        flat = vectors.reshape(len(vectors), -1)
-        return inner_products(lambda: flat.split(PIECE, 1), differences=differences)
+
+        def vectors() -> Tensor:
+            if program is not None:
+                return program.decode()
+            return self.deltas if deltas else self.tensors
+
+        if not differences:
+            return {"products": gram(vectors())}
+        apart = less_first(vectors()) if program is None else program.decode(less_first=True)
+        return inner_products(apart, vectors)
 
     def delta_sums(self, power: Literal[1, 2]) -> Tensor:
         """Return the sums of the deltas' magnitudes (1) or squares (2), float64 [models]."""

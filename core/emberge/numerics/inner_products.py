@@ -1,30 +1,26 @@
-"""Inner products of nearly parallel vectors, piece by piece: a piece stays in the cache."""
+"""Inner products of vectors, nearly parallel ones too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from emberge.numerics.buffers import pooled_like
 
-__all__ = ["PIECE", "gram", "inner_products"]
+__all__ = ["gram", "inner_products", "less_first"]
 
 _RUN = 8192
-PIECE = 8 * _RUN
-"""Elements of one vector in a piece."""
-
-Pieces = Callable[[], Iterable[Tensor]]
-"""The parts of some vectors [n, elements], in order, as often as asked for."""
 
 
-def gram(flat: Tensor) -> Tensor:
-    """Return the inner products of [n, elements], float64 [n, n].
+def gram(vectors: Tensor) -> Tensor:
+    """Return the inner products of [n, *rows], float64 [n, n].
 
     float32 is summed in runs of 8,192 elements, and the runs in float64: half the time of float64
     throughout, at a relative error near 1e-7.
     """
+    flat = vectors.reshape(vectors.shape[0], -1)
     runs = flat.shape[1] // _RUN if flat.dtype.itemsize < 8 else 0
     head, tail = flat[:, : runs * _RUN], flat[:, runs * _RUN :].double()
     sums = tail @ tail.mT
@@ -34,30 +30,25 @@ def gram(flat: Tensor) -> Tensor:
     return sums
 
 
-def inner_products(pieces: Pieces, *, differences: bool) -> dict[str, Tensor]:
+def inner_products(apart: Tensor, vectors: Callable[[], Tensor]) -> dict[str, Tensor]:
     """Return "products" of vectors, and "differences": of the first one and the others' differences to it.
 
-    The products follow from those of short differences, so that vectors that were tuned from one base need
-    one sum alone.
+    `apart` are those. The products follow from short differences', so that the vectors, which are asked
+    for otherwise, are not needed where they were tuned from one base.
     """
-    if not differences:
-        return {"products": _sum(map(gram, pieces()))}
-    apart = _sum(map(_of_differences, pieces()))
-    first = apart[0].clone()
+    differences = gram(apart)
+    first = differences[0].clone()
     first[0] = 0.0
-    products = apart + first + first[:, None] + apart[0, 0]
-    products[0] = products[:, 0] = apart[0, 0] + first
-    lengths = products.diagonal().min()
-    if float(apart.diagonal()[1:].sum()) > float(lengths) / 4:
-        products = _sum(map(gram, pieces()))
-    return {"products": products, "differences": apart}
+    products = differences + first + first[:, None] + differences[0, 0]
+    products[0] = products[:, 0] = differences[0, 0] + first
+    length, distances = products.diagonal().min(), differences.diagonal()[1:].sum()
+    if float(distances) > float(length) / 4:
+        products = gram(vectors())
+    return {"products": products, "differences": differences}
 
 
-def _sum(grams: Iterable[Tensor]) -> Tensor:
-    return torch.stack(list(grams)).sum(0)
-
-
-def _of_differences(flat: Tensor) -> Tensor:
-    apart = torch.sub(flat, flat[:1], out=pooled_like(flat))
-    apart[0] = flat[0]
-    return gram(apart)
+def less_first(vectors: Tensor) -> Tensor:
+    """Return the first of vectors [n, *rows], and the others' differences to it."""
+    apart = torch.sub(vectors, vectors[:1], out=pooled_like(vectors))
+    apart[0] = vectors[0]
+    return apart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,32 +64,12 @@ class Program:
         merged = any(link.code == known.VARIANCE for link in links)
         return cls(known, rows, coded, stored.shape, stored.size, 1 if merged else count)
 
-    def decode(self) -> Tensor:
-        """Return the values after all links, [models, *rows]."""
+    def decode(self, *, less_first: bool = False) -> Tensor:
+        """Return the values after all links, [models, *rows]; the others less the first one's if asked for."""
         out = pooled_like(_LIKE, (self.models, *self.shape))
         flat = out.view(self.models, -1).numpy()
-        self.kernels.decode(self.rows, self.links, self.size, flat)
+        self.kernels.decode(self.rows, self.links, self.size, less_first, flat)
         return out
-
-    def pieces(self, size: int) -> Iterator[Tensor]:
-        """Yield the values after all links in pieces [models, size], the last of which may be smaller.
-
-        A piece is valid until the next one. With links all are decoded before, as ties are counted on the way.
-        """
-        if len(self.links[0]) or self.size <= size:
-            yield from self.decode().view(self.models, -1).split(size, 1)
-            return
-        memory = pooled_like(_LIKE, (self.models * size,))
-        for first in range(0, self.size, size):
-            count = min(size, self.size - first)
-            piece = memory[: self.models * count].view(self.models, count)
-            self.kernels.decode(self._from(first), self.links, count, piece.numpy())
-            yield piece
-
-    def _from(self, first: int) -> tuple[Any, ...]:
-        """Return the rows from element `first` on."""
-        half, single, kinds, offsets, base_half, base_single, kind, at, based = self.rows
-        return half, single, kinds, offsets + first, base_half, base_single, kind, at + first, based
 
     def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor:
         """Return the sum of coefficient × values, and of the base if asked for."""

@@ -301,14 +301,32 @@ def _room(models: int) -> Any:
 
 
 @_compiled
-def decode(rows: Any, program: Any, size: int, out: Any) -> None:
-    """Write the values after all links into `out` [rows, size]."""
+def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> None:
+    """Write the values after all links into `out` [rows, size]; the others less the first one's if asked for."""
     left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
     for first in range(0, size, CHUNK):
-        count = min(CHUNK, size - first)
-        found = _load(rows, program, left, first, count, work, places)
-        for m in range(found):
-            out[m, first : first + count] = work[4 + m, :count]
+        end = min(first + CHUNK, size)
+        if len(program[0]):
+            found = _load(rows, program, left, first, end - first, work, places)
+            for m in range(found):
+                out[m, first:end] = work[4 + m, : end - first]
+        else:
+            base = work[0, : end - first]
+            if based == 1:
+                _decode(base_kind, base_half, base_single, base_at + first, base)
+            for m in range(len(kinds)):
+                into, at = out[m, first:end], offsets[m] + first
+                if based == 1:
+                    _decode_deltas(kinds[m], half, single, at, base, into)
+                else:
+                    _decode(kinds[m], half, single, at, into)
+        if less_first:
+            origin = out[0, first:end]
+            for m in range(1, len(out)):
+                row = out[m, first:end]
+                for i in range(len(row)):
+                    row[i] -= origin[i]
 
 
 @_compiled

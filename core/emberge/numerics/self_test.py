@@ -11,6 +11,7 @@ from torch import Tensor
 
 from emberge.numerics import lanes
 from emberge.numerics.consensus import elect, least_divisor
+from emberge.numerics.inner_products import less_first
 from emberge.numerics.links import Divided, Dropped, Kept, Limit, Link, Scaled, Selected
 from emberge.numerics.noise import uniform
 from emberge.numerics.programs import Program
@@ -67,6 +68,7 @@ def _pairs(
     yield "elect", plain.elect(_WEIGHTS, _WEIGHTS, least, normalize=True, scale=0.9), wanted
     yield "sums", plain.sums(squares=False), lanes.sums(deltas, squares=False)
     yield "decode", plain.decode(), deltas
+    yield "decode", plain.decode(less_first=True), less_first(deltas)
     yield from _ranked(kernels, plain, deltas)
     magnitude = deltas[0].abs().sort().values[_SIZE // 2].view(torch.int32)
     limit = Limit(int(magnitude), 0, 3)
